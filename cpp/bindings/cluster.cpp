@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -303,8 +304,9 @@ py::dict control_of(const std::vector<gateway::ControlRecord>& log) {
   return result;
 }
 
-// True once a signal handler has raised, e.g. KeyboardInterrupt.
+// True once a signal handler has raised, e.g. KeyboardInterrupt, which it does in the main thread.
 bool signal_raised() {
+  if (cluster::is_stopped()) return true;
   const py::gil_scoped_acquire gil;
   return PyErr_CheckSignals() != 0;
 }
@@ -375,9 +377,12 @@ py::list run_batch(const std::vector<Settings>& settings, const std::vector<std:
     outputs = cluster::run_batch(simulations, seeds, options);
   }
   if (was_interrupted && PyErr_Occurred() != nullptr) {
-    // After Ctrl-C the caller sees which outputs are missing; other exceptions of a handler pass
-    // through.
-    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) == 0) throw py::error_already_set();
+    // After Ctrl-C the caller sees which outputs are missing. Where none is, and other exceptions
+    // of a handler, pass through.
+    const bool is_whole = std::find(outputs.begin(), outputs.end(), nullptr) == outputs.end();
+    if (is_whole || PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) == 0) {
+      throw py::error_already_set();
+    }
     PyErr_Clear();
   }
   py::list result;
@@ -514,7 +519,7 @@ void bind_cluster(py::module_& module) {
                            sim::from_seconds(until_s)});
         }
         const py::gil_scoped_release unlocked;
-        return cluster::advance_all(steps, threads);
+        return cluster::advance_all(steps, threads, signal_raised);
       },
       py::arg("steps"), py::arg("threads"),
       "Of each (session, values, at_s, until_s): changes settings and advances, on several "

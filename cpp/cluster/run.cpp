@@ -1,7 +1,9 @@
 #include "cluster/run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -190,7 +192,7 @@ class Run final : workload::RequestListener {
 #ifdef SPILLWAY_CHECK_EVERY_EVENT
     for (const auto& one : fleet_.instances()) one->check_memory();
 #endif
-    if (context_.events.popped() % LivelockGuard::kInterval == 0) check_progress();
+    if (context_.events.popped() % kEventsBetweenLooks == 0) check_progress();
     return true;
   }
 
@@ -490,12 +492,34 @@ class Run final : workload::RequestListener {
 
   // Ends a run that is interrupted or in a livelock.
   void check_progress() {
-    if (options_.interrupted && options_.interrupted()) throw sim::Interrupted();
+    const std::uint64_t events = context_.events.popped();
+    if (options_.interrupted && events >= next_question_) {
+      plan_next_question(events);
+      if (options_.interrupted()) throw sim::Interrupted();
+    }
+    if (events % LivelockGuard::kInterval != 0) return;
     livelock_.check(context_, clients_, horizon_, gateways_.counters().present(),
                     [this](const Event& event) { handle(event); });
   }
 
+  // A question costs more than an event, but an event may also take milliseconds: that of a policy
+  // in Python, or of a large fleet.
+  void plan_next_question(std::uint64_t events) {
+    using namespace std::chrono_literals;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - asked_ < 1ms) spacing_ = std::min(2 * spacing_, LivelockGuard::kInterval);
+    if (now - asked_ > 20ms) spacing_ = std::max(spacing_ / 2, kEventsBetweenLooks);
+    asked_ = now;
+    next_question_ = events + spacing_;
+  }
+
+  static constexpr std::uint64_t kEventsBetweenLooks = 64;
+  static_assert(LivelockGuard::kInterval % kEventsBetweenLooks == 0);
+
   RunOptions options_;
+  std::uint64_t next_question_ = 0;  // number of events before it is asked whether to end
+  std::uint64_t spacing_ = kEventsBetweenLooks;
+  std::chrono::steady_clock::time_point asked_;
   std::vector<Version> later_;
   std::size_t next_version_ = 0;  // of the later ones
   Context context_;

@@ -418,8 +418,6 @@ def compare(
         extra = first if not used else _following(used, look - len(used))
         many = run_many(simulations, extra, threads=threads, progress=progress)
         for i, runs in enumerate(many):
-            if len(runs) < len(extra):
-                raise KeyboardInterrupt
             values[i] += [result.summary() for result in runs]
             is_replicated[i] = is_replicated[i] or runs.is_replicated
         used += extra

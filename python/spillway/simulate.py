@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spillway.loading import Configuration
     from spillway.result import Result, Results
 
-__all__ = ["processors", "run_many", "simulate"]
+__all__ = ["finished_runs", "processors", "run_many", "simulate"]
 
 
 def __dir__() -> list[str]:
@@ -153,10 +153,10 @@ def simulate(
             keep_requests=True,
             progress=None if report is None else lambda done: report(done, len(many)),
         )
-    results = _results(simulation, many, outputs)
-    if len(results) < len(many):
+    known = [one for one in outputs if one is not None]
+    if len(known) < len(many):
         raise KeyboardInterrupt
-    return results
+    return _results(simulation, many, known)
 
 
 def run_many(
@@ -192,15 +192,40 @@ def run_many(
 
     Returns
     -------
-    One Results per simulation, in order, each with one Result per seed. After Ctrl-C, the finished
-    runs only, with a RuntimeWarning that says how many are missing.
+    One Results per simulation, in order, each with one Result per seed.
 
     Raises
     ------
+    KeyboardInterrupt
+        After Ctrl-C, within about a tenth of a second.
     ConfigError
         If one of the simulations cannot be run, or if the concurrent runs would need more memory
         than is available (see `simulate`). Nothing is run then.
     """
+    many = finished_runs(
+        simulations,
+        seeds,
+        threads=threads,
+        keep_requests=keep_requests,
+        progress=progress,
+        reference=reference,
+    )
+    found = [one for one in many if one is not None]
+    if len(found) < len(many):
+        raise KeyboardInterrupt
+    return found
+
+
+def finished_runs(
+    simulations: Iterable[Configuration],
+    seeds: int | Iterable[int] = (0,),
+    *,
+    threads: int | None = None,
+    keep_requests: bool = False,
+    progress: Progress = False,
+    reference: bool = False,
+) -> list[Results | None]:
+    """As `run_many`; after Ctrl-C, None for each simulation that lacks a run, one at least."""
     from spillway import loading
 
     allowed = "several simulations, e.g. a list"
@@ -220,11 +245,12 @@ def run_many(
             keep_requests=keep_requests,
             progress=None if report is None else lambda done: report(done, total),
         )
-    if missing := outputs.count(None):
-        note(f"interrupted: {missing} of {total} runs are missing", RuntimeWarning)
+    groups = [outputs[i : i + len(many)] for i in range(0, total, len(many))]
     return [
-        _results(simulation, many, outputs[i * len(many) : (i + 1) * len(many)])
-        for i, simulation in enumerate(configurations)
+        _results(simulation, many, [one for one in group if one is not None])
+        if None not in group
+        else None
+        for simulation, group in zip(configurations, groups, strict=True)
     ]
 
 
@@ -303,14 +329,11 @@ def _intervals(
     return central_intervals([one[0].summary() for one in many], _LEVEL)
 
 
-def _results(
-    simulation: Simulation, seeds: list[int], outputs: list[dict[str, Any] | None]
-) -> Results:
-    """The finished runs."""
+def _results(simulation: Simulation, seeds: list[int], outputs: list[dict[str, Any]]) -> Results:
     from spillway.result import Result, Results
 
     pairs = zip(seeds, outputs, strict=True)
-    return Results([Result(simulation, seed, out) for seed, out in pairs if out is not None])
+    return Results([Result(simulation, seed, output) for seed, output in pairs])
 
 
 def processors() -> int:

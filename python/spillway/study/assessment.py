@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from spillway._core.sim import ConfigError
 from spillway.config import files
+from spillway.study.evaluation import INTERRUPTED, Measured
 from spillway.study.feasibility import doubts
 from spillway.study.racing import Racing, referred
 from spillway.study.records import Trial, mean, standard_error
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
     from spillway.study.data import StudyData
-    from spillway.study.evaluation import Evaluator, Measured
+    from spillway.study.evaluation import Evaluator
     from spillway.study.space import Point
 
 __all__ = ["assess", "judged"]
@@ -32,8 +33,8 @@ def assess(
     points: Sequence[Point],
     evaluator: Evaluator,
     race: Racing | None,
-) -> list[Trial]:
-    """Trials of the points; equal simulations are run once."""
+) -> tuple[list[Trial], Exception | None]:
+    """Trials of the points, and the first exception of a metric; equal simulations are run once."""
     first: dict[str, Trial | int] = {}
     for known in study.records:
         if known.has_values and known.fingerprint:
@@ -66,7 +67,8 @@ def assess(
     for number, same in same_as.items():
         original = assessed[same] if isinstance(same, int) else same
         assessed[number] = _copy(original, number, by_number[number])
-    return [assessed[number] for number in numbers]
+    errors = (one.error for one in measured if one.error is not None)
+    return [assessed[number] for number in numbers], next(errors, None)
 
 
 def _raced(
@@ -86,6 +88,10 @@ def _raced(
         for i, one in zip(left, measured, strict=True):
             found[i] = found[i].followed_by(one) if i in found else one
         left = [i for i in left if _may_win(study, found[i], leader, race)]
+        if any(one.failure == INTERRUPTED for one in measured):
+            if portion[-1] != study.seeds[-1]:
+                found |= dict.fromkeys(left, Measured(failure=INTERRUPTED))
+            break
     return [found[i] for i in range(len(simulations))]
 
 

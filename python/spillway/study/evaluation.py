@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from spillway._core.workload import Trace
 from spillway.analysis import stationarity
 from spillway.config import memory
 from spillway.data import effective
-from spillway.simulate import processors, run_many
+from spillway.simulate import finished_runs, processors
 from spillway.study.checks import MOST_RUNS
 from spillway.study.objective import NoFigureError
 
@@ -53,11 +52,12 @@ class Measured:
     `is_replicated`: whether the runs differ; if not, the values of one run are repeated for each
     seed. `num_blocks`: how many blocks the trace holds if the seeds are resamples of one, or None.
     `doubts`: per metric, why its interval over resamples is doubtful, or nothing. `trends`: that of
-    each run, if all have one.
+    each run, if all have one. `error`: the exception that is the failure, if a metric raised it.
     """
 
     values: tuple[tuple[float, ...], ...] = ()
     failure: str | None = None
+    error: Exception | None = dataclasses.field(default=None, compare=False)
     is_replicated: bool = True
     num_blocks: float | None = None
     doubts: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Measured:
     def followed_by(self, other: Measured) -> Measured:
         """The measurements extended by further seeds."""
         if self.failure is not None or other.failure is not None:
-            return Measured(failure=self.failure or other.failure)
+            return self if self.failure is not None else other
         pairs = zip(self.values, other.values, strict=True)
         rows = tuple(mine + further for mine, further in pairs)
         differ = self.is_replicated or other.is_replicated or any(len(set(row)) > 1 for row in rows)
@@ -111,6 +111,9 @@ class Digest:
     def of(self, result: Any) -> float:
         """The first 52 bits of the digest, which a float holds exactly."""
         return float(int(result.digest[:13], 16))
+
+
+_INTERRUPTED = Measured(failure=INTERRUPTED)
 
 
 def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
@@ -152,8 +155,8 @@ class Evaluator:
     def measure(self, simulations: Sequence[Simulation], seeds: Sequence[int]) -> list[Measured]:
         """The metrics of each simulation under each seed, in order.
 
-        If a simulation cannot be run, or a metric has no value, only its own measurements fail.
-        Raises ConfigError if a metric itself is invalid.
+        If a simulation cannot be run, or a metric has no value or raises an exception, only its own
+        measurements fail. So do those that Ctrl-C prevents: with the failure INTERRUPTED.
         """
         if not simulations:
             return []
@@ -171,10 +174,13 @@ class Evaluator:
     def measure_all(
         self, simulations: Sequence[Simulation], seeds: Sequence[int]
     ) -> list[Measured]:
-        """The same, but interruptions propagate."""
+        """The same, but Ctrl-C and exceptions of metrics propagate."""
         found = self.measure(simulations, seeds)
         if any(one.failure == INTERRUPTED for one in found):
             raise KeyboardInterrupt
+        for one in found:
+            if one.error is not None:
+                raise one.error
         return found
 
     def _measure_elsewhere(
@@ -197,10 +203,13 @@ def _results(
     executor: Executor, tasks: Sequence[Task], report: Report | None = None
 ) -> list[Measured | None]:
     futures = [executor.submit(run_task, task) for task in tasks]
-    found = []
+    found: list[Measured | None] = []
     try:
         for i, future in enumerate(futures):
-            found.append(future.result())
+            try:
+                found.append(future.result())
+            except Exception as error:
+                found.append(_raised(error))
             if report is not None:
                 num_seeds = len(tasks[i].seeds)
                 report((i + 1) * num_seeds, len(tasks) * num_seeds)
@@ -253,7 +262,10 @@ def run_task(task: Task) -> Measured | None:
             return None
         trace = _TRACES[task.trace_digest].replace(**task.replayed)
         simulation = simulation.replace(workload=trace)
-    return measure([simulation], task.seeds, task.metrics, threads=1, is_judging=task.is_judging)[0]
+    found = measure([simulation], task.seeds, task.metrics, threads=1, is_judging=task.is_judging)
+    if found[0].error is not None:
+        raise found[0].error
+    return found[0]
 
 
 def measure(
@@ -275,18 +287,23 @@ def measure(
     total = len(simulations) * len(seeds)
     for places, portion in _portions(simulations, seeds, threads, keep=keep):
         own = [simulations[i] for i in places]
+        many: list[Results | str | None]
         try:
-            many: list[Results | str] = list(
-                _run(own, portion, threads, keep=keep, report=_shifted(report, done, total))
-            )
+            many = [*_run(own, portion, threads, keep=keep, report=_shifted(report, done, total))]
         except (ConfigError, InvariantError, LivelockError, UsageError):
             # One of them cannot be run, so none was: find out which one.
-            many = [_run_alone(one, portion, threads, keep=keep) for one in own]
+            many = []
+            for simulation in own:
+                is_over = None in many  # Ctrl-C
+                run = None if is_over else _run_alone(simulation, portion, threads, keep=keep)
+                many.append(run)
         done += len(own) * len(portion)
         for i, results in zip(places, many, strict=True):
-            one = _taken(results, len(portion), metrics, is_judging=is_judging)
+            one = _taken(results, metrics, is_judging=is_judging)
             found[i] = found[i].followed_by(one) if i in found else one
-    return [found[i] for i in range(len(simulations))]
+        if None in many:
+            break
+    return [found.get(i, _INTERRUPTED) for i in range(len(simulations))]
 
 
 def _shifted(report: Report | None, before: int, total: int) -> Report | None:
@@ -330,22 +347,19 @@ def _run(
     *,
     keep: bool,
     report: Report | None = None,
-) -> list[Results]:
-    with warnings.catch_warnings():
-        # Missing results show an interruption.
-        warnings.filterwarnings("ignore", "interrupted", RuntimeWarning)
-        return run_many(
-            simulations,
-            seeds,
-            threads=threads,
-            keep_requests=keep,
-            progress=False if report is None else report,
-        )
+) -> list[Results | None]:
+    return finished_runs(
+        simulations,
+        seeds,
+        threads=threads,
+        keep_requests=keep,
+        progress=False if report is None else report,
+    )
 
 
 def _run_alone(
     simulation: Simulation, seeds: Sequence[int], threads: int | None, *, keep: bool
-) -> Results | str:
+) -> Results | str | None:
     try:
         return _run([simulation], seeds, threads, keep=keep)[0]
     except (ConfigError, InvariantError, LivelockError, UsageError) as error:
@@ -353,16 +367,18 @@ def _run_alone(
 
 
 def _taken(
-    results: Results | str, n_seeds: int, metrics: Sequence[Metric], *, is_judging: bool
+    results: Results | str | None, metrics: Sequence[Metric], *, is_judging: bool
 ) -> Measured:
+    if results is None:
+        return _INTERRUPTED
     if isinstance(results, str):
         return Measured(failure=results)
-    if len(results) < n_seeds:
-        return Measured(failure=INTERRUPTED)
     try:
         rows = tuple(tuple(metric.of(result) for result in results) for metric in metrics)
     except NoFigureError as error:
         return Measured(failure=str(error))
+    except Exception as error:
+        return _raised(error)
     doubts: tuple[str, ...] = ()
     if results.is_resampled:
         summaries = [one.summary() for one in results]
@@ -377,6 +393,10 @@ def _taken(
         doubts=doubts,
         trends=trends,
     )
+
+
+def _raised(error: Exception) -> Measured:
+    return Measured(failure=repr(error), error=error)
 
 
 def _trend(result: Result) -> stationarity.Trend:

@@ -10,7 +10,7 @@ import optuna
 from optuna.trial import TrialState
 
 from spillway._core.sim import UsageError, build_info
-from spillway.config import files
+from spillway.config import files, interruption
 from spillway.config.messages import note
 from spillway.config.progress import reporting
 from spillway.config.randomness import REPLICATION, note_on_copies
@@ -22,6 +22,7 @@ from spillway.study.liveness import dead_parameters
 from spillway.study.records import Trial, attributes, from_optuna
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from concurrent.futures import Executor
 
     from optuna.storages import BaseStorage
@@ -39,6 +40,7 @@ def __dir__() -> list[str]:
 
 
 _BASELINE = "baseline"
+_OUTSIDE = "outside"  # a baseline that is not in the space
 _BATCH = "batch"  # the trial numbers of the latest batch
 
 
@@ -172,15 +174,18 @@ class Search:
         report: Report | None,
     ) -> None:
         """Runs the current configuration, unless the study has it, then the proposals."""
-        made = self._ask_for_baseline()
-        done = len(self._study.records) if total else made
-        while done < n_trials:
+        self._ask_for_baseline()
+        made = 0
+        while (done := len(self._study.records) if total else made) < n_trials:
             size = min(self._left_of_a_batch() or batch_size, n_trials - done)
             if self._shows_runs and report is not None:
                 self._evaluator.report = partial(_runs_of, report, (done, n_trials), self._best())
-            self._run_batch(size)
-            done = len(self._study.records) if total else done + size
-            if report is not None:
+            ran = self._run_batch(size, n_trials if total else None)
+            made += ran
+            if ran == 0 and not storage.wait_for_others(self._study.optuna, self._storage):
+                break
+            if ran > 0 and report is not None:
+                done = len(self._study.records) if total else made
                 report(done, n_trials, self._best())
 
     def _best(self) -> str:
@@ -190,79 +195,103 @@ class Search:
         name, best = self._study.objectives[0].name, self._study.feasible[0]
         return f"best {name} {best.values[0]:.4g}"
 
-    def _ask_for_baseline(self) -> int:
+    def _ask_for_baseline(self) -> None:
         """Queues the current configuration as the next trial, unless the study has it.
 
-        A failed one, e.g. of a killed process, is repeated. If it is outside the space, it runs at
-        once. Returns the number of trials run.
+        A failed one, e.g. of a killed process, is repeated.
         """
         study = self._study
-        for one in study.optuna.get_trials(deepcopy=False):
-            if _BASELINE not in one.user_attrs:
-                continue
-            known = from_optuna(one)
-            if known is None or known.has_values:
-                return 0
-        point = study.bound.current()
-        outside = study.bound.outside()
-        if outside or study.bound.ordered(point) != point:
-            what = ", ".join(f"{name} = {value}" for name, value in outside.items()) or "its order"
-            note(
-                f"the current configuration lies outside the space ({what}): it is the first "
-                "trial, but the sampler ignores it",
-                RuntimeWarning,
-            )
-            study.optuna.add_trial(self._placeholder())
-            return 1
-        study.optuna.enqueue_trial(
-            point, user_attrs={_BASELINE: True, storage.OWNER: storage.process_name()}
+        with storage.exclusive(self._storage):
+            for one in study.optuna.get_trials(deepcopy=False):
+                if _BASELINE not in one.user_attrs:
+                    continue
+                known = from_optuna(one)
+                if known is None or known.has_values:
+                    return
+            point = study.bound.current()
+            outside = study.bound.outside()
+            attributes = {_BASELINE: True, storage.OWNER: storage.process_name()}
+            if not outside and study.bound.ordered(point) == point:
+                study.optuna.enqueue_trial(point, user_attrs=attributes)
+                return
+            study.optuna.enqueue_trial({}, user_attrs={**attributes, _OUTSIDE: True})
+        what = ", ".join(f"{name} = {value}" for name, value in outside.items()) or "its order"
+        note(
+            f"the current configuration lies outside the space ({what}): it is the first "
+            "trial, but the sampler ignores it",
+            RuntimeWarning,
         )
-        return 0
 
-    def _placeholder(self) -> optuna.trial.FrozenTrial:
-        """A trial that samplers ignore, for a baseline outside the space."""
+    def _run_outside(self, trial: optuna.Trial) -> None:
+        """Runs a baseline outside the space, as a trial that samplers ignore."""
         study = self._study
-        found = self._evaluator.measure([study.simulation], study.seeds)[0]
-        trial = dataclasses.replace(
-            judged(study, 0, study.bound.current(), found),
+        found = self._evaluator.measure_all([study.simulation], study.seeds)[0]
+        one = dataclasses.replace(
+            judged(study, trial.number, study.bound.current(), found),
             fingerprint=files.fingerprint(study.simulation),
             warnings=doubts(study.simulation),
         )
-        return optuna.trial.create_trial(
-            state=TrialState.FAIL, user_attrs={_BASELINE: True, **attributes(trial)}
-        )
+        with interruption.deferred():
+            for key, value in attributes(one).items():
+                trial.set_user_attr(key, value)
+            self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
 
-    def _run_batch(self, size: int) -> None:
+    def _run_batch(self, size: int, limit: int | None) -> int:
+        """Runs this many trials, or as many as are left; returns their number.
+
+        `limit`: number of trials of all processes.
+        """
         study = self._study
+        left: dict[int, optuna.Trial] = {}  # what is not recorded yet
+        points: list[Point] = []
         with samplers.quiet():
-            ask = partial(storage.ask, study.optuna) if self._is_shared else study.optuna.ask
-            asked: list[optuna.Trial] = []
-            points: list[Point] = []
             try:
-                for _ in range(size):
-                    asked.append(ask())
+                while len(left) < size:
+                    with interruption.deferred():
+                        trial = self._ask(limit)
+                        if trial is None:
+                            break
+                        left[trial.number] = trial
+                    if _OUTSIDE in trial.user_attrs:
+                        if points:  # it is a batch of its own, the next one
+                            self._put_back([left.pop(trial.number)])
+                            break
+                        self._run_outside(trial)
+                        return 1
                     # At once, so that the next proposal takes it into account.
-                    points.append(study.bound.ordered(study.bound.ask(asked[-1])))
-                numbers = [one.number for one in asked]
+                    points.append(study.bound.ordered(study.bound.ask(trial)))
+                if not points:
+                    return 0
+                numbers = list(left)
                 study.optuna.set_user_attr(_BATCH, numbers)
-                assessed = assess(study, numbers, points, self._evaluator, self._race)
+                assessed, raised = assess(study, numbers, points, self._evaluator, self._race)
+                for one in assessed:
+                    if one.failure != INTERRUPTED:
+                        with interruption.deferred():
+                            self._tell(left[one.number], one)
+                            del left[one.number]
             except Exception as error:
-                for trial in asked:
+                for trial in left.values():
                     self._tell(trial, Trial(number=trial.number, point={}, failure=repr(error)))
                 raise
             except BaseException:
-                for trial in asked:
-                    storage.requeue(self._storage, trial)
+                self._put_back(left.values())
                 raise
-            is_interrupted = False
-            for trial, one in zip(asked, assessed, strict=True):
-                if one.failure == INTERRUPTED:
-                    is_interrupted = True
-                    storage.requeue(self._storage, trial)
-                else:
-                    self._tell(trial, one)
-        if is_interrupted:
-            raise KeyboardInterrupt
+            if left:
+                self._put_back(left.values())
+                raise KeyboardInterrupt
+        if raised is not None:
+            raise raised
+        return len(numbers)
+
+    def _ask(self, limit: int | None) -> optuna.Trial | None:
+        study = self._study.optuna
+        return storage.ask(study, self._storage, limit) if self._is_shared else study.ask()
+
+    def _put_back(self, trials: Iterable[optuna.Trial]) -> None:
+        with interruption.deferred():
+            for trial in trials:
+                storage.requeue(self._storage, trial)
 
     def _left_of_a_batch(self) -> int:
         """The number of trials of the latest batch that an interruption has left to run.

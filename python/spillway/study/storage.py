@@ -5,21 +5,25 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import socket
 import stat
+import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
-from optuna.storages.journal import BaseJournalBackend
+from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
 from spillway._core.sim import ConfigError
 from spillway.config import filesystem
 from spillway.config.classes import config_error
+from spillway.config.messages import note
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -32,10 +36,12 @@ __all__ = [
     "Journal",
     "Memory",
     "ask",
+    "exclusive",
     "process_name",
     "release_abandoned",
     "requeue",
     "resolve",
+    "wait_for_others",
 ]
 
 
@@ -51,6 +57,7 @@ ABANDONED = "abandoned"
 
 _BEGIN = b'{"op_code":'
 _PIECE = 65536
+_BETWEEN_LOOKS_S = 0.2
 
 
 def resolve(storage: Any) -> BaseStorage:
@@ -77,15 +84,85 @@ def process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def ask(study: optuna.Study) -> optuna.Trial:
-    """The next trial, with its owner recorded before the storage shows it as running."""
+@contextlib.contextmanager
+def exclusive(storage: BaseStorage) -> Iterator[None]:
+    """Excludes other processes that use the same file, for steps of milliseconds.
+
+    Optuna's storages hand out queued trials one by one, but not what is done in several steps;
+    SQLite not even these.
+    """
+    if isinstance(storage, JournalStorage) and isinstance(storage._backend, Journal):
+        with storage._backend.held():
+            yield
+        return
+    path = _file_of(storage)
+    if path is None:
+        yield
+        return
+    # Not beside the file: a lock there would be left behind, and SQLite locks its file itself.
+    name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:24]
+    with (Path(tempfile.gettempdir()) / f"spillway-{os.getuid()}-{name}.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _file_of(storage: BaseStorage) -> Path | None:
+    """The file of one of Optuna's storages; None: it has no file."""
+    backend = getattr(storage, "_backend", storage)  # an RDB storage may lie behind a cache
+    if isinstance(backend, JournalFileBackend):
+        return Path(backend._file_path)
+    engine = getattr(backend, "engine", None)
+    if engine is not None and engine.dialect.name == "sqlite" and engine.url.database:
+        return Path(engine.url.database)
+    return None
+
+
+def ask(study: optuna.Study, storage: BaseStorage, limit: int | None) -> optuna.Trial | None:
+    """The next trial, with its owner recorded before the storage shows it as running.
+
+    None if all processes together have begun `limit` trials.
+    """
     owner = process_name()
-    if not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-        study.add_trial(create_trial(state=TrialState.WAITING, user_attrs={OWNER: owner}))
-    trial = study.ask()
-    if trial.user_attrs.get(OWNER) != owner:  # another process had queued it
-        trial.set_user_attr(OWNER, owner)
-    return trial
+    with exclusive(storage):
+        trials = study.get_trials(deepcopy=False)
+        num_waiting = sum(one.state == TrialState.WAITING for one in trials)
+        if limit is not None and len(trials) - num_waiting >= limit:
+            return None
+        if num_waiting == 0:
+            study.add_trial(create_trial(state=TrialState.WAITING, user_attrs={OWNER: owner}))
+        trial = study.ask()
+        if trial.user_attrs.get(OWNER) != owner:  # another process had queued it
+            trial.set_user_attr(OWNER, owner)
+        return trial
+
+
+def wait_for_others(study: optuna.Study, storage: BaseStorage) -> bool:
+    """Waits a moment for the trials that other processes run; False if there is no use in that.
+
+    Trials of processes that died on this machine are queued again. Whether processes on other
+    machines still run is not known.
+    """
+    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    owners = [_owner(one) for one in running]
+    if any(one is not None and (one == os.getpid() or _is_alive(one)) for one in owners):
+        time.sleep(_BETWEEN_LOOKS_S)
+        return True
+    if any(one is not None for one in owners):
+        release_abandoned(study, storage)
+        return True
+    if running:
+        note(
+            f"{len(running)} trials of processes on other machines are not over yet: they are "
+            "missing here",
+            RuntimeWarning,
+        )
+    return False
+
+
+def _owner(trial: FrozenTrial) -> int | None:
+    """The process on this machine that runs a trial; None: it is on another machine."""
+    host, _, process = trial.user_attrs.get(OWNER, "").rpartition(":")
+    return int(process) if host == socket.gethostname() else None
 
 
 def release_abandoned(study: optuna.Study, storage: BaseStorage) -> None:
@@ -94,8 +171,8 @@ def release_abandoned(study: optuna.Study, storage: BaseStorage) -> None:
     A trial whose process died twice fails: it may be the cause.
     """
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        host, _, process = trial.user_attrs.get(OWNER, "").rpartition(":")
-        if host != socket.gethostname() or _is_alive(int(process)):
+        process = _owner(trial)
+        if process is None or _is_alive(process):
             continue
         if trial.user_attrs.get(ABANDONED):
             study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
@@ -134,6 +211,7 @@ class Journal(BaseJournalBackend):
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offsets = [0]  # of the known lines, and of the next one
+        self._held: int | None = None
         with self._locked():
             pass
 
@@ -178,8 +256,21 @@ class Journal(BaseJournalBackend):
         return config_error([(where, "", "not an entry of a study's journal")])
 
     @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Locks the file against other processes for several entries."""
+        with self._locked() as (handle, _):
+            self._held = handle
+            try:
+                yield
+            finally:
+                self._held = None
+
+    @contextlib.contextmanager
     def _locked(self) -> Iterator[tuple[int, int]]:
         """The file, open for appending and locked against other processes, and its end."""
+        if self._held is not None:
+            yield self._held, self._mended(self._held)
+            return
         try:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666)
             try:
