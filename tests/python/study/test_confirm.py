@@ -100,7 +100,7 @@ def test_racing_counts_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         return run_many(simulations, seeds, **options)
 
     study = small().optimize(4, check=False)
-    monkeypatch.setattr(evaluation, "run_many", noted)
+    monkeypatch.setattr(evaluation, "finished_runs", noted)
     study.optimize(4, racing=True)
     first, *others = calls
     assert first == (4, (0, 1, 2))

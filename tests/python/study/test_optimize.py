@@ -49,7 +49,7 @@ class Calls:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     made = Calls()
-    monkeypatch.setattr(evaluation, "run_many", made)
+    monkeypatch.setattr(evaluation, "finished_runs", made)
     return made
 
 
@@ -418,7 +418,7 @@ def test_interruption_keeps_what_was_over(monkeypatch: pytest.MonkeyPatch) -> No
     def interrupted(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluation, "run_many", interrupted)
+    monkeypatch.setattr(evaluation, "finished_runs", interrupted)
     with pytest.raises(KeyboardInterrupt):
         study.optimize(4)
     assert [one.state for one in study.records] == 4 * ["complete"]

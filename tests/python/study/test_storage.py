@@ -159,7 +159,7 @@ import os, signal
 from spillway.study import evaluation
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
-evaluation.run_many = die
+evaluation.finished_runs = die
 """
         + SCRIPT
     )
@@ -173,7 +173,7 @@ evaluation.run_many = die
 
 
 class InterruptedOnce:
-    """Stands for `run_many` and is interrupted in its n-th call, before or within it."""
+    """Stands for `finished_runs` and is interrupted in its n-th call, before or within it."""
 
     def __init__(self, n: int, over: int | None) -> None:
         self.calls_left = n
@@ -186,7 +186,7 @@ class InterruptedOnce:
         if self.over is None:
             raise KeyboardInterrupt
         results = spillway.run_many(simulations, seeds, **options)
-        return results[: self.over] + [one[:1] for one in results[self.over :]]
+        return [*results[: self.over], *[None for _ in results[self.over :]]]
 
 
 @pytest.mark.parametrize("over", few_of([None, 0, 1, 3], 2))
@@ -197,7 +197,7 @@ def test_interrupted_study_equals_one_that_was_not(
 ) -> None:
     path = tmp_path / "journal.log" if reopened else None
     study = small(sampler=sampler, storage=path)
-    monkeypatch.setattr(evaluation, "run_many", InterruptedOnce(4, over))
+    monkeypatch.setattr(evaluation, "finished_runs", InterruptedOnce(4, over))
     with pytest.raises(KeyboardInterrupt):
         study.optimize(18, check=False)
     n = 12 + (over or 0)

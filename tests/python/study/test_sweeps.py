@@ -332,7 +332,7 @@ def test_verdicts_of_large_runs_take_several_calls(monkeypatch: pytest.MonkeyPat
             calls.append((len(simulations), len(seeds)))
             return run_many(simulations, seeds, **options)
 
-        monkeypatch.setattr(evaluation, "run_many", counted)
+        monkeypatch.setattr(evaluation, "finished_runs", counted)
         assert grid(base, values, seeds=3, metrics=["mean_queue_ms"], threads=1) == whole
         assert len(calls) > 1
 

@@ -1,0 +1,177 @@
+"""Ctrl-C ends every command at any instant: within two seconds, with 130, and without a file."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import random
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from support.blis_scenario import SCENARIO
+from support.effort import trials
+from support.interrupting import COMMAND, MOST_CPU_S, Ended, child
+from support.paths import DATA, ROOT
+
+from spillway import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+CONFIG = """\
+schema: 2
+workload: {kind: synthetic, num_requests: 20000, requests_per_s: 20}
+slo_classes: [{name: standard, target_ttft_s: 1}]
+gateway: {limit: {kind: fixed, max_in_flight: 16}}
+"""
+STUDY = """\
+simulation: config.yaml
+space: {"gateway.limit[0].max_in_flight": [4, 64], "gateway.bands[0].queue.timeout_s": [0.1, 9]}
+maximize: goodput
+seeds: 2
+trials: 6
+confirm: {top: 1, seeds: 2, within: 0}
+"""
+SWEEP = """\
+simulation: config.yaml
+grid: {"gateway.limit[0].max_in_flight": [4, 8, 16, 32]}
+seeds: 4
+metrics: [goodput]
+"""
+SOLVER = """\
+simulation: config.yaml
+max_rate_under_slo: {slo: {p99_ttft_ms: "<=800"}, max_requests: 40000}
+seeds: 2
+"""
+
+COMMANDS: dict[str, str] = {
+    "run": "run config.yaml --out out --html out.html --plot out.png",
+    "run --seeds": "run config.yaml --seeds 8 --out out --out-format csv",
+    "compare": "compare config.yaml other.yaml --seeds 6 --html out.html --plot out.png",
+    "check": "check config.yaml",
+    "describe": "describe --schema",
+    "init": "init --full new.yaml",
+    "optimize": "optimize study.yaml --out out --html out.html",
+    "sweep": "sweep sweep.yaml --out out",
+    "sweep of a solver": "sweep solver.yaml --out out",
+    "traffic describe": "traffic describe trace.csv",
+    "traffic fit": "traffic fit trace.csv -o out.yaml --plot out.png",
+    "diff": "diff config.yaml other.yaml",
+    "export": "export config.yaml --to envoy --out out --price 4",
+    "import": f"import {DATA / 'deployments' / 'vllm_0.29'} --from vllm -o out.yaml",
+    "servers": "servers llama-3.1-8b --gpu h100",
+    "calibrate": "calibrate runs -o out.yaml",
+    "validate blis": "validate blis recorded",
+    "validate real": "validate real --fit runs",
+    "completion": "completion bash",
+}
+"""A call of every command, and of every action of one; further ones by names that begin so."""
+
+
+def write_inputs(folder: Path) -> None:
+    """The files that the commands read."""
+    folder.mkdir()
+    for name, text in (
+        ("config", CONFIG), ("other", CONFIG.replace("16}", "32}")), ("study", STUDY),
+        ("sweep", SWEEP), ("solver", SOLVER),
+    ):  # fmt: skip
+        (folder / f"{name}.yaml").write_text(text)
+    rng = np.random.default_rng(1)
+    rows = zip(np.cumsum(rng.exponential(0.1, 4000)), rng.integers(1, 999, 4000), strict=True)
+    lines = [f"{at_s:.6f},{tokens},40" for at_s, tokens in rows]
+    (folder / "trace.csv").write_text("\n".join(["arrival_s,input_tokens,output_tokens", *lines]))
+    shutil.copytree(ROOT / "examples" / "measured_runs", folder / "runs")
+    for i in range(60):
+        (folder / "recorded" / str(i)).mkdir(parents=True)
+        for name, text in SCENARIO.items():
+            (folder / "recorded" / str(i) / name).write_text(text)
+
+
+def files_in(folder: Path) -> set[str]:
+    return {str(one.relative_to(folder)) for one in folder.rglob("*")}
+
+
+class Runs:
+    """Runs of commands, each in a folder of its own with the same inputs."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._numbers = iter(range(1_000_000))
+        self.inputs = root / "inputs"
+        write_inputs(self.inputs)
+
+    def run(self, name: str, cpu_s: float | None = None) -> tuple[Ended, set[str]]:
+        """How a command ends, interrupted at an instant or not at all, and what it has written."""
+        folder = self._root / f"{next(self._numbers)}"
+        shutil.copytree(self.inputs, folder)
+        with child(COMMAND, COMMANDS[name].split(), folder) as process:
+            ended = process.ended() if cpu_s is None else process.interrupt_at(cpu_s)
+        written = files_in(folder) - files_in(self.inputs)
+        shutil.rmtree(folder)
+        return ended, written
+
+    @functools.cache  # noqa: B019
+    def whole(self, name: str) -> tuple[Ended, set[str]]:
+        """The same of a command that is not interrupted."""
+        ended, written = self.run(name)
+        assert ended.status == 0, ended.err
+        return ended, written
+
+    def check(self, name: str, cpu_s: float) -> bool:
+        """Interrupts a command at an instant; returns whether it still had something to do."""
+        ended, written = self.run(name, cpu_s)
+        what = f"{name}, interrupted after {cpu_s:.3f} s: {ended}, {written}"
+        whole, files = self.whole(name)
+        assert ended.cpu_s < MOST_CPU_S, what
+        if ended.was_settled:
+            assert (ended.status, ended.out, written) == (whole.status, whole.out, files), what
+            return False
+        assert ended.status == 130, what
+        assert ended.err.splitlines()[-1] == "spillway: interrupted", what
+        assert ended.err.count("interrupted") == 1, what
+        assert "Traceback" not in ended.err, what
+        assert "ignored" not in ended.err, what
+        assert whole.out.startswith(ended.out), what
+        # The journal of a study keeps its finished trials.
+        assert written <= ({"out", "out/journal.log"} if name == "optimize" else set()), what
+        return True
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("interruption"))
+
+
+def actions_of(command: str) -> Iterator[str]:
+    """The command, or each of its actions if it has some."""
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"spillway.cli.{command}").add_arguments(parser)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from (f"{command} {name}" for name in action.choices)
+            return
+    yield command
+
+
+def test_every_command_has_a_case() -> None:
+    known = {action for command in cli.COMMANDS for action in actions_of(command)}
+    cases = {name for name in COMMANDS if name in known}
+    assert known == cases
+    assert all(line.startswith(name.split(maxsplit=1)[0]) for name, line in COMMANDS.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command_is_interrupted_at_random_instants(runs: Runs, name: str) -> None:
+    whole, _ = runs.whole(name)
+    assert runs.check(name, 0.3 * whole.cpu_s)
+    draws = random.Random(name)
+    for _ in trials(6):
+        runs.check(name, draws.random() * whole.cpu_s)
