@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -422,6 +424,38 @@ def test_interruption_keeps_what_was_over(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(KeyboardInterrupt):
         study.optimize(4)
     assert [one.state for one in study.records] == 4 * ["complete"]
+
+
+@pytest.mark.parametrize("racing", [False, True])
+@pytest.mark.parametrize("threads", [None, 2])
+def test_exception_of_an_objective_fails_its_own_trial_alone(
+    racing: bool, threads: int | None
+) -> None:
+    whole = Study(overloaded(), SMALL_SPACE, Objective(completed, "maximize"), seeds=4)
+    whole.optimize(12, racing=racing, check=False)
+    broken = whole.simulation_of(5)
+
+    def fragile(result: spillway.Result) -> float:
+        if result.simulation == broken:
+            raise ZeroDivisionError("no time has passed")
+        return completed(result)
+
+    study = Study(overloaded(), SMALL_SPACE, Objective(fragile, "maximize"), seeds=4)
+    with ThreadPoolExecutor(2) if threads else contextlib.nullcontext() as executor:
+        with pytest.raises(ZeroDivisionError, match="no time has passed"):
+            study.optimize(12, racing=racing, executor=executor, check=False)
+        failures = [one.failure for one in study.records]
+        assert failures == 5 * [None] + ["ZeroDivisionError('no time has passed')"] + 2 * [None]
+        for one, expected in zip(study.records, whole.records, strict=False):
+            assert one.point == expected.point
+            assert one.number == 5 or one.objectives == expected.objectives
+        study.optimize(12, total=True, racing=racing, executor=executor, check=False)
+    assert len(study.records) == 12
+    assert all(one.has_values for one in study.records if one.number != 5)
+
+
+def completed(result: spillway.Result) -> float:
+    return result.summary()["completed"] or 0
 
 
 def test_missing_extra_is_named() -> None:
