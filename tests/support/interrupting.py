@@ -80,8 +80,8 @@ class Child:
         assert os.read(self._ready, 1) == b".", self._text(self._err)
         self.began_s = self.cpu_s()
 
-    def next_line(self) -> bytes | None:
-        """What it writes next to its descriptor; None: nothing, or too late."""
+    def next_byte(self) -> bytes | None:
+        """What it writes next to its descriptor; empty: it has ended; None: too late."""
         readable, _, _ = select.select([self._ready], [], [], _MOST_S)
         return os.read(self._ready, 1) if readable else None
 

@@ -6,6 +6,8 @@ import importlib
 import warnings
 from typing import Any
 
+from spillway.config import interruption
+
 __all__ = ["MissingExtraError", "require"]
 
 
@@ -20,7 +22,8 @@ class MissingExtraError(ImportError):
 def require(module: str, extra: str) -> Any:
     """Imports a module of an optional extra; ImportError names the missing extra."""
     try:
-        with warnings.catch_warnings():
+        # A half imported package could not be imported again.
+        with interruption.deferred(), warnings.catch_warnings():
             # Optuna's progress bar for notebooks, which Spillway does not use.
             warnings.filterwarnings("ignore", "IProgress not found")
             return importlib.import_module(module)

@@ -20,7 +20,7 @@ def __dir__() -> list[str]:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Lets Ctrl-C within the block take effect at its end; for steps of milliseconds.
+    """Lets Ctrl-C within the block take effect at its end; for steps of less than a second.
 
     What has arrived before the block takes effect before it. In threads other than the main one
     nothing is interrupted anyway.
