@@ -17,6 +17,9 @@ def __dir__() -> list[str]:
     return __all__
 
 
+_MOST_SHOWN = 50  # fields that are not simulated
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     from spillway.interop.deployments import TARGETS
@@ -67,6 +70,8 @@ def run(options: argparse.Namespace) -> int:
         files.dump(found.simulation, options.out)
         text = f"wrote {options.out}; run it with: spillway run {options.out}"
     output.show(options, text, lambda: {"simulation": settings, "unread": found.unread})
-    for one in found.unread:
+    for one in found.unread[:_MOST_SHOWN]:
         output.say(f"not simulated: {one}")
+    if (more := len(found.unread) - _MOST_SHOWN) > 0:
+        output.say(f"not simulated: … and {more:,} more; --json lists all")
     return 0

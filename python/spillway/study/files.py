@@ -342,7 +342,7 @@ def read_study(path: str | Path) -> StudyFile:
     files.check_kind(settings, path, "study")
     check_keys(settings, _STUDY, path)
     if "space" not in settings:
-        raise config_error([("space", "", "must name the paths to vary")])
+        raise config_error([(str(path), "", "must hold space, the paths to vary")])
     racing = settings.get("racing", False)
     confirm = settings.get("confirm", True)
     if isinstance(racing, Mapping):

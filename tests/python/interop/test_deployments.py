@@ -521,6 +521,7 @@ flowControl: {maxRequests: 5}
 GATED = "featureGates: [flowControl]"
 DYNAMO = "python -m dynamo.frontend"
 FILTERS = "type.googleapis.com/envoy.extensions.filters.http"
+ADMISSION = f"'@type': {FILTERS}.admission_control.v3.AdmissionControl"
 
 
 @pytest.mark.parametrize(
@@ -538,7 +539,7 @@ FILTERS = "type.googleapis.com/envoy.extensions.filters.http"
             "kind: EndpointPickerConfig\nsaturationDetector: {pluginRef: mine}",
             "must be a utilization-detector or a concurrency-detector",
         ),
-        ("dynamo", "python -m dynamo.frontend --router-temperature hot", "must be a number"),
+        ("dynamo", "python -m dynamo.frontend --router-temperature hot", "must be a finite number"),
         (
             "dynamo",
             f"export DYN_HTTP_OVERLOAD_STATUS_CODE=x\n{DYNAMO} --active-prefill-tokens-threshold 5",
@@ -697,3 +698,73 @@ def test_the_preset_of_llm_d_is_carried() -> None:
         .replace(router=router.Weighted(picker=router.Best(ties="random")))
     )
     assert export(simulation, to="llm-d").losses == ()
+
+
+NONSENSE = {
+    "text": "hello\n",
+    "empty": "",
+    "json": '{"a": 1}',
+    "yaml": "a: 1\n",
+    "list": "- 1\n- 2\n",
+    "null": "null\n",
+    "script": "#!/bin/sh\necho hello --verbose\n",
+}
+
+
+@pytest.mark.parametrize("system", TARGETS)
+@pytest.mark.parametrize("suffix", ["yaml", "json", "sh", "txt"])
+@pytest.mark.parametrize("name", NONSENSE)
+def test_a_file_in_which_nothing_is_known_is_refused(
+    tmp_path: Path, name: str, suffix: str, system: str
+) -> None:
+    path = tmp_path / f"some.{suffix}"
+    path.write_text(NONSENSE[name])
+    message = refused(path, system=system)
+    assert f"some.{suffix}" in message
+    assert "must" in message or "missing" in message or "not valid" in message
+
+
+@pytest.mark.parametrize(
+    ("system", "files", "unknown"),
+    [
+        ("dynamo", {"a__sh": DYNAMO, "README__md": "read me"}, "README.md"),
+        (
+            "envoy",
+            {
+                "a__yaml": ADMISSION,
+                "b__yaml": "a: 1",
+            },
+            "b.yaml",
+        ),
+    ],
+)
+def test_files_beside_known_ones_are_listed(
+    tmp_path: Path, system: str, files: dict[str, str], unknown: str
+) -> None:
+    found = import_(written(tmp_path, **files), system=system)
+    (one,) = (one for one in found.unread if one.field.endswith(unknown))
+    assert str(one).partition(": ")[2].startswith("nothing in it is known: not ")
+
+
+@pytest.mark.parametrize("value", [".nan", ".inf", "-.inf", "NaN", "1e999"])
+@pytest.mark.parametrize(
+    ("system", "text", "field"),
+    [
+        ("dynamo", f"{DYNAMO} --router-mode kv --router-temperature VALUE", "router-temperature"),
+        ("dynamo", f"{DYNAMO} --active-prefill-tokens-threshold VALUE", "active-prefill-tokens"),
+        ("vllm", "vllm serve m --gpu-memory-utilization VALUE", "gpu-memory-utilization"),
+        ("vllm", "vllm serve m --max-num-seqs VALUE", "max-num-seqs"),
+        ("vllm-on-eks", "num_workers: VALUE\ncap_per_worker: 4", "num_workers"),
+        (
+            "envoy",
+            f"{ADMISSION}\naggression: {{default_value: VALUE}}",
+            "aggression: default_value",
+        ),
+    ],
+)
+def test_values_that_are_not_finite_are_refused(
+    tmp_path: Path, system: str, text: str, field: str, value: str
+) -> None:
+    message = refused(written(tmp_path, a__yaml=text.replace("VALUE", value)), system=system)
+    assert field in message
+    assert "must be a" in message

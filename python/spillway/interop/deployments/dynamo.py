@@ -19,7 +19,7 @@ from spillway._core.signals import BusyMonitor
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse
 from spillway.interop.deployments.fields import Fields, flags
-from spillway.interop.deployments.target import GATEWAY, Target, Unread
+from spillway.interop.deployments.target import GATEWAY, Target, Unread, unrecognized
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +57,15 @@ _RANDOM = {
     "picker": {"kind": "random"},
 }
 _STATUS = "DYN_HTTP_OVERLOAD_STATUS_CODE"
+_FLAGS = {
+    *("router-mode", "router-kv-events", "http-host", "http-port"),
+    *_KV_FLAGS,
+    *_CONFIG_KEYS.values(),
+}
+_EXPECTED = (
+    "a command line of dynamo.frontend, its router_config.json, a body of /busy_threshold, or a "
+    "command line of a worker with --engine-request-limit"
+)
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -139,19 +148,29 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     found: dict[str, Any] = {}
     where = ", ".join(files)
     status = None
+    known = {}
     for name, text in files.items():
         if "engine-request-limit" in text:
             unread += _worker(name, text, settings["instances"])
+            known[name] = True
         elif name.endswith(".json") or text.lstrip().startswith("{"):
             values = parse(text, name, is_json=True)
             Fields(name, values)  # checks that it is a mapping
             values = {key: one for key, one in values.items() if key != "model"}
-            found |= {_CONFIG_KEYS.get(key, key): one for key, one in values.items()}
+            values = {_CONFIG_KEYS.get(key, key): one for key, one in values.items()}
+            known[name] = not _FLAGS.isdisjoint(values)
+            found |= values
         else:
-            where = name
             words, given = flags(text, name, {})
+            code = next((one for one in words if one.startswith(_STATUS)), None)
+            is_frontend = "dynamo.frontend" in words or code is not None
+            known[name] = is_frontend or not _FLAGS.isdisjoint(given)
+            if not known[name]:
+                continue
+            where = name
             found = given | found
-            status = next((one for one in words if one.startswith(_STATUS)), status)
+            status = code or status
+    unread += unrecognized(known, _EXPECTED)
     return unread + _frontend(Fields(where, found), settings, version, status)
 
 

@@ -17,7 +17,7 @@ from spillway._core.signals import Sensor
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse, to_yaml
 from spillway.interop.deployments.fields import Fields, duration, seconds
-from spillway.interop.deployments.target import GATEWAY, Target, Unread
+from spillway.interop.deployments.target import GATEWAY, Target, Unread, unrecognized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,6 +37,7 @@ _FILTERS = {
 _TYPES = {name: kind for kind, name in _FILTERS.items()}
 _SUCCESS = {"http_criteria": {"http_success_status": [{"start": 200, "end": 300}]}}
 _CONTROLLER = "gradient_controller_config"
+_EXPECTED = f"YAML or JSON with a filter whose @type is {' or '.join(_FILTERS)}"
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -114,9 +115,11 @@ def _concurrency(gateway: Mapping[str, Any]) -> dict[str, Any]:
 def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> list[Unread]:  # noqa: ARG001
     """Changes admission, limit and controller of the gateway to those of the filters."""
     found: dict[str, Fields] = {}
+    known = dict.fromkeys(files, False)
     for name, text in files.items():
         for one in _filters(name, parse(text, name, is_json=name.endswith(".json"))):
             kind = _FILTERS[one.take("@type", "str")]
+            known[name] = True
             if kind in found:
                 allowed = f"must not contain the filter {kind} twice"
                 raise config_error([(one.where, "", allowed)])
@@ -124,7 +127,7 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     gateway = settings["gateway"]
     defaults = Gateway().to_dict()
     gateway |= {name: defaults[name] for name in GATEWAY}
-    unread = []
+    unread = unrecognized(known, _EXPECTED)
     for kind, fields in found.items():
         enabled = fields.map("enabled")
         enabled.drop("runtime_key")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections import deque
@@ -25,7 +26,8 @@ no_counterpart = "has no counterpart in a simulation"
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)
 
 
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -34,7 +36,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: _is_number(value) and float(value).is_integer(),
         "must be a whole number",
     ),
-    "float": (_is_number, "must be a number"),
+    "float": (_is_number, "must be a finite number"),
     "str": (lambda value: isinstance(value, str), "must be text"),
     "list": (lambda value: isinstance(value, list), "must be a list"),
     "map": (lambda value: isinstance(value, dict), "must be a mapping"),
@@ -49,7 +51,7 @@ class Fields:
 
     def __init__(self, where: str, values: Any) -> None:
         if not isinstance(values, dict):
-            raise config_error([(where, f"{values!r:.60}", "must be a mapping")])
+            raise config_error([(where, f"{values!r:.40}", "must be a mapping")])
         self.where = where
         self.values: Mapping[str, Any] = dict(values)
         self._taken: set[str] = set()
@@ -66,7 +68,7 @@ class Fields:
             return default
         is_valid, allowed = _KINDS[kind]
         if not is_valid(value):
-            raise config_error([(f"{self.where}: {name}", f"{value!r:.60}", allowed)])
+            raise config_error([(f"{self.where}: {name}", f"{value!r:.40}", allowed)])
         return int(value) if kind == "int" else float(value) if kind == "float" else value
 
     def choice(self, name: str, choices: Mapping[str, Any], default: str) -> Any:
@@ -95,6 +97,11 @@ class Fields:
     def drop(self, *names: str) -> None:
         """Takes fields that say nothing about the behavior, such as `kind`."""
         self._taken.update(names)
+
+    @property
+    def taken(self) -> set[str]:
+        """The names of the fields here that are present and were taken."""
+        return self._taken & self.values.keys()
 
     def rest(self, reason: str = no_counterpart) -> list[Unread]:
         """The fields that were not taken, here and below."""

@@ -6,12 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spillway.config.classes import config_error
 from spillway.config.differences import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["GATEWAY", "Loss", "Target", "Unread", "base_settings", "pattern_of"]
+__all__ = ["GATEWAY", "Loss", "Target", "Unread", "base_settings", "pattern_of", "unrecognized"]
 
 
 def __dir__() -> list[str]:
@@ -56,14 +57,18 @@ def _kinds(value: Any) -> list[str]:
 
 
 class Unread(NamedTuple):
-    """A field of a file without a counterpart: file and field, value, and why."""
+    """A field of a file without a counterpart: file and field, value, and why.
+
+    Of a whole file the value is None.
+    """
 
     field: str
     value: Any
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.field} = {in_words(self.value)}: {self.reason}"
+        shown = "" if self.value is None else f" = {in_words(self.value)}"
+        return f"{self.field}{shown}: {self.reason}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,3 +141,17 @@ def base_settings(covered: str, settings: dict[str, Any], defaults: Mapping[str,
     else:
         for entry in settings[name]:
             base_settings(below, entry, defaults[name][0])
+
+
+def unrecognized(files: Mapping[str, bool], expected: str) -> list[Unread]:
+    """The files, by name, in which nothing was recognized.
+
+    Raises ConfigError if that is all of them, so that no files at all are not mistaken for a system
+    with its defaults. `expected`: what a file may hold.
+    """
+    unknown = [name for name, is_known in files.items() if not is_known]
+    if unknown and len(unknown) == len(files):
+        raise config_error(
+            [(name, "", f"nothing in it is known: must be {expected}") for name in unknown]
+        )
+    return [Unread(name, None, f"nothing in it is known: not {expected}") for name in unknown]

@@ -24,7 +24,7 @@ from spillway.catalog.servers.engine import DEFAULT_ENGINE, engine
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse
 from spillway.interop.deployments.fields import Fields, flags
-from spillway.interop.deployments.target import Target, Unread
+from spillway.interop.deployments.target import Target, Unread, unrecognized
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +52,8 @@ _PRIORITY = {
     "preemption_margin": None,
     "max_preemptions_per_step": 3,
 }
+_EXPECTED = "a command line of `vllm serve`, or its flags, also as a mapping in YAML or JSON"
+_MODEL = re.compile(r"""--model\b|^\s*["']?model["']?\s*:""", re.MULTILINE)
 _REQUESTS, _TOKENS = "max-num-queued-reqs", "max-num-queued-tokens"
 _BLOCK_SIZE_TOKENS = 16
 _KV_DTYPES = {"auto": "bf16", "bfloat16": "bf16", "fp8_e4m3": "fp8"}
@@ -92,6 +94,8 @@ def read(
             described = Fields(name, fields.values)
             groups[i] = _server(described, version, gpu) | {"count": groups[i]["count"]}
         unread += _apply(fields, groups[i], version)
+        is_known = _is_command(text) or bool(fields.taken - {"model"}) or bool(_MODEL.search(text))
+        unrecognized({name: is_known}, _EXPECTED)
     settings["instances"] = groups
     return unread
 
@@ -191,10 +195,15 @@ def _ingress(fields: Fields, group: Mapping[str, Any]) -> dict[str, Any]:
     return limits.to_dict()
 
 
+def _is_command(text: str) -> bool:
+    return "vllm serve" in text
+
+
 def _fields(name: str, text: str) -> Fields:
-    if "vllm serve" in text or text.lstrip().startswith("-") or name.endswith((".sh", ".args")):
+    is_flags = text.lstrip().startswith("-") or name.endswith((".sh", ".args"))
+    if _is_command(text) or is_flags:
         words, found = flags(text.partition("vllm serve")[2] or text, name, _SHORT)
-        if words:
+        if words and (_is_command(text) or found):
             found["model"] = words[0]
         return Fields(name, found)
     content = parse(text, name, is_json=name.endswith(".json"))
