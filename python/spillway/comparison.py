@@ -17,7 +17,7 @@ from spillway.config.messages import checked
 from spillway.config.provenance import is_unvalidated
 from spillway.config.randomness import note_on_copies, num_blocks
 from spillway.data import effective, frames
-from spillway.data.figures import FIGURES
+from spillway.data.figures import FIGURES, is_share
 from spillway.data.statistics import Interval, fewest, interval, student_t_quantile
 from spillway.report import page
 from spillway.report.tables import joined
@@ -69,7 +69,8 @@ class Verdict:
     figure, challenger, baseline
         The key of the figure in `Result.summary`, and the names of the two systems.
     outcome
-        "better" or "worse" if the interval of the difference excludes zero; "same" if the
+        "better" or "worse" if the interval of the difference excludes zero, or a share differs by
+        the same amount under so many seeds that their signs alone show it; "same" if the
         difference is exactly zero under every seed; "undecided" otherwise. "not comparable": the
         figure is over different numbers of requests (see `populations`), or the systems have
         different workloads.
@@ -77,7 +78,8 @@ class Verdict:
         Means over the seeds of the baseline and of the challenger, in the unit of the figure.
     difference
         Mean of `after - before`, paired by seed, with its interval at the level of
-        `Comparison.level`, in the unit of the figure.
+        `Comparison.level`, in the unit of the figure. A share that differs by the same amount
+        under every seed has none.
     sd
         Standard deviation of the paired differences; None with fewer than two.
     level
@@ -135,7 +137,7 @@ class Verdict:
         if not relative_difference > 0:
             raise config_error([("relative_difference", f"{relative_difference:g}", "must be > 0")])
         _checked_share("power", power, 0.5)
-        if self.sd is None or not self.before:
+        if self.sd is None or self.difference.low is None or not self.before:
             return None
         return _seeds_for(abs(relative_difference * self.before), self.sd, self.level, power)
 
@@ -356,7 +358,8 @@ def compare(
         Probability, 0.5 <= confidence < 1, with which all intervals hold together.
     half_width
         Half the width of every interval at which a sequential comparison stops, as a share of the
-        mean of the baseline, > 0: 0.02 is 2%. Figures whose baseline is zero do not count.
+        mean of the baseline, > 0: 0.02 is 2%. Figures whose baseline is zero do not count, nor do
+        those whose difference is the same under every seed.
     max_seeds
         Largest number of seeds with `half_width`; None: 8 times the first look.
     allow_different_populations
@@ -495,11 +498,12 @@ def _verdict(
         gaps,
         level,
         is_replicated=is_random,
+        is_share=is_share(figure),
         num_blocks=blocks,
         doubt=next(filter(None, doubts), ""),
     )
     mean = difference.mean
-    sd = None if difference.low is None else _sd(gaps)
+    sd = None if difference.n < 2 else _sd(gaps)
     means = [math.fsum(one) / len(known) for one in zip(*known, strict=True)]
     counts = _populations(figure, before, after)
     notes = []
@@ -514,7 +518,7 @@ def _verdict(
     outcome: Outcome = "undecided"
     if is_random and not any(gaps):
         outcome = "same"
-    elif (difference.low or 0) > 0 or (difference.high or 0) < 0:
+    elif _excludes_zero(difference, level):
         is_better = (mean > 0) == (FIGURES[figure].better == "higher")
         outcome = "better" if is_better else "worse"
     if counts is not None and _differ(figure, counts):
@@ -548,6 +552,13 @@ def _verdict(
         more_seeds=more,
         note=" ".join(notes),
     )
+
+
+def _excludes_zero(difference: Interval, level: float) -> bool:
+    """Whether a difference is significant; of equal differences without an interval, by signs."""
+    if difference.low is None or difference.high is None:
+        return difference.n > 1 and difference.mean != 0 and 2 ** (1 - difference.n) <= 1 - level
+    return difference.low > 0 or difference.high < 0
 
 
 def _cells(one: Verdict) -> list[str]:
@@ -608,7 +619,7 @@ def _seeds_for(difference: float, sd: float, level: float, power: float) -> int 
 
 
 def _is_narrow(one: Verdict, half_width: float) -> bool:
-    if not one.before:
+    if not one.before or one.sd == 0:
         return True
     half = one.relative_half_width
     return half is not None and half <= half_width

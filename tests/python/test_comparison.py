@@ -51,6 +51,31 @@ def test_differences_are_paired_with_an_adjusted_level(systems: dict[str, Simula
         assert (one.more_seeds is not None) == (one.outcome == "undecided")
 
 
+def test_shares_that_differ_equally_under_every_seed_have_no_interval() -> None:
+    classes = [{"name": "standard", "target_ttft_s": 1000}]
+    served = Simulation(slo_classes=classes)
+    refused = served.with_({"gateway.admission": "reject_all"})
+    systems = {"served": served, "again": served.replace(warm_up_s=0), "refused": refused}
+    found = compare(systems, seeds=12, figures=["goodput"])
+    worse, same = found["refused", "goodput"], found["again", "goodput"]
+    assert (worse.outcome, worse.difference.mean) == ("worse", -1)
+    assert (worse.difference.low, worse.difference.high) == (None, None)
+    assert (same.outcome, same.difference.mean, same.difference.low) == ("same", 0, None)
+    assert worse.seeds_for(0.1) is None
+    (row,) = (
+        line for line in str(found).splitlines() if line.startswith("goodput") and "-1" in line
+    )
+    assert row.split()[4:6] == ["-", "-"]
+    # The signs of three pairs show nothing.
+    assert compare(systems, seeds=3, figures=["goodput"])["refused", "goodput"].outcome == (
+        "undecided"
+    )
+    narrow = compare(
+        {"served": served, "again": served}, seeds=4, figures=["goodput"], half_width=0.01
+    )
+    assert (narrow.seeds, narrow.reached_half_width) == ((0, 1, 2, 3), True)
+
+
 def test_all_pairs_share_the_error(systems: dict[str, Simulation]) -> None:
     pytest.importorskip("matplotlib").use("agg")
     found = compare(systems, seeds=4, figures=["goodput", "rejected"], all_pairs=True)

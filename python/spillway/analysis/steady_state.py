@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway._core.sim import UsageError
+from spillway.analysis import stationarity
 from spillway.config.classes import config_error
 from spillway.data.statistics import student_t_quantile
 from spillway.data.targets import compare_with_targets
@@ -25,7 +26,14 @@ if TYPE_CHECKING:
 
     from spillway.data.result import ResultData
 
-__all__ = ["LATENCIES", "SteadyState", "mser5", "of_values", "steady_state"]
+__all__ = [
+    "LATENCIES",
+    "SteadyState",
+    "mser5",
+    "of_values",
+    "steady_state",
+    "utilization_seen",
+]
 
 
 def __dir__() -> list[str]:
@@ -41,6 +49,13 @@ _MSER_BATCH = 5
 _PARTS = 100
 _LEAST_SPANS = 150
 """Length of a batch in spans over which requests depend on each other."""
+_MOST_UTILIZED = 0.7
+"""Utilization, as `utilization_seen` estimates it, from which on a run has no interval.
+
+Bad episodes are rare there, and most runs miss them: what such a run shows of itself looks certain.
+"""
+_LEAST_TURNOVERS = 100
+"""Requests of a run over those in the system at once, for the estimate to mean something."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +67,7 @@ class SteadyState:
     value : float
         Mean, percentile or share, in the unit of the column.
     low, high : float or None
-        The interval; None if the run is too short for one, see `reason`.
+        The interval; None if the run cannot have one that is worth its name, see `reason`.
     confidence : float
     warm_up_s : float
         Arrivals before this time are left out.
@@ -126,6 +141,8 @@ def of_values(
     if size < _LEAST_SPANS * _span(counted):
         return whole, None, None, "the run is too short for how long its requests depend on others"
     each = np.array([statistic(one) for one in batches])
+    if each.min() == each.max():
+        return whole, None, None, f"all batches have the same value, {whole:.4g}: nothing varies"
     error = math.sqrt(float(((each - whole) ** 2).sum()) / (_BATCHES - 1) / _BATCHES)
     half = student_t_quantile(0.5 + confidence / 2, _BATCHES - 1) * error
     return whole, whole - half, whole + half, ""
@@ -143,6 +160,40 @@ def _span(values: NDArray[np.float64]) -> float:
     if spread == 0:
         return 0.0
     return size * float(parts.mean(axis=1).var(ddof=1)) / spread
+
+
+def utilization_seen(arrival_s: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
+    """The utilization of a fleet, as far as the number of requests in the system shows it.
+
+    `counts`: how many requests each arrival found (see `stationarity.backlog`). Where requests
+    share a server of utilization u, the variance of their number is its mean over 1 - u; arrivals
+    that come in bursts raise it by their own index of dispersion, over the mean stay of a request.
+    A fleet that is nowhere near saturation has about 0.
+    """
+    mean = float(counts.mean())
+    if mean == 0:
+        return 0.0
+    stays = max(2, int(len(counts) / max(mean, 1)))
+    arrivals = np.histogram(arrival_s, bins=stays)[0]
+    bursts = max(1.0, float(arrivals.var() / arrivals.mean()))
+    return max(0.0, 1 - bursts * mean / max(float(counts.var()), mean))
+
+
+def _doubt(arrival_s: NDArray[np.float64], counts: NDArray[np.int64]) -> str:
+    """Why batch means of a run cannot be trusted; empty if they can."""
+    turnovers = len(counts) / max(float(counts.mean()), 1)
+    if turnovers < _LEAST_TURNOVERS:
+        return (
+            f"only {turnovers:.0f} times as many requests arrive as are in the system at once, and "
+            f"{_LEAST_TURNOVERS} is the least"
+        )
+    utilization = utilization_seen(arrival_s, counts)
+    if utilization < _MOST_UTILIZED:
+        return ""
+    return (
+        f"near saturation (a utilization of about {utilization:.0%}) bad episodes are too rare for "
+        "one run: use several seeds"
+    )
 
 
 def _percentile(percentile: float) -> Any:
@@ -182,6 +233,12 @@ def steady_state(
     if len(kept) == 0:
         raise UsageError(f"no request with a {figure} arrives after {start_s:g} s")
     value, low, high, reason = of_values(kept, percentile, confidence)
+    if not reason:
+        arrivals = np.sort(requests["arrival_s"])
+        later = arrivals >= start_s
+        reason = _doubt(arrivals[later], stationarity.backlog(requests)[later])
+    if reason:
+        low = high = None
     batches = 0 if low is None else _BATCHES
     return SteadyState(value, low, high, confidence, start_s, len(kept), batches, reason)
 

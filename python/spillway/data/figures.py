@@ -19,6 +19,7 @@ __all__ = [
     "FiguresByName",
     "Groups",
     "group_rows",
+    "is_share",
     "unknown",
     "usual_skewness",
 ]
@@ -45,6 +46,12 @@ _SHED = (
     "it is a figure of studies and sweeps, (rejected + expired + evicted) / offered: "
     "spillway.study.Figure('shed').of(result), of several seeds results.interval(Figure('shed').of)"
 )
+
+
+def is_share(name: str) -> bool:
+    """Whether a figure is a share, from 0 to 1: goodput, `shed`, a hit rate; also of a group."""
+    name, _, _ = name.partition("[")  # of a class or tenant
+    return name == "shed" or (name in FIGURES and FIGURES[name].unit.startswith("share "))
 
 
 _SKEWNESS_OF_LATENCIES, _SKEWNESS_OF_GOODPUT = 0.5, -0.25

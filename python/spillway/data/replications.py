@@ -11,7 +11,7 @@ from spillway.config.randomness import blocks, is_resampled, note_on_copies, num
 from spillway.config.text import number, table
 from spillway.data import effective
 from spillway.data.extrapolation import extrapolations
-from spillway.data.figures import FIGURES, unknown, usual_skewness
+from spillway.data.figures import FIGURES, is_share, unknown, usual_skewness
 from spillway.data.result import ResultData
 from spillway.data.statistics import Interval, doubts, fewest, interval
 
@@ -167,9 +167,13 @@ class Replications(Sequence[_Run_co]):
         return self._grouped([result.by_tenant() for result in self.distinct], confidence)
 
     def interval(self, figure: Callable[[_Run_co], float], confidence: float = 0.95) -> Interval:
-        """Mean over the seeds, with its confidence interval, of any function of a result."""
+        """Mean over the seeds, with its confidence interval, of any function of a result.
+
+        There is no interval where all runs have the same value from 0 to 1: it may be a share.
+        """
         values = [figure(result) for result in self.distinct]
-        return interval(values, confidence, num_blocks=self.num_blocks)
+        may_be_share = all(0 <= one <= 1 for one in values)
+        return interval(values, confidence, is_share=may_be_share, num_blocks=self.num_blocks)
 
     def minus(self, other: Replications[Any], confidence: float = 0.95) -> Differences:
         """Mean difference from `other` per figure, paired by seed: both saw the same requests.
@@ -222,7 +226,14 @@ def _intervals(
             doubt = next(filter(None, (effective.doubt(name, runs) for runs in sources)), "")
         skewness = usual_skewness(name) if len(sources) == 1 else 0.0
         result[name] = (
-            interval(values, confidence, num_blocks=num_blocks, skewness=skewness, doubt=doubt)
+            interval(
+                values,
+                confidence,
+                is_share=is_share(name),
+                num_blocks=num_blocks,
+                skewness=skewness,
+                doubt=doubt,
+            )
             if values
             else None
         )

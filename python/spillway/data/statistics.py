@@ -66,9 +66,11 @@ class Interval:
 
     Over resamples of a trace, it is the mean over traces of this length, and the interval reaches
     further to the side to which the resamples are skewed. `n` counts the runs for which the figure
-    exists. With fewer than two there is no interval and `low` and `high` are None. Where seeds
-    change nothing there is one run for any number of seeds. `doubt` is the reason why the interval
-    may hold the truth less often than stated, as a clause; empty if none is known.
+    exists. With fewer than two there is no interval and `low` and `high` are None; nor for a share,
+    such as goodput, that is the same in all runs: a goodput of 1 in ten runs does not show how
+    often it is less. Where seeds change nothing there is one run for any number of seeds. `doubt`
+    is the reason why the interval may hold the truth less often than stated, as a clause; empty if
+    none is known.
     """
 
     mean: float
@@ -79,21 +81,21 @@ class Interval:
 
     def __str__(self) -> str:
         if self.low is None:
-            return f"{self.mean:.4g}"
+            return f"{self.mean:.4g}" + (f" (in all {self.n} runs)" if self.n > 1 else "")
         # Two digits, but 120 as such and not as 1.2e+02.
         below, above = (f"{float(f'{one:.2g}'):g}" for one in self.reaches)
         return f"{self.mean:.4g} " + (f"± {above}" if above == below else f"+{above} -{below}")
 
     @property
     def reaches(self) -> tuple[float, float]:
-        """How far the interval reaches below and above the mean; 0 with fewer than two runs."""
+        """How far the interval reaches below and above the mean; 0 without an interval."""
         if self.low is None or self.high is None:
             return 0.0, 0.0
         return self.mean - self.low, self.high - self.mean
 
     @property
     def half_width(self) -> float | None:
-        """Half the width of the interval; None with fewer than two runs."""
+        """Half the width of the interval; None without one."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
 
@@ -141,13 +143,15 @@ def interval(
     confidence: float = 0.95,
     *,
     is_replicated: bool = True,
+    is_share: bool = False,
     num_blocks: float | None = None,
     skewness: float = 0.0,
     doubt: str = "",
 ) -> Interval:
     """Mean and confidence interval of independent replications; `values` must not be empty.
 
-    `is_replicated`: False if they are the values of one run, repeated for each seed.
+    `is_replicated`: False if they are the values of one run, repeated for each seed. `is_share`:
+    whether they are shares, such as goodput, or differences of shares; equal ones have no interval.
     `num_blocks`: None, or, if they are the values of block bootstrap resamples of one trace, how
     many blocks the trace holds, >= 1; infinite if unknown; `skewness` is the usual one of such
     values, and `doubt` the reason, if any, why their interval is doubtful for another reason than
@@ -157,6 +161,8 @@ def interval(
     if not is_replicated:
         return Interval(values[0], None, None, 1)
     if n < 2:
+        return Interval(values[0], None, None, n)
+    if is_share and min(values) == max(values):
         return Interval(values[0], None, None, n)
     if num_blocks is not None:
         return of_resamples(values, confidence, num_blocks, skewness, doubt)

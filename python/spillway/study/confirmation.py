@@ -14,7 +14,7 @@ from spillway.config.files import fingerprint
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import REPLICATION, is_resampled, note_on_copies
 from spillway.data import frames, statistics
-from spillway.data.figures import usual_skewness
+from spillway.data.figures import is_share, usual_skewness
 from spillway.data.statistics import Interval, fewest, interval
 from spillway.study.feasibility import doubts
 
@@ -251,8 +251,8 @@ class Confirmation:
 def _shown(value: Interval | None) -> str:
     if value is None:
         return ""
-    if value.low is None:
-        return f"{value.mean:.4g}"
+    if value.low is None or value.low == value.high:
+        return f"{value.mean:.4g}" + (f" in all {value.n} runs" if value.n > 1 else "")
     return f"{value.mean:.4g} [{value.low:.4g}, {value.high:.4g}]"
 
 
@@ -412,6 +412,7 @@ class _Judge:
         confidence: float,
         metric: int,
         *measured: Measured,
+        share: bool = False,
         skewness: float = 0.0,
     ) -> Interval:
         """The interval of values that derive from a metric, given by its position."""
@@ -419,6 +420,7 @@ class _Judge:
             values,
             confidence,
             is_replicated=any(one.is_replicated for one in measured),
+            is_share=share,
             num_blocks=fewest(one.num_blocks for one in measured),
             skewness=skewness,
             doubt=next(
@@ -456,6 +458,7 @@ class _Judge:
             self._confidence,
             position,
             found,
+            share=is_share(one.name),
             skewness=usual_skewness(one.name),
         )
 

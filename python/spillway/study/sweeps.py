@@ -21,7 +21,7 @@ from spillway.config.progress import reporting
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
 from spillway.data import frames
-from spillway.data.figures import usual_skewness
+from spillway.data.figures import is_share, usual_skewness
 from spillway.data.frames import write_rows
 from spillway.data.statistics import Interval, doubts, fewest, interval
 from spillway.report import page
@@ -116,7 +116,8 @@ class Sweep:
         column = self._column(metric)
         mine, other = self._row(name), self._row(reference or self.rows[0].name)
         gaps = [a - b for a, b in zip(mine.values[column], other.values[column], strict=True)]
-        return _interval(gaps, confidence, column, mine, other)
+        share = is_share(self.metrics[column])
+        return _interval(gaps, confidence, column, mine, other, share=share)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One mapping per row.
@@ -252,7 +253,14 @@ class Sweep:
 
     def _interval(self, row: Row, column: int, confidence: float = 0.95) -> Interval | None:
         skewness = usual_skewness(self.metrics[column])
-        return _interval(row.values[column], confidence, column, row, skewness=skewness)
+        return _interval(
+            row.values[column],
+            confidence,
+            column,
+            row,
+            share=is_share(self.metrics[column]),
+            skewness=skewness,
+        )
 
     def _notes_on_copies(self) -> list[str]:
         pairs = zip(self.rows, self.simulations, strict=True)
@@ -503,7 +511,12 @@ def _named(settings: Mapping[str, Any]) -> str:
 
 
 def _interval(
-    values: Sequence[float], confidence: float, column: int, *rows: Row, skewness: float = 0.0
+    values: Sequence[float],
+    confidence: float,
+    column: int,
+    *rows: Row,
+    share: bool,
+    skewness: float = 0.0,
 ) -> Interval | None:
     known = [value for value in values if not math.isnan(value)]
     if not known:
@@ -512,6 +525,7 @@ def _interval(
         known,
         confidence,
         is_replicated=any(row.is_replicated for row in rows),
+        is_share=share,
         num_blocks=fewest(row.num_blocks for row in rows),
         skewness=skewness,
         doubt=next((row.doubts[column] for row in rows if row.doubts and row.doubts[column]), ""),

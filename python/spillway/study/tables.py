@@ -9,7 +9,7 @@ from spillway._core.sim import build_info
 from spillway.config.randomness import is_resampled, num_blocks
 from spillway.config.text import setting
 from spillway.data import frames
-from spillway.data.figures import usual_skewness
+from spillway.data.figures import is_share, usual_skewness
 from spillway.data.statistics import interval
 from spillway.report.tables import joined
 from spillway.study.records import Trial, mean, standard_error
@@ -101,6 +101,7 @@ def long_rows(one: StudyData, confidence: float) -> list[dict[str, Any]]:
                     known,
                     confidence,
                     is_replicated=trial.is_replicated,
+                    is_share=is_share(figure),
                     num_blocks=held,
                     skewness=usual_skewness(figure),
                 )

@@ -10,7 +10,8 @@ import pytest
 
 import spillway
 from spillway import ConfigError, Simulation, UsageError, instance, workload
-from spillway.analysis.steady_state import mser5, of_values
+from spillway.analysis.stationarity import in_system
+from spillway.analysis.steady_state import mser5, of_values, utilization_seen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +56,8 @@ def test_independent_values_have_the_textbook_interval(percentile: float | None)
     density = 0.17550 / 2  # of the normal law at its 90th percentile
     error = 2 / 200 if percentile is None else math.sqrt(0.09) / density / 200
     assert (high - low) / 2 == pytest.approx(2.26 * error, rel=0.6)
-    assert of_values(np.full(1000, 7.0)) == (7, 7, 7, "")
+    reason = "all batches have the same value, 7: nothing varies"
+    assert of_values(np.full(1000, 7.0)) == (7, None, None, reason)
 
 
 def test_a_run_that_is_too_short_has_no_interval() -> None:
@@ -112,6 +114,69 @@ def test_what_has_no_steady_state_is_refused() -> None:
     without = spillway.simulate(result.simulation.with_({"slo_classes[0].target_ttft_s": None}))
     with pytest.raises(UsageError, match="no request has a goodput"):
         without.steady_state("goodput")
+
+
+def near(requests_per_s: float, num_requests: int = 6000, **client: object) -> Simulation:
+    """A server that is full at about 20 requests/s."""
+    exponential = {"kind": "exponential"}
+    one = workload.Client(
+        requests_per_s=requests_per_s,
+        num_requests=num_requests,
+        input_tokens=exponential | {"mean_tokens": 1000},
+        output_tokens=exponential | {"mean_tokens": 250},
+        **client,
+    )
+    return Simulation(
+        workload=workload.Synthetic(clients=[one]),
+        slo_classes=[workload.SloClass(name="standard", target_ttft_s=1)],
+    )
+
+
+FIGURES = ("goodput", "ttft_s", "e2e_s")
+
+
+def test_near_saturation_a_run_has_no_interval() -> None:
+    """Of ten runs at 93%, seven had a goodput of "1 (1 to 1)", where the truth is 0.995."""
+    reasons = []
+    for seed in range(6):
+        for num_requests in (6000, 20_000):
+            result = spillway.simulate(near(19, num_requests), seed)
+            for figure in FIGURES:
+                found = result.steady_state(figure)
+                assert (found.low, found.high, found.batches) == (None, None, 0)
+                assert "no interval: " in str(found)
+                reasons.append(found.reason)
+    assert any("near saturation (a utilization of about" in one for one in reasons)
+    assert any("same value, 1: nothing varies" in one for one in reasons)
+
+
+@pytest.mark.parametrize("client", [{}, {"arrivals": {"kind": "gamma", "cv": 3}}])
+def test_at_moderate_load_a_run_has_one(client: dict[str, object]) -> None:
+    """Bursts alone are no saturation."""
+    for seed in range(6):
+        found = spillway.simulate(near(10, 20_000, **client), seed).steady_state("e2e_s")
+        assert found.low is not None
+        assert found.low < found.value
+
+
+def test_goodput_of_1_has_no_interval_at_any_load() -> None:
+    found = spillway.simulate(near(5), 1).steady_state("goodput")
+    assert (found.value, found.low, found.high) == (1, None, None)
+    assert found.reason == "all batches have the same value, 1: nothing varies"
+
+
+@pytest.mark.parametrize("load", [0.3, 0.5, 0.8, 0.9])
+def test_utilization_is_seen_in_the_number_of_requests(load: float) -> None:
+    """M/M/1: the variance of the number in the system is its mean over 1 - load."""
+    rng = np.random.default_rng(5)
+    arrivals = 400_000
+    arrival = np.cumsum(rng.exponential(1 / load, arrivals))
+    service = rng.exponential(1, arrivals)
+    work = np.cumsum(service)
+    left = work + np.maximum.accumulate(arrival - (work - service))
+    seen = utilization_seen(arrival, in_system(arrival, left))
+    assert seen == pytest.approx(load, abs=0.07)
+    assert utilization_seen(arrival, np.zeros(arrivals, dtype=np.int64)) == 0
 
 
 @pytest.mark.long

@@ -46,6 +46,37 @@ def test_one_value_has_no_interval() -> None:
     assert (one.mean, one.low, one.high, one.half_width, one.n) == (3.5, None, None, None, 1)
 
 
+@pytest.mark.parametrize("value", [0.0, 0.25, 1.0])
+def test_equal_shares_have_no_interval(value: float) -> None:
+    """[1, 1] would state certainty, and ten runs without a miss do not show it."""
+    equal = statistics.interval([value] * 10, is_share=True)
+    assert (equal.mean, equal.low, equal.high, equal.half_width) == (value, None, None, None)
+    assert equal.reaches == (0, 0)
+    assert str(equal) == f"{value:.4g} (in all 10 runs)"
+    resampled = statistics.interval([value] * 10, is_share=True, num_blocks=40)
+    assert (resampled.low, resampled.high) == (None, None)
+    assert statistics.interval([value] * 10).half_width == 0  # of a count or a time
+    unequal = statistics.interval([value] * 9 + [0.5], is_share=True)
+    assert unequal.low is not None
+
+
+def test_a_goodput_of_1_in_all_runs_is_never_shown_with_an_interval() -> None:
+    simulation = Simulation(slo_classes=[{"name": "standard", "target_ttft_s": 1000}])
+    results = simulate(simulation, seeds=range(4))
+    goodput = results.summary()["goodput"]
+    assert goodput is not None
+    assert (goodput.mean, goodput.low, goodput.high) == (1, None, None)
+    for table in (repr(results), repr(results.summary())):
+        (row,) = (line for line in table.splitlines() if line.startswith("goodput "))
+        assert row.split()[2:] == ["-", "-", "4"]
+    assert results.by_tenant()["default"]["goodput"] == goodput
+    shed = results.interval(lambda result: result.ledger["expired"] / 1000)
+    assert (shed.mean, shed.low) == (0, None)
+    difference = results.minus(results)["goodput"]
+    assert difference is not None
+    assert (difference.mean, difference.low) == (0, None)
+
+
 def test_results_summarise_over_their_seeds() -> None:
     results = simulate(Simulation(), seeds=range(5))
     each = [result.summary()["mean_ttft_ms"] for result in results]
