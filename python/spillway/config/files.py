@@ -120,7 +120,7 @@ def parse_settings(text: str, name: str) -> dict[str, Any]:
         settings = {}
     if not isinstance(settings, dict):
         allowed = (
-            f"must be a mapping of settings such as `router: round_robin`, not {settings!r:.60}"
+            f"must be a mapping of settings such as `router: round_robin`, not {settings!r:.40}"
         )
         raise config_error([(name, "", allowed)])
     return settings

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["figures", "number", "point", "setting", "table"]
+__all__ = ["figures", "number", "point", "sample", "setting", "table"]
 
 
 def __dir__() -> list[str]:
@@ -16,6 +16,7 @@ def __dir__() -> list[str]:
 
 
 _LONGEST_SETTING = 60  # characters
+_LONGEST_SAMPLE = 40
 _EXACT = 1e15  # whole numbers below this are shown in full
 
 
@@ -45,6 +46,14 @@ def number(value: float | None) -> str:
 def figures(values: Mapping[str, Any]) -> str:
     """Every figure on a separate line."""
     return table([["figure", "value"], *([name, number(value)] for name, value in values.items())])
+
+
+def sample(content: str) -> str:
+    """The beginning of a file's content for errors: 40 characters at most, escaped, in quotes.
+
+    A configuration can name any file as a trace, so a message must not show much of it.
+    """
+    return repr(content[:_LONGEST_SAMPLE]) + "…" * (len(content) > _LONGEST_SAMPLE)
 
 
 def setting(value: Any) -> str:

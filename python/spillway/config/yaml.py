@@ -94,7 +94,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen = set()
         for key, _ in pairs:
             if key in seen:
-                raise UnreadableError(f"the key {key!r:.60} is given twice")
+                raise UnreadableError(f"the key {key!r:.40} is given twice")
             seen.add(key)
     return found
 
@@ -119,9 +119,9 @@ class _Loader(yaml.SafeLoader):
             key = self.construct_object(key_node, deep=True)
             problem = None
             if not isinstance(key, str):
-                problem = f"a key must be text, not {key!r:.60}"
+                problem = f"a key must be text, not {key!r:.40}"
             elif key in seen:
-                problem = f"the key {key!r:.60} is given twice"
+                problem = f"the key {key!r:.40} is given twice"
             if problem:
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             seen.add(key)
@@ -132,7 +132,7 @@ class _Loader(yaml.SafeLoader):
         kind = node.tag.removeprefix(_TAG)
         plain = self.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
         if plain != node.tag:
-            problem = f"{node.value!r:.60} is not a valid {kind}"
+            problem = f"{node.value!r:.40} is not a valid {kind}"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         if kind == "int":
             try:

@@ -95,7 +95,7 @@ class ServerFacts:
                 valid = isinstance(value, int) and not isinstance(value, bool) and value >= 1
                 allowed = "a whole number >= 1"
             if not valid:
-                violations.append((one.name, f"{value!r:.60}", f"must be {allowed}"))
+                violations.append((one.name, f"{value!r:.40}", f"must be {allowed}"))
         if violations:
             raise config_error(violations)
 
@@ -374,9 +374,9 @@ class Histogram:
             raise config_error([("histogram", shown, "must be equally many, at least one")])
         if not (np.all(np.diff(self.upper) > 0) and self.upper[-1] == np.inf):
             allowed = "must ascend and end with +Inf"
-            raise config_error([("histogram.upper", f"{self.upper.tolist()!r:.60}", allowed)])
+            raise config_error([("histogram.upper", f"{self.upper.tolist()!r:.40}", allowed)])
         if np.any(np.diff(self.cumulative, prepend=0) < 0):
-            shown = f"{self.cumulative.tolist()!r:.60}"
+            shown = f"{self.cumulative.tolist()!r:.40}"
             raise config_error([("histogram.cumulative", shown, "must not decrease")])
 
     @property

@@ -131,7 +131,7 @@ class Recording:
         except ConfigError as error:
             raise TraceError(str(error)) from error
         if not isinstance(content, dict):
-            raise TraceError(f"{self.path}: must be an object, not {content!r:.60}")
+            raise TraceError(f"{self.path}: must be an object, not {content!r:.40}")
         self._content: dict[str, Any] = content
         self.options: dict[str, Any] = self._get("options", dict, "an object")
         self.aggregate: dict[str, Any] = self._get("aggregate", dict, "an object")
@@ -142,19 +142,19 @@ class Recording:
     def _get(self, key: str, kind: type[Any], meaning: str) -> Any:
         value = self._content.get(key)
         if not isinstance(value, kind):
-            raise TraceError(f"{self.path}, {key} = {value!r:.60}: must be {meaning}")
+            raise TraceError(f"{self.path}, {key} = {value!r:.40}: must be {meaning}")
         return value
 
     def _number(self, place: str, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise TraceError(f"{self.path}, {place} = {value!r:.60}: must be a number")
+            raise TraceError(f"{self.path}, {place} = {value!r:.40}: must be a number")
         return value
 
     def _coefficients(self, key: str) -> list[Any]:
         values = self._get(key, list, "a list of three numbers")
         if len(values) != 3:
             raise TraceError(
-                f"{self.path}, {key} = {values!r:.60}: must be a list of three numbers"
+                f"{self.path}, {key} = {values!r:.40}: must be a list of three numbers"
             )
         return [self._number(f"{key}[{i}]", value) for i, value in enumerate(values)]
 

@@ -81,7 +81,7 @@ def read_client_pool(
     last_s = math.inf if end_s is None else end_s
     if not 0 <= begin_s < last_s:
         allowed = "must be >= 0 and before end_s"
-        raise config_error([("begin_s", f"{begin_s!r:.60}", allowed)])
+        raise config_error([("begin_s", f"{begin_s!r:.40}", allowed)])
     found: list[Client] = []
     longest_s = 0.0
     for number, path in _chunks(folder):
@@ -109,7 +109,7 @@ def _chunks(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _refuse(path: Path, place: str, value: Any, allowed: str) -> Exception:
-    return config_error([(f"{filesystem.shown(path)} {place}", f"{value!r:.60}", allowed)])
+    return config_error([(f"{filesystem.shown(path)} {place}", f"{value!r:.40}", allowed)])
 
 
 def _text(path: Path) -> str:

@@ -26,7 +26,7 @@ class Block:
 
     def refuse(self, name: str, allowed: str) -> Exception:
         """Return the error of a field."""
-        value = f"{self.values[name]!r:.60}" if name in self.values else "missing"
+        value = f"{self.values[name]!r:.40}" if name in self.values else "missing"
         return config_error([(f"{self._file}, {self._at(name)}", value, allowed)])
 
     def block(self, name: str) -> Block:

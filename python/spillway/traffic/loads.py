@@ -76,6 +76,6 @@ def read_load(path: str | Path) -> Synthetic:
     root = yaml.parse(text, name, is_json=path.suffix == ".json")
     if not isinstance(root, dict):
         allowed = "must be a mapping with load and data, or a scenario of GuideLLM"
-        raise config_error([(name, f"{root!r:.60}", allowed)])
+        raise config_error([(name, f"{root!r:.40}", allowed)])
     whole = Block(name, "", root)
     return guidellm.workload(whole) if guidellm.detect(root) else inference_perf.workload(whole)

@@ -366,7 +366,7 @@ def fit_sessions(
 
 def _check(ttft_s: float, tpot_s: float, resamples: int, seed: int) -> None:
     violations = [
-        (name, f"{value!r:.60}", "must be finite and >= 0")
+        (name, f"{value!r:.40}", "must be finite and >= 0")
         for name, value in (("ttft_s", ttft_s), ("tpot_s", tpot_s))
         if not (math.isfinite(value) and value >= 0)
     ]

@@ -195,4 +195,4 @@ class _Cells:
     def refuse(self, row: int, meaning: str, allowed: str) -> NoReturn:
         column = self.columns.names[meaning]
         value: Any = self.cells[column][row]
-        raise TraceError(f"{self.path} line {self.lines[row]}, {column} = {value!r:.60}: {allowed}")
+        raise TraceError(f"{self.path} line {self.lines[row]}, {column} = {value!r:.40}: {allowed}")

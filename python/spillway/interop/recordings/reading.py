@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spillway.config.text import sample
 from spillway.interop.recordings.formats import FORMATS, folder
 from spillway.interop.recordings.rows import Settings
 from spillway.interop.recordings.source import Source
@@ -241,7 +242,7 @@ def _detected(source: Source) -> Format:
     if not source.bytes.strip():
         raise TraceError(f"{source.path}: empty")
     line = source.first_line
-    shown = f"{line[:200]}{'…' if len(line) > 200 else ''}" if line else "not a text file"
+    shown = f"it begins with {sample(line)}" if line else "not a text file"
     raise TraceError(f"{source.path}: unknown format: {shown}\n{_tried(None)}")
 
 

@@ -156,7 +156,7 @@ def recording(path: Path, rows: Rows, settings: Settings, form: str, sha256: str
         lengths[name] = np.array(values, dtype=np.int64)[order]
     limit = settings.client_max_in_flight
     if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise TraceError(f"client_max_in_flight = {limit!r:.60}: must be a whole number >= 1")
+        raise TraceError(f"client_max_in_flight = {limit!r:.40}: must be a whole number >= 1")
     run = Recording(
         name=rows.name,
         server=merged(rows.server, settings.server, path),
@@ -233,4 +233,4 @@ def _gaps(
 def _refuse(  # noqa: PLR0917
     path: Path, rows: Rows, row: int, name: str, value: Any, allowed: str
 ) -> NoReturn:
-    raise TraceError(f"{path} {rows.places[row]}, {name} = {value!r:.60}: {allowed}")
+    raise TraceError(f"{path} {rows.places[row]}, {name} = {value!r:.40}: {allowed}")

@@ -75,7 +75,7 @@ def merged(
     for name, value in given.items():
         if name not in known:
             raise TraceError(
-                f"{path}, server.{name} = {value!r:.60}: not a fact; must be one of "
+                f"{path}, server.{name} = {value!r:.40}: not a fact; must be one of "
                 f"{', '.join(known)}"
             )
     return _checked(f"{path}, server", dict(_stated(stated)) | dict(given))

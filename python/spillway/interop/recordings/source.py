@@ -84,7 +84,7 @@ class Source:
 
     def refuse(self, place: str, value: Any, allowed: str) -> NoReturn:
         """Raise the TraceError of one value; `place`: its path in the file, e.g. "ttfts[3]"."""
-        shown = "" if value is _MISSING else f" = {value!r:.60}"
+        shown = "" if value is _MISSING else f" = {value!r:.40}"
         raise TraceError(f"{self.path}, {place}{shown}: {allowed}")
 
     def refuse_missing(self, place: str, hint: str = "") -> NoReturn:

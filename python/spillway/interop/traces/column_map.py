@@ -46,18 +46,18 @@ def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format
     for meaning, column in columns.items():
         if meaning not in _MEANINGS:
             raise TraceError(
-                f"columns[{meaning!r}] = {column!r:.60}: unknown meaning; must be one of "
+                f"columns[{meaning!r}] = {column!r:.40}: unknown meaning; must be one of "
                 f"{', '.join(_MEANINGS)}"
             )
         if not isinstance(column, str) or not column:
-            raise TraceError(f"columns[{meaning!r}] = {column!r:.60}: must be the name of a column")
+            raise TraceError(f"columns[{meaning!r}] = {column!r:.40}: must be the name of a column")
     if missing := [meaning for meaning in _REQUIRED if meaning not in columns]:
         raise TraceError(f"columns: {', '.join(missing)} missing")
     if ("prefix_group" in columns) != ("prefix_tokens" in columns):
         raise TraceError("columns: prefix_group and prefix_tokens belong together")
     if time_unit not in TIME_UNITS:
         allowed = ", ".join(TIME_UNITS)
-        raise TraceError(f"time_unit = {time_unit!r:.60}: must be one of {allowed}")
+        raise TraceError(f"time_unit = {time_unit!r:.40}: must be one of {allowed}")
     arrival = columns["arrival_s"]
     if time_unit == AUTO:
         ending = arrival.rpartition("_")[2]
@@ -153,7 +153,7 @@ def _note_empty(
     ]:
         note(
             f"{table.path}: no object of the first {len(table)} has {', '.join(empty)}; they have "
-            f"{', '.join(table.columns)}"
+            f"{', '.join(table.columns[:20])}{', …' if len(table.columns) > 20 else ''}"
         )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from spillway.config import yaml
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
+from spillway.config.text import sample
 from spillway.interop.traces.error import TraceError
 from spillway.interop.traces.lines import split_lines
 from spillway.interop.traces.table import Table
@@ -251,7 +252,7 @@ def at_path(found: Any, path: str) -> Any:
 
 def _shown(value: Any) -> str:
     """Return a value for errors."""
-    return (str(value) if isinstance(value, decimal.Decimal) else repr(value))[:100]
+    return (str(value) if isinstance(value, decimal.Decimal) else repr(value))[:40]
 
 
 def _object(text: str, place: str) -> dict[str, Any]:
@@ -264,5 +265,5 @@ def _object(text: str, place: str) -> dict[str, Any]:
     except (ValueError, decimal.InvalidOperation) as error:
         raise TraceError(f"{place}: not valid JSON: a number has too many digits") from error
     if not isinstance(values, dict):
-        raise TraceError(f"{place}: must be a JSON object, not {text.strip()[:60]}")
+        raise TraceError(f"{place}: must be a JSON object, not {sample(text.strip())}")
     return values

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from spillway import _core
 from spillway.config.messages import note
+from spillway.config.text import sample
 from spillway.data import export
 from spillway.interop.traces import csv_table, jsonl_table
 from spillway.interop.traces.column_map import AUTO, mapped
@@ -33,6 +34,8 @@ __all__ = ["format_of", "read_columns", "read_trace"]
 def __dir__() -> list[str]:
     return __all__
 
+
+_MOST_UNUSED = 20
 
 _TABLES: Mapping[Layout, Callable[[Lines, Format, Skipped], Generator[Table, None, None]]] = {
     "csv": csv_table.tables_of,
@@ -87,7 +90,9 @@ def read_trace(
     Returns
     -------
     Trace
-        The requests. An empty tenant is "default", an empty class "standard".
+        The requests. An empty tenant is "default", an empty class "standard". A request without
+        output tokens is a call that failed where it was recorded: it fails in a run, too, without
+        work, unless `empty_outputs` of the trace is "served".
 
     Raises
     ------
@@ -237,10 +242,10 @@ def _form(
     """Return the format that the caller names or maps, or that of the first line."""
     if columns is None:
         if time_unit != AUTO:
-            raise TraceError(f"time_unit = {time_unit!r:.60}: only with columns")
+            raise TraceError(f"time_unit = {time_unit!r:.40}: only with columns")
         return _detected(lines) if name is None else _named(name)
     if name is not None:
-        raise TraceError(f"format = {name!r:.60}: not together with columns")
+        raise TraceError(f"format = {name!r:.40}: not together with columns")
     return mapped(columns, time_unit, "jsonl" if lines.head.startswith("{") else "csv")
 
 
@@ -269,7 +274,7 @@ def _detected(lines: Lines) -> Format:
         raise TraceError(f"{path}: empty; must hold a header row and requests")
     tried = "\n".join(f"  {form.name}: {form.doc}" for form in FORMATS.values())
     raise TraceError(
-        f"{path}: unknown format: {line[:200]}{'…' if len(line) > 200 else ''}\n"
+        f"{path}: unknown format: it begins with {sample(line)}\n"
         f"{_closest(columns)}Formats tried:\n{tried}\nOr name the columns: "
         "--trace-columns arrival_s=…,input_tokens=…,output_tokens=… (columns in Python)"
     )
@@ -299,7 +304,7 @@ def _checked(form: Format, given: Mapping[str, Any], path: Path) -> dict[str, fl
     known = {option.name: option for option in form.options}
     for name, value in given.items():
         if name not in known:
-            place = f"{path}, {name} = {value!r:.60}"
+            place = f"{path}, {name} = {value!r:.40}"
             has = f"one of {', '.join(known)}" if known else "it has no options"
             others = ", ".join(options_by_name().get(name, ()))
             of = f"; {name} is an option of {others}" if others else ""
@@ -312,14 +317,22 @@ def _note_unused(path: Path, form: Format, names: Iterable[str]) -> None:
     if form.optional is None:
         return
     known = {*form.required, *form.optional, *export.REQUEST_COLUMNS}
+    found = [name for name in names if name and name not in known]
     unused = []
-    for name in names:
-        if name and name not in known:
-            near = difflib.get_close_matches(name, form.optional, n=1, cutoff=0.75)
-            unused.append(name + (f" (did you mean {near[0]}?)" if near else ""))
+    for name in found[:_MOST_UNUSED]:
+        near = difflib.get_close_matches(name, form.optional, n=1, cutoff=0.75)
+        unused.append(_plain(name) + (f" (did you mean {near[0]}?)" if near else ""))
+    if more := len(found) - len(unused):
+        unused.append(f"… and {more} more")
     if unused:
         optional = ", ".join(form.optional)
         note(f"{path}: unused columns: {', '.join(unused)}; optional columns are {optional}")
+
+
+def _plain(name: str) -> str:
+    """A name as it is, if it is short and printable."""
+    shown = sample(name)
+    return name if shown == f"'{name}'" else shown
 
 
 def _documentation() -> str:

@@ -47,11 +47,11 @@ def _columns(settings: Settings) -> CsvColumns:
     for meaning, column in names.items():
         if meaning not in MEANINGS:
             raise TraceError(
-                f"columns[{meaning!r}] = {column!r:.60}: not a meaning; must be one of "
+                f"columns[{meaning!r}] = {column!r:.40}: not a meaning; must be one of "
                 f"{', '.join(MEANINGS)}"
             )
         if not isinstance(column, str):
-            raise TraceError(f"columns[{meaning!r}] = {column!r:.60}: must be the name of a column")
+            raise TraceError(f"columns[{meaning!r}] = {column!r:.40}: must be the name of a column")
     if missing := [meaning for meaning in _REQUIRED if meaning not in names]:
         raise TraceError(f"columns: {', '.join(missing)} missing")
     if not {"ttft_s", "e2e_s", "first_token_s", "last_token_s"} & set(names):
@@ -61,10 +61,10 @@ def _columns(settings: Settings) -> CsvColumns:
     for column, unit in given.items():
         if column not in times:
             allowed = f"not a column of times; must be one of {', '.join(times)}"
-            raise TraceError(f"units[{column!r}] = {unit!r:.60}: {allowed}")
+            raise TraceError(f"units[{column!r}] = {unit!r:.40}: {allowed}")
         if unit not in PER_SECOND:
             allowed = f"must be one of {', '.join(PER_SECOND)}"
-            raise TraceError(f"units[{column!r}] = {unit!r:.60}: {allowed}")
+            raise TraceError(f"units[{column!r}] = {unit!r:.40}: {allowed}")
     units: dict[str, str] = {}
     for column, meaning in times.items():
         stated = given.get(column) or unit_of(column)

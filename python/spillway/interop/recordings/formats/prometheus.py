@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway._core.sim import ConfigError
+from spillway.config.text import sample
 from spillway.data.recording import Histogram, LatencyHistograms
 from spillway.interop.recordings.format import Format
 from spillway.interop.recordings.server import merged, vllm_facts
@@ -97,7 +98,7 @@ def _read(source: Source, settings: Settings) -> list[LatencyHistograms]:
         found = _SAMPLE.fullmatch(line)
         labels = _labels(found[2] or "") if found else None
         if not found or labels is None:
-            raise TraceError(f"{source.path} line {number}: not a sample: {line!r:.200}")
+            raise TraceError(f"{source.path} line {number}: not a sample: {sample(line)}")
         key = labels.get("model_name", ""), labels.get("engine", "")
         # A metric that is not read makes no engine.
         engine = engines.get(key, _Engine())
@@ -131,7 +132,7 @@ def _add(  # noqa: PLR0917
         try:
             upper = float(labels["le"])
         except (KeyError, ValueError) as error:
-            shown = f"{labels.get('le', '')!r:.60}"
+            shown = f"{labels.get('le', '')!r:.40}"
             raise TraceError(f"{place}, {metric}, le = {shown}: must be a number") from error
         if not (0 <= value <= _MOST and value % 1 == 0):
             allowed = f"must be a whole number >= 0 and <= {_MOST}"

@@ -47,7 +47,7 @@ def _requests(
     """Yield each request, and the time of the subagent to which it belongs; 0 for the agent."""
     requests = holder.get("requests")
     if not isinstance(requests, list):
-        table.refuse(row, "requests", "must be a list", shown=f"{requests!r:.60}")
+        table.refuse(row, "requests", "must be a list", shown=f"{requests!r:.40}")
     for one in requests:
         kind = one.get("type", "n") if isinstance(one, dict) else None
         if kind in _REQUESTS:
@@ -58,7 +58,7 @@ def _requests(
             allowed = f"must be an object of type {', '.join(_REQUESTS)}" + (
                 " or subagent" if depth == 0 else ""
             )
-            table.refuse(row, "requests", allowed, shown=f"{one!r:.60}")
+            table.refuse(row, "requests", allowed, shown=f"{one!r:.40}")
 
 
 def _rows(
