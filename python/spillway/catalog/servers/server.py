@@ -48,10 +48,11 @@ class Origin(NamedTuple):
 class Server:
     """A model server, as `vllm serve` with these flags would start it.
 
-    Step times are computed from datasheets (`physics`) with efficiencies that are known within some
-    ten percent: `draws` gives servers from that uncertainty. Measurements are better: see
-    `spillway.calibrate`. A `Server` stands wherever an `InstanceGroup` is expected; `group` is that
-    group, and `group.replace(…)` changes any setting.
+    Step times are computed from datasheets (`physics`) with efficiencies that were fitted to few
+    servers: `draws` gives servers from their uncertainty, which measured ones often exceed (see the
+    guide *Describe your servers*). Measurements are better: see `spillway.calibrate`. A `Server`
+    stands wherever an `InstanceGroup` is expected; `group` is that group, and `group.replace(…)`
+    changes any setting.
 
     Parameters
     ----------
