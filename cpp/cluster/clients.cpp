@@ -202,7 +202,9 @@ bool Clients::left(RequestId id) {
 
 bool Clients::retries(RequestId id) {
   const workload::RequestStates& states = context_.states;
-  if (states.outcome[id.index()] == workload::Outcome::completed) return false;
+  const workload::Outcome outcome = states.outcome[id.index()];
+  // Where a failed call was recorded, so were its repetitions.
+  if (outcome == workload::Outcome::completed || outcome == workload::Outcome::failed) return false;
   const auto cause = workload::cause_of(metrics::category_of(states.reason[id.index()]));
   if (!cause) return false;
   const auto wait = reactions_->wait(context_.tenant_of(id), *cause, states.attempts[id.index()],

@@ -40,6 +40,7 @@ std::optional<signals::LoadChanges> make_load_changes(const Context& context,
 
 Fleet::Fleet(Context& context, workload::RequestListener& listener, bool reference)
     : context_(context),
+      listener_(listener),
       state_(context.simulation.fleet, num_instances(context.simulation)),
       resizer_(context.simulation.fleet),
       scrapes_(make_scrapes(context)),
@@ -95,7 +96,7 @@ void Fleet::send(RequestId id, router::Target target) {
   note_change(chosen);
   const Time entry =
       context_.now + std::max(at(chosen).entry_delay(id), state_.serves_at(chosen) - context_.now);
-  if (exact_estimator_) exact_estimator_->sent(id, chosen, entry);
+  if (exact_estimator_ && !context_.requests.fails(id)) exact_estimator_->sent(id, chosen, entry);
   context_.events.push(
       {entry, Phase::ingress, chosen.value, instance::IngressSubject::entry_of(id)});
 }
@@ -108,10 +109,25 @@ std::optional<RequestId> Fleet::enter(const sim::Event& event) {
     note_change(InstanceId{event.tie()});
     return std::nullopt;
   }
+  if (context_.requests.fails(*id)) {
+    std::erase(pending_evictions_, *id);
+    fail(*id);
+    return id;
+  }
   instance.enqueue(*id, context_.states.rank_of(*id), context_.now);
   note_change(InstanceId{event.tie()});
   if (std::erase(pending_evictions_, *id) > 0) cancel(*id, workload::Outcome::evicted);
   return id;
+}
+
+// As an instance refuses a request, but the instance does not know of it.
+void Fleet::fail(RequestId id) {
+  context_.states.outcome[id.index()] = workload::Outcome::failed;
+  listener_.finished(id);
+  const auto first = std::ranges::lower_bound(instance_of_engine_, context_.instance_of(id).value,
+                                              {}, &InstanceId::value);
+  const auto engine = static_cast<std::uint32_t>(first - instance_of_engine_.begin());
+  context_.events.push({context_.now, Phase::permit_release, engine, id.value});
 }
 
 void Fleet::cancel(RequestId id, workload::Outcome outcome) {

@@ -37,8 +37,8 @@ class Fleet final : public gateway::ServiceMeter {
 
   /// The request has been routed: it enters its instance after its entry delay.
   void send(sim::RequestId id, router::Target target);
-  /// An event of phase `ingress`. Returns the request that has entered its instance; unset: a place
-  /// became free, and waiting requests enter.
+  /// An event of phase `ingress`. Returns the request that has entered its instance, or has failed
+  /// there; unset: a place became free, and waiting requests enter.
   std::optional<sim::RequestId> enter(const sim::Event& event);
   /// The request leaves its instance and ends with `outcome`, now or at the end of the current
   /// step.
@@ -101,6 +101,7 @@ class Fleet final : public gateway::ServiceMeter {
   void close(sim::Time end);
 
  private:
+  void fail(sim::RequestId id);
   std::vector<signals::SignalSource*> make_instances(workload::RequestListener& listener,
                                                      bool reference);
   void note_ready();
@@ -115,6 +116,7 @@ class Fleet final : public gateway::ServiceMeter {
   sim::Time next_resize() const { return std::min(state_.next_ready(), resizer_.next()); }
 
   Context& context_;
+  workload::RequestListener& listener_;
   fleet::FleetState state_;
   fleet::Resizer resizer_;
   sim::Time next_event_ = sim::kForever;  // of phase `fleet_change`

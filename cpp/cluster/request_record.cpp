@@ -44,12 +44,12 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
   const sim::Time warm_up = sim::from_seconds(simulation.warm_up_s);
   const bool streams = simulation.metrics.streaming;
   const metrics::Accounting accounting = simulation.metrics.accounting;
+  const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
   std::shared_ptr<RequestRecord> record;
   if (offered && !streams) {
     record = std::make_shared<RequestRecord>(accounting, std::move(offered), simulation.tenants,
                                              simulation.slo_classes, warm_up);
   } else {
-    const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
     if (trace && !offered) offered = workload::transformed(*trace, seed);
     auto stream = trace && offered->files ? workload::stream(offered, offered->files)
                   : trace ? workload::stream(offered)
@@ -65,6 +65,10 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
       submitted_tenants.position(one.tenant);
       submitted_classes.position(one.slo_class);
     }
+  }
+  if (trace && trace->empty_outputs == workload::EmptyOutputs::failed &&
+      accounting != metrics::Accounting::blis) {
+    record->requests.fail_empty_outputs();
   }
   record->requests.know(submitted_tenants.names(), submitted_classes.names());
   workload::RequestStates& states = record->states;

@@ -175,6 +175,10 @@ sim::RequestId RequestTable::add_from_outside(const Submission& request, std::si
   if (keeps_names_) {
     taken_->request_id[id.index()] = "submitted-" + std::to_string(num_from_outside_);
   }
+  if (empty_outputs_fail_) {
+    from_outside_.resize(capacity());
+    from_outside_[id.index()] = true;
+  }
   ++num_from_outside_;
   return id;
 }
@@ -223,6 +227,7 @@ sim::RequestId RequestTable::add(const Arrival& arrival) {
 void RequestTable::retire(sim::RequestId id) {
   if (keeps_all_) return;
   in_use_[id.index()] = false;
+  if (is_from_outside(id)) from_outside_[id.index()] = false;
   free_.push_back(id);
 }
 

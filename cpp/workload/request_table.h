@@ -66,6 +66,8 @@ class RequestTable {
   /// request.
   void retry(sim::RequestId id, sim::Time now) { attempts_[id.index()] = now; }
   void keep_attempts();
+  /// From now on the source's requests without output fail. Precondition: none has been taken.
+  void fail_empty_outputs() { empty_outputs_fail_ = true; }
   /// The request has left the system: its id may be reused. Does nothing where all requests are
   /// kept.
   void retire(sim::RequestId id);
@@ -93,6 +95,10 @@ class RequestTable {
   /// Tokens that it emits until it is complete. At least one: its prefill ends with a token.
   std::int32_t target_output_tokens(sim::RequestId id) const {
     return std::max(output_tokens(id), 1);
+  }
+  /// Whether it fails as it reaches its instance.
+  bool fails(sim::RequestId id) const {
+    return empty_outputs_fail_ && output_tokens(id) == 0 && !is_from_outside(id);
   }
   /// The shared segments at the beginning of the prompt.
   std::span<const Segment> segments(sim::RequestId id) const {
@@ -127,6 +133,9 @@ class RequestTable {
  private:
   RequestTable(std::vector<Tenant> known_tenants, std::vector<SloClass> known_classes,
                sim::Time warm_up);
+  bool is_from_outside(sim::RequestId id) const {
+    return id.index() < from_outside_.size() && from_outside_[id.index()];
+  }
   // From now on arrivals are copied from the source.
   void copy_from_now_on();
   // From now on `taken_` holds the names of the requests.
@@ -145,6 +154,7 @@ class RequestTable {
   const std::vector<sim::Time>* arrivals_ = nullptr;
   std::vector<sim::Time> attempts_;  // arrivals of the current attempts; empty unless kept
   bool keeps_attempts_ = false;
+  bool empty_outputs_fail_ = false;
   std::uint64_t next_row_ = 0;
 
   // Only if requests come from a stream:
@@ -154,6 +164,7 @@ class RequestTable {
   bool keeps_names_ = false;         // in `taken_`, because rows are not those of the source
   std::uint64_t num_of_source_ = 0;  // requests taken from the stream
   std::uint64_t num_from_outside_ = 0;
+  std::vector<bool> from_outside_;  // by id; only if empty outputs fail
   // Only if requests are not all kept:
   std::vector<std::span<const Segment>> segments_;
   std::vector<std::uint32_t> rows_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "sim/error.h"
+#include "sim/schema/enum.h"
 #include "sim/schema/range.h"
 #include "workload/transforms.h"
 
@@ -15,6 +17,9 @@ namespace spillway::workload {
 
 class ArrivalStream;
 struct Requests;
+
+/// What a recorded output of 0 tokens means.
+enum class EmptyOutputs : std::uint8_t { failed, served };
 
 /// Recorded requests, replayed at their recorded times or through a client that keeps a limited
 /// number of them in flight. `sha256` is a digest of the columns and represents them
@@ -28,6 +33,7 @@ struct Trace {
   std::optional<std::int64_t> open_loop_requests;
   double turnaround_s = 0;
   std::int64_t session_segments = 0;
+  EmptyOutputs empty_outputs = EmptyOutputs::failed;
   Transforms transforms;
   std::shared_ptr<const Requests> requests;
 
@@ -68,6 +74,11 @@ struct Trace {
         "whole. 0: every request is a session of its own.")
         .unit("segments")
         .range(sim::between(0, 1e6));
+    field("empty_outputs", &Trace::empty_outputs,
+          "Requests with 0 output tokens. failed: calls that failed where they were recorded, e.g. "
+          "with status 429 or 503. They pass the gateway like others, and fail as they reach their "
+          "instance, without work there. served: their prompts are computed, and they complete, as "
+          "always with metrics.accounting = blis.");
     field("transforms", &Trace::transforms,
           "Changes of the requests before they are replayed, one after the other. Those that are "
           "random draw anew for each seed.");
@@ -77,6 +88,7 @@ struct Trace {
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   /// The digest identifies the requests, wherever they were read from.
   bool is_part_of_identity(std::string_view field) const {
+    if (field == "empty_outputs") return empty_outputs != EmptyOutputs::failed;
     return field != "file" || sha256.empty();
   }
 };
@@ -95,3 +107,8 @@ void check_requests(const Requests& requests, const std::string& path,
                     std::vector<sim::Violation>& out);
 
 }  // namespace spillway::workload
+
+template <>
+struct spillway::sim::EnumNames<spillway::workload::EmptyOutputs> {
+  static constexpr std::array<std::string_view, 2> names{"failed", "served"};
+};

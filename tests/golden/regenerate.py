@@ -42,7 +42,7 @@ def requests(**prompts: Any) -> workload.Trace:
         slo_class=[("critical", "standard", "batch", "sheddable")[row % 4] for row in rows],
         request_id=[f"r{row:02d}" for row in rows],
         **prompts,
-    )
+    ).replace(empty_outputs="served")
 
 
 def token_bucket_least_loaded() -> Simulation:

@@ -109,7 +109,7 @@ def random_trace(rng: random.Random, gaps_ns: Sequence[int]) -> workload.Trace:
         output_tokens=[rng.choice([0, 1, rng.randint(2, 150)]) for _ in range(n)],
         prefix_group=[group for group, _ in prefixes],
         prefix_tokens=[tokens for _, tokens in prefixes],
-    )
+    ).replace(empty_outputs="served")
 
 
 SUMS = ("completed", "refused", "preemptions", "steps", "kv_hits", "kv_misses", "kv_lookups")

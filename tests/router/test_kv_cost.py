@@ -88,7 +88,7 @@ class Case:
                 output_tokens=self.output_tokens,
                 prefix_group=[group for group, _ in self.prefixes],
                 prefix_tokens=[tokens for _, tokens in self.prefixes],
-            ),
+            ).replace(empty_outputs="served"),
             router=self.cost,
             instances=self.instances,
             gateway=self.gateway,

@@ -128,8 +128,9 @@ def trace_of(requests: list[oracle.Request], rng: random.Random) -> workload.Tra
         rng.choice([one.name for one in CLASSES if one.priority == request.priority])
         for request in requests
     ]
-    # A trace knows at most one segment.
+    # A trace knows at most one group, whose prompts share the shorter beginning.
     groups = [request.shared[0] if request.shared else ("", 0) for request in requests]
+    groups = [(name and f"{name} of {tokens}", tokens) for name, tokens in groups]
     return trace(
         arrival_s=[request.arrival_ns * 1e-9 for request in requests],
         input_tokens=[request.input_tokens for request in requests],
@@ -138,7 +139,7 @@ def trace_of(requests: list[oracle.Request], rng: random.Random) -> workload.Tra
         request_id=[request.request_id for request in requests],
         prefix_group=[name for name, _ in groups],
         prefix_tokens=[tokens for _, tokens in groups],
-    )
+    ).replace(empty_outputs="served")
 
 
 def with_async_scheduling(simulation: Simulation, rng: random.Random) -> Simulation:

@@ -120,7 +120,7 @@ def trial(seed: int, kind: str = "fifo", charge_at: str = "dispatch") -> Trial |
                 output_tokens=[one.output for one in requests],
                 tenant=[f"t{one.tenant}" for one in requests],
                 slo_class=classes,
-            ),
+            ).replace(empty_outputs="served"),
             tenants=[
                 workload.Tenant(name=f"t{i}", weight=weight, queue_max=most)
                 for i, (weight, most) in enumerate(zip(weights, queue_max, strict=True))

@@ -736,7 +736,7 @@ def random_simulation(
     raise AssertionError(f"nothing valid with {force} was found")
 
 
-_CHANGES_OF_TRACES = ("transforms", "session_segments")
+_CHANGES_OF_TRACES = ("transforms", "session_segments", "empty_outputs")
 
 
 def _changed(requests: workload.Trace, drawn: workload.Trace) -> workload.Trace:

@@ -57,7 +57,7 @@ def run(
         slo_class=slo_class,
         prefix_group=None if prefixes is None else [group for group, _ in prefixes],
         prefix_tokens=None if prefixes is None else [tokens for _, tokens in prefixes],
-    )
+    ).replace(empty_outputs="served")
     return simulate(Simulation(workload=requests, **({"instances": flat()} | settings)), seed)
 
 

@@ -22,7 +22,7 @@ def random_trace(rng: random.Random) -> workload.Trace:
         arrival_s=arrival_s,
         input_tokens=[rng.randint(1, 400) for _ in range(n)],
         output_tokens=[rng.randint(0, 60) for _ in range(n)],
-    )
+    ).replace(empty_outputs="served")
 
 
 def random_case(rng: random.Random) -> Simulation:

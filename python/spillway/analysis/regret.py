@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from spillway import _core
 from spillway._core.cluster import Simulation
+from spillway._core.workload import Synthetic, Trace
 from spillway.config.limits import LONGEST_SPAN_S
 from spillway.data.decisions import Rows
 from spillway.data.result import ResultData
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from spillway._core.workload import Trace
     from spillway.data.figures import Figure
     from spillway.data.requests import Requests
 
@@ -111,6 +111,7 @@ def admission_regret(result: ResultData) -> AdmissionRegret:
             requests["input_tokens"][rows],
             result._offered()["output_tokens"][rows],
         )
+        asked = asked.replace(empty_outputs=_empty_outputs(result.simulation.workload))
         for idle in _idle_fleets(result.simulation, asked):
             unloaded = _unloaded_ns(idle, result.seed, apart_s)
             better = ~(unloaded[0] >= ttft_ns) & ~np.isnan(unloaded[0])
@@ -172,6 +173,10 @@ def _all_admitted(result: ResultData) -> Requests | None:
         for name in ("arrival_s", "request_id", "tenant", "slo_class", "input_tokens")
     )
     return others.requests if same else None
+
+
+def _empty_outputs(workload: Synthetic | Trace) -> Literal["failed", "served"]:
+    return workload.empty_outputs if isinstance(workload, Trace) else "served"
 
 
 def _trace(

@@ -1,6 +1,6 @@
 """Bounds of the core that its field descriptors do not state."""
 
-__all__ = ["LONGEST_SPAN_S", "MAX_TOKENS"]
+__all__ = ["LONGEST_SPAN_S", "MAX_NAMES", "MAX_TOKENS"]
 
 
 def __dir__() -> list[str]:
@@ -12,3 +12,6 @@ MAX_TOKENS = 100_000_000
 
 LONGEST_SPAN_S = 3_200_000_000
 """Range of the core's clock, in seconds (`kLongestSpan_s`)."""
+
+MAX_NAMES = 65_535
+"""Maximum number of tenants, and of classes (`kMaxNames`): the core counts them with 16 bits."""

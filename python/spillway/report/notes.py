@@ -45,7 +45,8 @@ _NOT_OVERLOAD = ("unservable", "timeout")
 def notes(result: ResultData) -> list[str]:
     """Why requests were lost, which figures are uncertain, and which mechanisms never acted."""
     parts = Parts(result.simulation)
-    found = [*_losses(result, parts), *_at_floor(result, parts), *_unfinished(result)]
+    found = [*_losses(result, parts), *_failed(result)]
+    found += [*_at_floor(result, parts), *_unfinished(result)]
     summary = result.summary()
     if summary["offered"] and summary["goodput"] is None:
         found.append(
@@ -130,6 +131,16 @@ def _losses(result: ResultData, parts: Parts) -> Iterator[str]:
         yield (
             f"{count / attempts:.1%} of the {whole} were not completed: {reason}, "
             f"decided by {shown}."
+        )
+
+
+def _failed(result: ResultData) -> Iterator[str]:
+    """Calls that failed where they were recorded."""
+    if count := result.ledger["failed"]:
+        yield (
+            f"{count:,} of {result.ledger['attempts']:,} requests failed: the trace records no "
+            "output for them, as of calls that failed. They count as failed, and take no time of "
+            "the servers; workload.empty_outputs = served serves them."
         )
 
 

@@ -18,6 +18,7 @@ from spillway.traffic.statistics import (
     Requests,
     Statistics,
     _correlation,
+    _failed,
     _ranks,
     _rounded,
     compare,
@@ -345,6 +346,8 @@ def _notes(requests: Requests) -> tuple[str, ...]:
         )
     if requests.spread_s is not None:
         notes.append(_rounded(requests.spread_s))
+    if requests.failed:
+        notes.append(_failed(requests.failed, len(requests.arrival_s)))
     if len(requests.names) > 1:
         notes.append("the clients are independent; the checks are of all together")
     return tuple(notes)

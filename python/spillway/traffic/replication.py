@@ -82,7 +82,13 @@ def applied(trace: Trace, seed: int = 0) -> Trace:
     return found.replace(
         **{
             name: getattr(trace, name)
-            for name in ("max_in_flight", "open_loop_requests", "turnaround_s", "session_segments")
+            for name in (
+                "max_in_flight",
+                "open_loop_requests",
+                "turnaround_s",
+                "session_segments",
+                "empty_outputs",
+            )
         }
     )
 
@@ -94,8 +100,9 @@ def merged(*traces: Trace) -> Trace:
     its id there, such as `1:17`. The merged trace has no file: a saved configuration holds its
     digest only.
 
-    Raises UsageError without traces, for a trace that holds no requests, and for one with
-    transforms or `max_in_flight`: apply them first (see `applied`).
+    Raises UsageError without traces, for a trace that holds no requests, for one with transforms or
+    `max_in_flight`: apply them first (see `applied`), and for traces that differ in
+    `empty_outputs`.
     """
     import numpy as np
 
@@ -109,6 +116,8 @@ def merged(*traces: Trace) -> Trace:
                 "spillway.traffic.applied"
             )
         columns.append(_columns(one))
+    if len({one.empty_outputs for one in traces}) > 1:
+        raise UsageError("the traces differ in empty_outputs: replace it in some of them")
     tenants = list(dict.fromkeys(name for one in columns for name in one["tenants"]))
     classes = list(dict.fromkeys(name for one in columns for name in one["slo_classes"]))
 
@@ -138,7 +147,7 @@ def merged(*traces: Trace) -> Trace:
         request_id=[ids[row] for row in order],
         file="",
     )
-    return found
+    return found.replace(empty_outputs=traces[0].empty_outputs)
 
 
 def at_rate(simulation: Simulation, factor: float) -> Simulation:

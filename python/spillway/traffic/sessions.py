@@ -16,7 +16,15 @@ from spillway.config.progress import reporting
 from spillway.traffic import laws
 from spillway.traffic.generation import generated
 from spillway.traffic.replication import _columns, _trace, applied
-from spillway.traffic.statistics import Check, Requests, _correlation, _ranks, compare, requests_of
+from spillway.traffic.statistics import (
+    Check,
+    Requests,
+    _correlation,
+    _failed,
+    _ranks,
+    compare,
+    requests_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -645,4 +653,6 @@ def _notes(observed: _Observed) -> tuple[str, ...]:
         )
     if observed.requests.spread_s is not None:
         notes.append(f"timestamps are rounded to about {observed.requests.spread_s:.3g} s")
+    if observed.requests.failed:
+        notes.append(_failed(observed.requests.failed, len(observed.requests.arrival_s)))
     return tuple(notes)

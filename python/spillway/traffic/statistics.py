@@ -49,7 +49,7 @@ class Requests:
 
     `spread_s` is the resolution of the timestamps if many requests share one: they are then spread
     at random between it and the next. `reused` is the share of all prompt tokens that an earlier
-    request of the trace has sent.
+    request of the trace has sent. `failed` calls have the output lengths of others.
     """
 
     arrival_s: Floats
@@ -59,6 +59,7 @@ class Requests:
     names: list[tuple[str, str]]
     spread_s: float | None
     reused: float
+    failed: int = 0
 
 
 def requests_of(trace: Trace) -> Requests:
@@ -82,14 +83,44 @@ def requests_of(trace: Trace) -> Requests:
         (columns["tenants"][code // classes], columns["slo_classes"][code % classes])
         for code in known
     ]
+    output = columns["output_tokens"].astype(np.int64)
+    has_failed = (output == 0) & (trace.empty_outputs == "failed")
     return Requests(
         arrival_s=arrival_s,
         input_tokens=columns["input_tokens"].astype(np.int64),
-        output_tokens=columns["output_tokens"].astype(np.int64),
+        output_tokens=_with_lengths(output, has_failed, client),
         client=client,
         names=names,
         spread_s=spread_s,
         reused=_reused(columns),
+        failed=int(has_failed.sum()),
+    )
+
+
+def _with_lengths(
+    output: npt.NDArray[np.int64], has_failed: npt.NDArray[np.bool_], client: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Output lengths in which failed calls have those of the others of their client.
+
+    Without others the client has no length to go by, and all clients together stand for it.
+    """
+    if has_failed.all():
+        raise UsageError("all requests of the trace failed: it records no output")
+    found = output.copy()
+    rng = np.random.default_rng(0)
+    for one in np.unique(client[has_failed]):
+        rows = np.flatnonzero(has_failed & (client == one))
+        others = output[~has_failed & (client == one)]
+        shares = (rng.permutation(len(rows)) + 0.5) / len(rows)
+        of = others if len(others) else output[~has_failed]
+        found[rows] = np.quantile(of, shares, method="nearest")
+    return found
+
+
+def _failed(count: int, requests: int) -> str:
+    return (
+        f"{count:,} of {requests:,} requests have no output: calls that failed. They count as "
+        "arrivals, and the lengths of outputs are those of the others"
     )
 
 
@@ -313,6 +344,9 @@ class Description:
     spread_s : float or None
         Typical distance of the timestamps, if more than a tenth of the requests share one with
         others; they are spread at random for `gap_cv` and `dispersion`.
+    failed : int
+        Number of requests without output: calls that failed where they were recorded. They count as
+        arrivals, and the lengths of outputs are those of the others.
     """
 
     requests: int
@@ -326,6 +360,7 @@ class Description:
     reused_share: float
     tenants: dict[str, float]
     spread_s: float | None
+    failed: int = 0
 
     def __str__(self) -> str:
         return self.text()
@@ -348,6 +383,8 @@ class Description:
         lines.append(f"{len(largest)} tenants: {shown}{', …' if len(largest) > 5 else ''}")
         if self.spread_s is not None:
             lines.append(_rounded(self.spread_s))
+        if self.failed:
+            lines.append(_failed(self.failed, self.requests))
         return "\n".join(lines)
 
 
@@ -394,4 +431,5 @@ def describe(trace: Trace) -> Description:
         reused_share=requests.reused,
         tenants=shares,
         spread_s=requests.spread_s,
+        failed=requests.failed,
     )

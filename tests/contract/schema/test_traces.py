@@ -61,6 +61,7 @@ def test_written_form_of_a_trace_is_its_digest() -> None:
         "open_loop_requests": None,
         "turnaround_s": 0.0,
         "session_segments": 0,
+        "empty_outputs": "failed",
         "transforms": [],
     }
     assert len(TRACE.sha256) == 64

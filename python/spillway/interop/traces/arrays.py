@@ -9,11 +9,10 @@ import numpy as np
 
 from spillway import _core
 from spillway.config.classes import config_error
-from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
+from spillway.config.limits import LONGEST_SPAN_S, MAX_NAMES, MAX_TOKENS
 from spillway.interop.traces.columns import (
     DEFAULT_CLASS,
     DEFAULT_TENANT,
-    MOST_NAMES,
     Names,
     block_segments,
     group_segments,
@@ -64,13 +63,17 @@ def trace(
     arrival_s : array-like of float
         Arrivals in seconds, ascending; rounded to the nanosecond.
     input_tokens, output_tokens : array-like of int
-        Length of the whole prompt (>= 1) and of the output (>= 0), in tokens.
+        Length of the whole prompt (>= 1) and of the output (>= 0), in tokens. A request without
+        output is a call that failed where it was recorded: it fails here, too, unless the trace's
+        `empty_outputs` is "served".
     tenant, slo_class : str or sequence of str, optional
         One for all requests or one each; by default, and if empty, "default" and "standard".
     request_id : sequence of str, optional
         Names of the requests, all different; by default their positions.
     prefix_group, prefix_tokens : sequences, optional
         The prompts of a group begin with the same `prefix_tokens` tokens; None or "" is no group.
+        Two prompts of a group whose `prefix_tokens` differ share the smaller number; of a group
+        with more than 64 different numbers, the largest of 64 of them that both reach.
     hash_ids : sequence of sequences of int, optional
         The content of each prompt, block by block, as an alternative to prefix groups: prompts that
         begin with the same ids begin with the same tokens.
@@ -179,7 +182,7 @@ def _blocks(
             )
         else:
             continue
-        violations.append((f"hash_ids[{row}]", f"{ids!r:.60}", allowed))
+        violations.append((f"hash_ids[{row}]", f"{ids!r:.40}", allowed))
         break
     return blocks
 
@@ -266,9 +269,7 @@ def _coded(
         return [values or default], [0] * rows
     names = Names()
     codes = names.codes(_texts(name, values, rows, violations), default).tolist()
-    if len(names.index) > MOST_NAMES:
-        violations.append(
-            (name, f"{len(names.index)} different values", f"must be <= {MOST_NAMES}")
-        )
+    if len(names.index) > MAX_NAMES:
+        violations.append((name, f"{len(names.index)} different values", f"must be <= {MAX_NAMES}"))
         codes = [0] * rows
     return list(names.index), codes

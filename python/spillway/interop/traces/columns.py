@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from spillway.config.limits import MAX_NAMES
 from spillway.interop.traces.error import TraceError
 from spillway.interop.traces.format import Lists
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_CLASS",
     "DEFAULT_TENANT",
-    "MOST_NAMES",
     "Codes",
     "Columns",
     "Names",
@@ -41,7 +41,7 @@ Codes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint16]]
 
 DEFAULT_TENANT = "default"
 DEFAULT_CLASS = "standard"
-MOST_NAMES = 65535  # the core indexes tenants and classes with 16 bits
+_MOST_CUTS = 64
 
 
 class Names:
@@ -165,9 +165,9 @@ class Columns:
         """Return the index of the name of each row."""
         texts = texts if any(texts) else [""] * rows
         codes = names.codes(texts, default)
-        if len(names.index) > MOST_NAMES:
+        if len(names.index) > MAX_NAMES:
             name = "tenant" if names is self._tenants else "slo_class"
-            raise TraceError(f"{self._path}: {name} has more than {MOST_NAMES} different values")
+            raise TraceError(f"{self._path}: {name} has more than {MAX_NAMES} different values")
         return codes.astype(np.uint16)
 
     def _check_order(self, table: Table, arrival_ns: Int64s) -> None:
@@ -241,9 +241,30 @@ def no_segments() -> dict[str, Any]:
 
 
 def group_segments(groups: Int64s, shared: Int64s) -> dict[str, Any]:
-    """Return the same for prompts that begin with `shared` tokens of their group; -1: no group."""
+    """Return the same for prompts that begin with `shared` tokens of their group; -1: no group.
+
+    Two prompts of a group share the shorter of their beginnings. A beginning is therefore cut where
+    the shorter ones of its group end; in a group of more than `_MOST_CUTS` lengths, at as many of
+    them, so that prompts of unequal lengths share up to the last cut within both.
+    """
     found = (groups >= 0) & (shared > 0)
-    return _segments(np.append(0, np.cumsum(found)), groups[found], shared[found])
+    pairs, pair_of_row = np.unique(
+        np.stack([groups[found], shared[found]]), axis=1, return_inverse=True
+    )
+    parts: list[Int64s] = []  # by pair of group and length
+    for lengths in np.split(pairs[1], np.flatnonzero(np.diff(pairs[0])) + 1):
+        cuts = lengths
+        if len(lengths) > _MOST_CUTS:
+            cuts = lengths[np.linspace(0, len(lengths) - 1, _MOST_CUTS).round().astype(int)]
+        parts += [np.diff([0, *cuts[cuts < length], length]) for length in lengths]
+    counts = np.zeros(len(groups), dtype=np.int64)
+    counts[found] = np.array([len(one) for one in parts], dtype=np.int64)[pair_of_row.ravel()]
+    tokens = [parts[pair] for pair in pair_of_row.ravel()]
+    return _segments(
+        np.append(0, np.cumsum(counts)),
+        np.repeat(groups, counts),
+        np.concatenate(tokens) if tokens else [],
+    )
 
 
 def _lists_of(lists: Sequence[Sequence[int]] | Lists) -> Lists:

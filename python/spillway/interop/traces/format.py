@@ -98,7 +98,7 @@ class Option:
         return convert(value)
 
     def _refuse(self, value: Any, allowed: str) -> NoReturn:
-        raise TraceError(f"{self.name} = {value!r:.60}: {allowed}")
+        raise TraceError(f"{self.name} = {value!r:.40}: {allowed}")
 
 
 class Lists(NamedTuple):
@@ -117,13 +117,14 @@ class Rows:
     arrival_ns : array of int64
         Arrivals in nanoseconds.
     input_tokens, output_tokens : array of int64
-        Length of the whole prompt (>= 1) and of the output (>= 0), in tokens.
+        Length of the whole prompt (>= 1) and of the output (>= 0; 0: the call failed), in tokens.
     tenant, slo_class : sequence of str
         "" is the default tenant or class; an empty sequence is the default for all rows.
     request_id : sequence of str
         Names of the requests; all "", or an empty sequence, if they have no names.
     prefix_group, prefix_tokens : sequence of str, array of int64
-        The prompts of a group begin with the same `prefix_tokens` tokens; "" is no group.
+        The prompts of a group begin with the same `prefix_tokens` tokens, two with different
+        numbers with the smaller one; "" is no group.
     hash_ids : sequence of sequences of int, or Lists
         The content of each prompt in blocks of `block_size_tokens`, instead of prefix groups.
     block_size_tokens : int

@@ -117,13 +117,13 @@ def _prefixes(columns: Mapping[str, Any]) -> list[list[Any]]:
     groups: list[Any] = []
     shared: list[Any] = []
     for row, (begin, end) in enumerate(itertools.pairwise(columns["segment_begin"].tolist())):
-        if end - begin > 1:
+        if len(set(content[begin:end])) > 1:
             raise TraceError(
                 f"request {row} shares {end - begin} segments: must be <= 1; write_mooncake writes "
                 "traces of blocks"
             )
         groups.append(content[begin] if end > begin else "")
-        shared.append(tokens[begin] if end > begin else "")
+        shared.append(sum(tokens[begin:end]) if end > begin else "")
     return [groups, shared]
 
 

@@ -34,7 +34,7 @@ FORMAT = Format(
     arrival="Timestamp",
     rows=_rows,
     notes=(
-        "`Timestamp` is in seconds. Failed requests have 0 response tokens and are kept; the "
-        "published files without fails leave them out. For tenants by model, name the columns."
+        "`Timestamp` is in seconds. Failed requests have 0 response tokens; the published files "
+        "without fails leave them out. For tenants by model, name the columns."
     ),
 )

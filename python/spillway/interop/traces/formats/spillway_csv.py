@@ -52,6 +52,7 @@ FORMAT = Format(
     notes=(
         "`arrival_s` is in decimal seconds, exact to the nanosecond; further digits are rounded. "
         "`input_tokens` is the whole prompt. Every `request_id` is unique. The prompts of a "
-        "`prefix_group` begin with the same `prefix_tokens` tokens."
+        "`prefix_group` begin with the same `prefix_tokens` tokens; two with different numbers "
+        "share the smaller one."
     ),
 )
