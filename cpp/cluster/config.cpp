@@ -40,19 +40,25 @@ class Known {
   }
   void check(const std::string& name, const std::string& path,
              std::vector<sim::Violation>& out) const {
-    if (!index_.has(name)) out.push_back(violation(name, path, names_));
+    if (!index_.has(name)) out.push_back(violation(name, path, names_, out));
   }
-  /// The violation of a reference to a name that is not stated.
-  sim::Violation not_stated(const std::string& name, const std::string& path) const {
-    return violation(name, path,
-                     {names_.begin(), names_.begin() + static_cast<std::ptrdiff_t>(num_stated_)});
+  /// Reports a reference to a name that is not stated.
+  void report_not_stated(const std::string& name, const std::string& path,
+                         std::vector<sim::Violation>& out) const {
+    if (out.size() >= sim::kShownViolations) {
+      out.push_back(violation(name, path, {}, out));
+      return;
+    }
+    const auto end = names_.begin() + static_cast<std::ptrdiff_t>(num_stated_);
+    out.push_back(violation(name, path, {names_.begin(), end}, out));
   }
 
  private:
   sim::Violation violation(const std::string& name, const std::string& path,
-                           const std::vector<std::string_view>& allowed) const {
+                           const std::vector<std::string_view>& allowed,
+                           const std::vector<sim::Violation>& earlier) const {
     return {path, "'" + name + "'",
-            std::string("must be one of the ") + what_ + sim::did_you_mean(name, allowed)};
+            std::string("must be one of the ") + what_ + sim::did_you_mean(name, allowed, earlier)};
   }
 
   sim::NameIndex index_;
@@ -182,10 +188,10 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
       return sim::join_path(sim::index_path(sim::join_path(path, "workload.clients"), i), field);
     };
     if (!known_classes.states(client.slo_class)) {
-      out.push_back(known_classes.not_stated(client.slo_class, place("slo_class")));
+      known_classes.report_not_stated(client.slo_class, place("slo_class"), out);
     }
     if (known_tenants.states_any() && !known_tenants.states(client.tenant)) {
-      out.push_back(known_tenants.not_stated(client.tenant, place("tenant")));
+      known_tenants.report_not_stated(client.tenant, place("tenant"), out);
     }
     if (client.closed_loop() && !client.is_finite() && !synthetic->duration_s && !horizon_s) {
       out.push_back({place("arrivals"), "'closed_loop'",

@@ -1,16 +1,24 @@
 #include "sim/error.h"
 
+#include <algorithm>
+#include <span>
+
 namespace spillway::sim {
 
 namespace {
 
 std::string join(const std::vector<Violation>& violations) {
   std::string text;
-  for (const auto& violation : violations) {
+  for (const auto& violation :
+       std::span(violations).first(std::min(violations.size(), kShownViolations))) {
     if (!text.empty()) text += '\n';
     text += violation.path.empty() ? "settings" : violation.path;
     if (!violation.value.empty()) text += " = " + violation.value;
     text += ": " + violation.allowed;
+  }
+  if (violations.size() > kShownViolations) {
+    text += "\n… and " + std::to_string(violations.size() - kShownViolations) + " more, " +
+            std::to_string(violations.size()) + " in all";
   }
   return text;
 }

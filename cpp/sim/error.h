@@ -20,6 +20,9 @@ struct Violation {
 std::string join_path(const std::string& path, std::string_view name);
 std::string index_path(const std::string& path, std::size_t index);
 
+/// Violations in the message of a ConfigError; the others are counted.
+inline constexpr std::size_t kShownViolations = 20;
+
 /// The user's settings are invalid. Holds all violations, not only the first.
 class ConfigError : public std::runtime_error {
  public:

@@ -56,6 +56,23 @@ Value* add_setting(Value::Map& settings, std::string_view key) {
   return &settings.emplace_back(key, Value()).second;
 }
 
+// The text with control characters escaped, because it may come from any file.
+std::string printable(std::string_view text) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string found;
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (code >= 0x20 && code != 0x7F) {
+      found += c;
+      continue;
+    }
+    found += "\\x";
+    found += digits[code >> 4];
+    found += digits[code & 0xF];
+  }
+  return found;
+}
+
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -129,7 +146,7 @@ std::string to_text(const Value& value) {
     std::string operator()(bool flag) const { return flag ? "true" : "false"; }
     std::string operator()(std::int64_t number) const { return std::to_string(number); }
     std::string operator()(double number) const { return to_text(number); }
-    std::string operator()(const std::string& text) const { return "'" + text + "'"; }
+    std::string operator()(const std::string& text) const { return "'" + printable(text) + "'"; }
     std::string operator()(const Value::List& list) const {
       std::string text = "[";
       for (const Value& item : list) text += (text.size() > 1 ? ", " : "") + to_text(item);
@@ -138,7 +155,7 @@ std::string to_text(const Value& value) {
     std::string operator()(const Value::Map& map) const {
       std::string text = "{";
       for (const auto& [key, item] : map) {
-        text += (text.size() > 1 ? ", " : "") + key + ": " + to_text(item);
+        text += (text.size() > 1 ? ", " : "") + printable(key) + ": " + to_text(item);
       }
       return text + "}";
     }
@@ -191,7 +208,8 @@ Value* at_path(Value& root, std::string_view path, std::vector<Violation>& viola
     if (!next) {
       violations.push_back({std::string(path), "",
                             (list ? "unknown entry '" : "unknown setting '") +
-                                std::string(step.key) + "'" + did_you_mean(step.key, names)});
+                                std::string(step.key) + "'" +
+                                did_you_mean(step.key, names, violations)});
       return nullptr;
     }
     place = next;
@@ -203,6 +221,9 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string_vi
   std::string_view nearest;
   std::size_t smallest = std::max<std::size_t>(2, name.size() / 2) + 1;
   for (const std::string_view candidate : candidates) {
+    const std::size_t lengths_apart =
+        std::max(name.size(), candidate.size()) - std::min(name.size(), candidate.size());
+    if (lengths_apart >= smallest) continue;
     const std::size_t distance = edit_distance(name, candidate);
     if (distance < smallest) {
       smallest = distance;
@@ -219,6 +240,11 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string_vi
   }
   if (candidates.size() > kShown) text += ", … (" + std::to_string(candidates.size()) + " in all)";
   return text;
+}
+
+std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& candidates,
+                         const std::vector<Violation>& earlier) {
+  return earlier.size() < kShownViolations ? did_you_mean(name, candidates) : "";
 }
 
 }  // namespace spillway::sim

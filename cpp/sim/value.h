@@ -66,5 +66,8 @@ Value* at_path(Value& root, std::string_view path, std::vector<Violation>& viola
 /// "; did you mean 'x'?" for the candidate nearest to `name`, or the list of candidates if none is
 /// near.
 std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& candidates);
+/// The same of another violation than `earlier` ones; "" if the message will not show it.
+std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& candidates,
+                         const std::vector<Violation>& earlier);
 
 }  // namespace spillway::sim

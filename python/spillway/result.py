@@ -123,8 +123,14 @@ class Result(ResultData):
         """A figure of this one run with its interval, as it would be in a run without end.
 
         The interval is that of batch means over ten consecutive batches, a percentile's that of
-        sectioning. A run whose batches are shorter than 150 times the span over which its requests
-        depend on each other has none: run longer, or several seeds.
+        sectioning. A run has none, for the `reason` that it states, if
+
+        - its batches are shorter than 150 times the span over which its requests depend on each
+          other, or it has fewer than 100 times as many requests as are in the system at once;
+        - the fleet is near saturation: the number of requests in the system varies as at a
+          utilization of 70% or more. Bad episodes are rare there, and a run without one looks
+          better than it is, and certain: run several seeds;
+        - all batches have the same value, e.g. a goodput of 1: nothing shows how it varies.
 
         Parameters
         ----------
@@ -140,7 +146,7 @@ class Result(ResultData):
         Raises
         ------
         ConfigError
-            For an unknown figure or a percentile out of its range.
+            For an unknown figure, a percentile or a confidence out of its range.
         UsageError
             If no request has the figure after the warm-up, or requests were not kept.
 
@@ -154,7 +160,8 @@ class Result(ResultData):
 
         A prefix group comprises the requests whose prompts begin with the same shared segment; it
         is new for the first `new_for_s` seconds after its first request. Requests that share
-        nothing count in neither. Each row covers `step_s` seconds.
+        nothing count in neither. Each row covers `step_s` seconds; intervals in which no request of
+        a group arrives have no row.
 
         Raises UsageError if the requests were not kept (see `requests`), or if the result was saved
         by a version that did not save the prefix groups of its requests.

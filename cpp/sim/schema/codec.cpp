@@ -30,7 +30,7 @@ void report_unknown_key(std::string_view key, const Value& value, const std::str
                         const std::vector<std::string_view>& known, std::vector<Violation>& out) {
   out.push_back({join_path(path, key), to_text(value),
                  known.empty() ? "unknown setting; this structure has no settings"
-                               : "unknown setting" + did_you_mean(key, known)});
+                               : "unknown setting" + did_you_mean(key, known, out)});
 }
 
 class Decoder {
@@ -189,8 +189,9 @@ class Decoder {
       known.push_back(preset);
       if (wanted && *wanted == preset) return type.assign(object_, settings);
     }
-    out_.push_back({join_path(path_, "preset"), to_text(name),
-                    "unknown preset" + (wanted ? did_you_mean(*wanted, known) : std::string())});
+    out_.push_back(
+        {join_path(path_, "preset"), to_text(name),
+         "unknown preset" + (wanted ? did_you_mean(*wanted, known, out_) : std::string())});
   }
 
   // The kind that the value names; null, after a report, if it names none of `known`.
@@ -200,10 +201,11 @@ class Decoder {
     const std::string* kind = named ? named->get_if<std::string>() : nullptr;
     if (kind && std::ranges::find(known, *kind) != known.end()) return kind;
     if (kind) {
-      out_.push_back(
-          {join_path(path_, "kind"), to_text(*named), "unknown kind" + did_you_mean(*kind, known)});
+      out_.push_back({join_path(path_, "kind"), to_text(*named),
+                      "unknown kind" + did_you_mean(*kind, known, out_)});
     } else {
-      out_.push_back({path_, to_text(value_), "must name its kind" + did_you_mean("", known)});
+      out_.push_back(
+          {path_, to_text(value_), "must name its kind" + did_you_mean("", known, out_)});
     }
     return nullptr;
   }

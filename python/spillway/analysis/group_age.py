@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,8 @@ def __dir__() -> list[str]:
 class AdmissionByGroupAge(Table):
     """Admission of new and of established prefix groups over time, one interval per row.
 
+    Intervals in which no request of a group arrives have no row.
+
     start_s (of the interval); new_offered, new_admitted, established_offered, established_admitted
     (requests that arrive in it); new_ratio, established_ratio (admitted ÷ offered, NaN where none
     is offered); ratio (new_ratio ÷ established_ratio: 1 where new groups fare no worse, 0 where
@@ -38,8 +41,8 @@ def admission_by_group_age(
 ) -> AdmissionByGroupAge:
     """See `Result.admission_by_group_age`."""
     for name, value in (("step_s", step_s), ("new_for_s", new_for_s)):
-        if not value > 0:
-            raise UsageError(f"{name} = {value} must be > 0")
+        if not 0 < value < math.inf:
+            raise UsageError(f"{name} = {value}: must be finite and > 0")
     requests = result.requests
     arrival_s = requests["arrival_s"]
     group = result._offered()["prefix_group"]
@@ -48,15 +51,17 @@ def admission_by_group_age(
     np.minimum.at(first_s, group[in_group], arrival_s[in_group])
     is_new = np.zeros(len(arrival_s), dtype=bool)
     is_new[in_group] = arrival_s[in_group] - first_s[group[in_group]] < new_for_s
-    span = (arrival_s // step_s).astype(np.int64)
-    num_spans = int(span.max(initial=-1)) + 1
+    with np.errstate(over="ignore"):
+        spans, span_of_row = np.unique(np.floor(arrival_s[in_group] / step_s), return_inverse=True)
+    if not np.isfinite(spans).all():
+        raise UsageError(f"step_s = {step_s}: too short for a run of {arrival_s.max():g} s")
     admitted = requests["admitted"].astype(bool)
 
     def count(which: NDArray[Any]) -> NDArray[Any]:
-        return np.bincount(span[which & in_group], minlength=num_spans)
+        return np.bincount(span_of_row[which[in_group]], minlength=len(spans))
 
     columns = {
-        "start_s": np.arange(num_spans) * step_s,
+        "start_s": spans * step_s,
         "new_offered": count(is_new),
         "new_admitted": count(is_new & admitted),
         "established_offered": count(~is_new),

@@ -78,8 +78,8 @@ def recovery(
             f"the trigger lasts from start_s = {start_s:g} to end_s = {end_s:g}: must have "
             f"warm_up_s ({warm_up_s:g}) < start_s < end_s"
         )
-    if not step_s > 0:
-        raise _core.sim.UsageError(f"step_s = {step_s:g}: must be > 0")
+    if not 0 < step_s < math.inf:
+        raise _core.sim.UsageError(f"step_s = {step_s:g}: must be finite and > 0")
     if not 0 < share <= 1:
         raise _core.sim.UsageError(f"share = {share:g}: must be > 0 and <= 1")
     arrival_s, met = _judged(result)
@@ -204,7 +204,7 @@ def _steps(
     step_s: float,
 ) -> list[_Step]:
     """Steps of at least `step_s`, each long enough to hold enough requests to be judged."""
-    edges = [*np.arange(low_s, high_s, step_s), high_s]
+    edges = _edges(arrival_s, low_s, high_s, step_s)
     rows = np.searchsorted(arrival_s, edges)
     good = np.concatenate([[0], np.cumsum(met)])
     found: list[_Step] = []
@@ -219,8 +219,21 @@ def _steps(
     return found
 
 
+def _edges(
+    arrival_s: NDArray[np.float64], low_s: float, high_s: float, step_s: float
+) -> NDArray[np.float64]:
+    """Multiples of `step_s` from `low_s` on, those next to an arrival, and `high_s`."""
+    step_s = (low_s + step_s) - low_s or step_s
+    inside = arrival_s[(arrival_s >= low_s) & (arrival_s < high_s)]
+    steps = np.floor((inside - low_s) / step_s)
+    # A quotient that is rounded may be one step off.
+    near = np.unique(np.concatenate([[0.0], *(steps + by for by in (-1, 0, 1, 2))]))
+    edges: NDArray[np.float64] = low_s + near[near >= 0] * step_s
+    return np.append(edges[edges < high_s], high_s)
+
+
 def _step(
-    edges: Sequence[float],
+    edges: NDArray[np.float64],
     rows: NDArray[np.int64],
     good: NDArray[np.int64],
     begin: int,

@@ -215,6 +215,8 @@ def steady_state(
     if percentile is not None and (figure == "goodput" or not 0 < percentile < 100):
         allowed = "must be > 0 and < 100, of a latency"
         raise config_error([("percentile", repr(percentile), allowed)])
+    if not 0 < confidence < 1:
+        raise config_error([("confidence", f"{confidence:g}", "must be > 0 and < 1")])
     requests = result.requests
     order = np.argsort(requests["arrival_s"], kind="stable")
     arrival_s = requests["arrival_s"][order]

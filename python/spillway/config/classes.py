@@ -41,6 +41,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+_SHOWN = 20  # violations in a message, as in the core's (`kShownViolations`)
 _Settings: Any = _core.sim._Settings  # type: ignore[attr-defined]
 
 _TYPES: dict[str, dict[str, Any]] = {}  # of a core module, by name
@@ -64,8 +65,11 @@ _SCALARS = {
 def config_error(violations: Sequence[tuple[str, str, str]]) -> _core.sim.ConfigError:
     """A `ConfigError` in the core's form, from (path, value, allowed) triples."""
     lines = [
-        f"{path}{f' = {value}' if value else ''}: {allowed}" for path, value, allowed in violations
+        f"{path}{f' = {value}' if value else ''}: {allowed}"
+        for path, value, allowed in violations[:_SHOWN]
     ]
+    if len(violations) > _SHOWN:
+        lines.append(f"… and {len(violations) - _SHOWN} more, {len(violations)} in all")
     error = _core.sim.ConfigError("\n".join(lines))
     error.violations = tuple(violations)
     return error

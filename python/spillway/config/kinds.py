@@ -22,10 +22,13 @@ def of_other_kinds(
     found: list[tuple[str, str, str]] = []
     if "unknown setting" not in error:
         return found
+    description, values = settings._describe(), settings._to_dict()
     for path in changes:
+        if path not in error:
+            continue
         above, _, name = path.rpartition(".")
-        place, now = _policy_at(settings._describe(), settings._to_dict(), above)
-        if place is None or not (path in error and "kind" in now):
+        place, now = _policy_at(description, values, above)
+        if place is None or "kind" not in now:
             continue
         known = {
             one["kind"]: [field["name"] for field in one["fields"]]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from spillway.config.classes import config_error
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -155,8 +157,10 @@ def interval(
     `num_blocks`: None, or, if they are the values of block bootstrap resamples of one trace, how
     many blocks the trace holds, >= 1; infinite if unknown; `skewness` is the usual one of such
     values, and `doubt` the reason, if any, why their interval is doubtful for another reason than
-    few blocks. See `of_resamples`.
+    few blocks. See `of_resamples`. Raises ConfigError unless 0 < confidence < 1.
     """
+    if not 0 < confidence < 1:
+        raise config_error([("confidence", f"{confidence:g}", "must be > 0 and < 1")])
     n = len(values)
     if not is_replicated:
         return Interval(values[0], None, None, 1)

@@ -619,14 +619,12 @@ def instances(
     where = columns["instance"][done]
     edges = _edges(bins, float(ends_s.max()))
     count = len(result.instances)
-    held = np.zeros((count, len(edges) - 1))
-    for i in range(count):
-        here = where == i
-        # Time that requests have spent inside up to each edge.
-        spent = [
-            np.clip(edge - begins_s[here], 0, ends_s[here] - begins_s[here]).sum() for edge in edges
-        ]
-        held[i] = np.diff(spent) / np.diff(edges)
+    # Time that requests have spent inside up to each edge, by instance.
+    spent = [
+        np.bincount(where, np.clip(edge - begins_s, 0, ends_s - begins_s), minlength=count)
+        for edge in edges
+    ]
+    held = (np.diff(spent, axis=0) / np.diff(edges)[:, None]).T
     if figure is None:
         height = 1.6 + 0.28 * min(count, 24)
         figure = pyplot().figure(figsize=(7.5, height), layout="constrained")

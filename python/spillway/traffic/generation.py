@@ -6,8 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 from spillway import _core
-from spillway._core.workload import Client, Synthetic, Trace
+from spillway._core.cluster import Simulation
+from spillway._core.workload import Client, SloClass, Synthetic, Trace
+from spillway.config import memory
 from spillway.config.classes import config_error
+from spillway.config.limits import MAX_NAMES
 from spillway.config.messages import checked
 
 if TYPE_CHECKING:
@@ -27,7 +30,8 @@ def generated(synthetic: Synthetic, seed: int = 0) -> Trace:
     `quantum_ns`.
 
     Raises ConfigError for a client with `closed_loop` arrivals, whose requests depend on the
-    service, and ValueError unless 0 <= seed < 2**64.
+    service, for more tenants or classes than a run takes, and for more requests than memory holds;
+    ValueError unless 0 <= seed < 2**64.
     """
     checked("synthetic", synthetic, Synthetic, "a workload.Synthetic")
     if not 0 <= seed < 2**64:
@@ -36,6 +40,8 @@ def generated(synthetic: Synthetic, seed: int = 0) -> Trace:
         if client.arrivals.kind == "closed_loop":
             allowed = "must be an open process: the requests of users depend on the service"
             raise config_error([(f"clients[{i}].arrivals", "closed_loop", allowed)])
+    classes = [SloClass(name=name) for name in {one.slo_class for one in synthetic.clients}]
+    memory.check([Simulation(workload=synthetic, slo_classes=classes)])  # before it is generated
     found: Trace = _core.workload._generated(synthetic, seed)  # type: ignore[attr-defined]
     return found
 
@@ -50,7 +56,7 @@ def zipf_clients(
     Parameters
     ----------
     count
-        Number of tenants, >= 1.
+        Number of tenants, >= 1 and <= 65535.
     exponent
         0: all equal; the larger, the more the first tenants dominate. Finite and >= 0.
     client
@@ -60,8 +66,8 @@ def zipf_clients(
     Raises ConfigError for values out of range, and for a client with `requests_per_s`.
     """
     violations = []
-    if count < 1:
-        violations.append(("count", str(count), "must be >= 1"))
+    if not 1 <= count <= MAX_NAMES:
+        violations.append(("count", str(count), f"must be >= 1 and <= {MAX_NAMES}"))
     if not (math.isfinite(exponent) and exponent >= 0):
         violations.append(("exponent", f"{exponent:g}", "must be finite and >= 0"))
     shared = Client() if client is None else client

@@ -109,6 +109,9 @@ def test_what_has_no_steady_state_is_refused() -> None:
         result.steady_state("ttft_s", 100)
     with pytest.raises(ConfigError, match="percentile = 50"):
         result.steady_state("goodput", 50)
+    for confidence in (0.0, 1.0, math.nan):
+        with pytest.raises(ConfigError, match=r"confidence = .*: must be > 0 and < 1"):
+            result.steady_state(confidence=confidence)
     with pytest.raises(UsageError, match="no request with a ttft_s arrives after 1e"):
         result.steady_state(warm_up_s=1e6)
     without = spillway.simulate(result.simulation.with_({"slo_classes[0].target_ttft_s": None}))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from support.effort import examples
 
-from spillway import Simulation, simulate
+from spillway import ConfigError, Simulation, simulate
 from spillway.data import statistics
 
 
@@ -39,6 +39,12 @@ def test_interval_is_students(values: list[float], confidence: float) -> None:
     assert ours.half_width == pytest.approx(half, rel=1e-9, abs=1e-9 * scale)
     assert ours.low == pytest.approx(mean - half, rel=1e-9, abs=1e-9 * scale)
     assert ours.high == pytest.approx(mean + half, rel=1e-9, abs=1e-9 * scale)
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, 1.5, float("nan")])
+def test_a_confidence_out_of_range_is_refused(confidence: float) -> None:
+    with pytest.raises(ConfigError, match=r"confidence = .*: must be > 0 and < 1"):
+        statistics.interval([1.0, 2.0], confidence)
 
 
 def test_one_value_has_no_interval() -> None:
