@@ -489,6 +489,7 @@ void bind_cluster(py::module_& module) {
           "with that change, advanced to now.")
       .def_property_readonly(
           "now_s", [](const cluster::Session& self) { return sim::to_seconds(self.now()); })
+      .def_property_readonly("num_changes", &cluster::Session::num_changes)
       .def_property_readonly("has_pending_work", &cluster::Session::has_pending_work)
       .def(
           "observe",
@@ -519,11 +520,11 @@ void bind_cluster(py::module_& module) {
                            sim::from_seconds(until_s)});
         }
         const py::gil_scoped_release unlocked;
-        return cluster::advance_all(steps, threads, signal_raised);
+        cluster::advance_all(steps, threads, signal_raised);
       },
       py::arg("steps"), py::arg("threads"),
       "Of each (session, values, at_s, until_s): changes settings and advances, on several "
-      "threads. Returns the positions of those whose `set` is False, which have not advanced.");
+      "threads. Those whose `set` is False do not advance.");
   module.def("run_batch", &run_batch, py::kw_only(), py::arg("simulations"), py::arg("seeds"),
              py::arg("threads"), py::arg("reference"), py::arg("keep_requests"),
              py::arg("progress"),

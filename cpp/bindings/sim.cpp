@@ -1,8 +1,13 @@
 #include <Eigen/Core>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "bindings/bindings.h"
 #include "sim/error.h"
 #include "sim/event_queue.h"
+#include "sim/exclusive.h"
 #include "sim/rng.h"
 
 namespace spillway::bindings {
@@ -50,6 +55,8 @@ void translate_errors(py::module_& module) {
       PyErr_SetString(invariant_error, error.what());
     } catch (const sim::LivelockError& error) {
       PyErr_SetString(livelock_error, error.what());
+    } catch (const sim::NestingError& error) {
+      PyErr_SetString(PyExc_RecursionError, error.what());
     } catch (const sim::Interrupted&) {
       // The signal handler has already set the exception (usually KeyboardInterrupt).
       if (!PyErr_Occurred()) PyErr_SetNone(PyExc_KeyboardInterrupt);
@@ -57,10 +64,55 @@ void translate_errors(py::module_& module) {
   });
 }
 
+/// A call of objects that Python code implements, as the context of a `with` statement.
+class Calls {
+ public:
+  Calls(std::string name, std::vector<std::shared_ptr<sim::Exclusive>> objects)
+      : name_(std::move(name)), objects_(std::move(objects)) {}
+
+  void enter() {
+    try {
+      for (const auto& one : objects_) {
+        inside_.push_back(std::make_unique<sim::Exclusive::Call>(*one, name_));
+      }
+    } catch (...) {
+      inside_.clear();
+      throw;
+    }
+  }
+  void exit() { inside_.clear(); }
+
+ private:
+  std::string name_;
+  std::vector<std::shared_ptr<sim::Exclusive>> objects_;
+  std::vector<std::unique_ptr<sim::Exclusive::Call>> inside_;
+};
+
+void bind_calls_of_objects(py::module_& module) {
+  using sim::Exclusive;
+  py::class_<Exclusive, std::shared_ptr<Exclusive>>(
+      module, "Exclusive", "Lets one call at a time into an object; a copy knows of no call.")
+      .def(py::init<std::string, std::string>(), py::arg("what"), py::arg("readable"))
+      .def(py::pickle(
+          [](const Exclusive& self) { return py::make_tuple(self.what(), self.readable()); },
+          [](const py::tuple& state) {
+            return std::make_shared<Exclusive>(state[0].cast<std::string>(),
+                                               state[1].cast<std::string>());
+          }));
+  // Python looks for signals between two of its own instructions, so Ctrl-C never leaves an object
+  // half entered.
+  py::class_<Calls>(module, "Calls", "One call of several objects, for a `with` statement.")
+      .def(py::init<std::string, std::vector<std::shared_ptr<Exclusive>>>(), py::arg("name"),
+           py::arg("objects"))
+      .def("__enter__", &Calls::enter)
+      .def("__exit__", [](Calls& self, const py::args&) { self.exit(); });
+}
+
 }  // namespace
 
 void bind_sim(py::module_& module) {
   translate_errors(module);
+  bind_calls_of_objects(module);
   module.def("philox4x64", &sim::philox4x64, py::arg("counter"), py::arg("key"),
              "The block of four 64-bit numbers at `counter` under `key` (Philox4x64-10).");
 

@@ -28,6 +28,7 @@
 #include "router/policy.h"
 #include "router/router.h"
 #include "router/scorers/scorer.h"
+#include "sim/exclusive.h"
 #include "sim/rng.h"
 
 /// Python knows requests by numbers.
@@ -54,9 +55,23 @@ namespace {
 using sim::TenantId;
 using Stage = Surroundings::Stage;
 
+/// A policy that gets one call at a time, also if it calls what holds it.
+struct Single {
+  sim::Exclusive calls{"built policy", ""};
+};
+
+// A method as a function, whose calls do not contain each other.
+template <class Policy, class Result, class... Arguments>
+auto alone(const char* name, Result (Policy::*method)(Arguments...)) {
+  return [=](Policy& self, Arguments... arguments) -> Result {
+    const sim::Exclusive::Call inside(self.calls, name);
+    return (self.*method)(std::forward<Arguments>(arguments)...);
+  };
+}
+
 // ---- gateway ------------------------------------------------------------------------------------
 
-class Admission {
+class Admission : public Single {
  public:
   Admission(const Settings& settings, std::uint64_t seed)
       : around_(settings, seed, needs_in(settings)),
@@ -130,7 +145,7 @@ class Admission {
   std::optional<gateway::AdmissionChain> chain_;  // once the number of instances is known
 };
 
-class Limit {
+class Limit : public Single {
  public:
   Limit(const Settings& settings, std::uint64_t seed)
       : around_(settings, seed, {}), limits_(make_limits(around_)) {
@@ -191,7 +206,7 @@ class Limit {
 };
 
 /// The first band of a gateway: its queues, and whose turn it is.
-class Fairness : private gateway::ServiceMeter {
+class Fairness : public Single, private gateway::ServiceMeter {
  public:
   Fairness(const Settings& settings, std::uint64_t seed)
       : around_(settings, seed, needs_in(settings)),
@@ -284,7 +299,7 @@ class Fairness : private gateway::ServiceMeter {
   std::vector<std::int64_t> emitted_;  // tokens, by group of requests
 };
 
-class UsageLimit {
+class UsageLimit : public Single {
  public:
   UsageLimit(const Settings& settings, std::uint64_t)
       : num_bands_(settings.as<Simulation>().gateway.bands.size()),
@@ -313,7 +328,7 @@ class UsageLimit {
   gateway::Ceilings ceilings_;
 };
 
-class Controller {
+class Controller : public Single {
  public:
   Controller(const Settings& settings, std::uint64_t seed)
       : around_(settings, seed, {}), governor_(make_governor(around_)) {}
@@ -327,7 +342,7 @@ class Controller {
     const Time now = around_.advance(now_s);
     governor_.sample(value, dispatched_s ? time_of("dispatched_s", *dispatched_s) : now, now);
   }
-  double limit() const { return governor_.limit(); }
+  double limit() { return governor_.limit(); }
   void resize(double limit) { governor_.resize(limit); }
 
  private:
@@ -350,7 +365,7 @@ class Controller {
 
 // ---- router -------------------------------------------------------------------------------------
 
-class Router {
+class Router : public Single {
  public:
   Router(const Settings& settings, std::uint64_t seed)
       : around_(settings, seed, router::needs_of(settings.as<Simulation>().router)),
@@ -423,7 +438,7 @@ class RouterPart {
   Surroundings around;
 };
 
-class Scorer {
+class Scorer : public Single {
  public:
   Scorer(const Settings& settings, std::uint64_t seed)
       : part_(settings, seed),
@@ -447,7 +462,7 @@ class Scorer {
   std::unique_ptr<router::Scorer> scorer_;
 };
 
-class Filter {
+class Filter : public Single {
  public:
   Filter(const Settings& settings, std::uint64_t seed)
       : part_(settings, seed),
@@ -475,7 +490,7 @@ class Filter {
   std::unique_ptr<router::Filter> filter_;
 };
 
-class Picker {
+class Picker : public Single {
  public:
   Picker(const Settings& settings, std::uint64_t seed)
       : seed_(seed),
@@ -510,50 +525,55 @@ void bind_gateway(py::module_& module) {
   const auto offer = py::arg("request");
   const auto now_s = py::arg("now_s");
   bind<Admission>(module, "Admission", "The admission chain of a gateway.")
-      .def("decide", &Admission::decide, offer, now_s, py::arg("instances"), py::arg("has_workers"),
-           py::arg("next_choice"), py::arg("commit"))
-      .def("dispatched", &Admission::dispatched, id, py::arg("instance"), now_s)
-      .def("first_token", &Admission::first_token, id, now_s)
-      .def("finished", &Admission::finished, id, py::arg("outcome"), now_s);
+      .def("decide", alone("decide", &Admission::decide), offer, now_s, py::arg("instances"),
+           py::arg("has_workers"), py::arg("next_choice"), py::arg("commit"))
+      .def("dispatched", alone("dispatched", &Admission::dispatched), id, py::arg("instance"),
+           now_s)
+      .def("first_token", alone("first_token", &Admission::first_token), id, now_s)
+      .def("finished", alone("finished", &Admission::finished), id, py::arg("outcome"), now_s);
   bind<Limit>(module, "Limit", "The limits of a gateway.")
-      .def("offer", &Limit::offer, offer, now_s)
-      .def("decide", &Limit::decide, id, py::arg("ceiling"), py::arg("instances"), now_s)
-      .def("started", &Limit::started, id)
-      .def("first_token", &Limit::first_token, id)
-      .def("ended", &Limit::ended, id)
-      .def("resize", &Limit::resize, py::arg("setting"))
-      .def("set_workers", &Limit::set_workers, py::arg("workers"));
+      .def("offer", alone("offer", &Limit::offer), offer, now_s)
+      .def("decide", alone("decide", &Limit::decide), id, py::arg("ceiling"), py::arg("instances"),
+           now_s)
+      .def("started", alone("started", &Limit::started), id)
+      .def("first_token", alone("first_token", &Limit::first_token), id)
+      .def("ended", alone("ended", &Limit::ended), id)
+      .def("resize", alone("resize", &Limit::resize), py::arg("setting"))
+      .def("set_workers", alone("set_workers", &Limit::set_workers), py::arg("workers"));
   bind<Fairness>(module, "Fairness", "The queues of a band, and whose turn it is.")
-      .def("joined", &Fairness::joined, offer, now_s)
-      .def("decide", &Fairness::decide, py::arg("may_start"), now_s)
-      .def("left", &Fairness::left, id, now_s)
-      .def("first_token", &Fairness::first_token, id, now_s)
-      .def("emitted", &Fairness::add_tokens, id, py::arg("tokens"))
-      .def("finished", &Fairness::finished, id, py::arg("outcome"), now_s);
+      .def("joined", alone("joined", &Fairness::joined), offer, now_s)
+      .def("decide", alone("decide", &Fairness::decide), py::arg("may_start"), now_s)
+      .def("left", alone("left", &Fairness::left), id, now_s)
+      .def("first_token", alone("first_token", &Fairness::first_token), id, now_s)
+      .def("emitted", alone("emitted", &Fairness::add_tokens), id, py::arg("tokens"))
+      .def("finished", alone("finished", &Fairness::finished), id, py::arg("outcome"), now_s);
   bind<UsageLimit>(module, "UsageLimit", "The ceilings of a gateway's bands.")
-      .def("decide", &UsageLimit::decide, py::arg("saturation"));
+      .def("decide", alone("decide", &UsageLimit::decide), py::arg("saturation"));
   bind<Controller>(module, "Controller", "The controller of a limit, and its guard.")
       .def(
           "decide",
-          [](Controller& self, double value, std::int64_t samples, std::int64_t in_flight,
-             std::int64_t queued, std::int64_t max_in_flight, std::int64_t shed,
-             double kv_utilization, double hit_rate, const When& when) {
-            return self.decide({.value = value,
-                                .samples = samples,
-                                .in_flight = in_flight,
-                                .queued = queued,
-                                .max_in_flight = max_in_flight,
-                                .shed = shed,
-                                .kv_utilization = kv_utilization,
-                                .hit_rate = hit_rate},
-                               when);
+          [decide = alone("decide", &Controller::decide)](
+              Controller& self, double value, std::int64_t samples, std::int64_t in_flight,
+              std::int64_t queued, std::int64_t max_in_flight, std::int64_t shed,
+              double kv_utilization, double hit_rate, const When& when) {
+            return decide(self,
+                          {.value = value,
+                           .samples = samples,
+                           .in_flight = in_flight,
+                           .queued = queued,
+                           .max_in_flight = max_in_flight,
+                           .shed = shed,
+                           .kv_utilization = kv_utilization,
+                           .hit_rate = hit_rate},
+                          when);
           },
           py::arg("value"), py::arg("samples"), py::arg("in_flight"), py::arg("queued"),
           py::arg("max_in_flight"), py::arg("shed"), py::arg("kv_utilization"), py::arg("hit_rate"),
           now_s)
-      .def("sample", &Controller::sample, py::arg("value"), py::arg("dispatched_s"), now_s)
-      .def_property_readonly("limit", &Controller::limit)
-      .def("resize", &Controller::resize, py::arg("limit"));
+      .def("sample", alone("sample", &Controller::sample), py::arg("value"),
+           py::arg("dispatched_s"), now_s)
+      .def_property_readonly("limit", alone("limit", &Controller::limit))
+      .def("resize", alone("resize", &Controller::resize), py::arg("limit"));
 }
 
 void bind_router(py::module_& module) {
@@ -562,17 +582,17 @@ void bind_router(py::module_& module) {
   const auto now_s = py::arg("now_s");
   const auto instances = py::arg("instances");
   bind<Router>(module, "Router", "A routing policy.")
-      .def("decide", &Router::decide, offer, now_s, instances, py::arg("learn"))
-      .def("first_token", &Router::first_token, id, now_s)
-      .def("finished", &Router::finished, id, now_s);
+      .def("decide", alone("decide", &Router::decide), offer, now_s, instances, py::arg("learn"))
+      .def("first_token", alone("first_token", &Router::first_token), id, now_s)
+      .def("finished", alone("finished", &Router::finished), id, now_s);
   bind<Scorer>(module, "Scorer", "A scorer of a weighted router.")
-      .def("decide", &Scorer::decide, offer, now_s, instances)
-      .def("learn", &Scorer::learn, id, py::arg("instance"));
+      .def("decide", alone("decide", &Scorer::decide), offer, now_s, instances)
+      .def("learn", alone("learn", &Scorer::learn), id, py::arg("instance"));
   bind<Filter>(module, "Filter", "A filter of a weighted router.")
-      .def("decide", &Filter::decide, offer, now_s, instances)
-      .def("learn", &Filter::learn, id, py::arg("instance"));
+      .def("decide", alone("decide", &Filter::decide), offer, now_s, instances)
+      .def("learn", alone("learn", &Filter::learn), id, py::arg("instance"));
   bind<Picker>(module, "Picker", "The picker of a weighted router.")
-      .def("decide", &Picker::decide, py::arg("scores"));
+      .def("decide", alone("decide", &Picker::decide), py::arg("scores"));
 }
 
 }  // namespace

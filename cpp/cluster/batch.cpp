@@ -11,6 +11,7 @@
 #include <system_error>
 #include <thread>
 
+#include "cluster/nesting.h"
 #include "cluster/randomness.h"
 #include "sim/schema/codec.h"
 
@@ -140,6 +141,7 @@ class Batch {
   }
 
   void work() {
+    const WorkingFor caller(caller_);
     for (;;) {
       const std::size_t next = next_++;
       if (stopped_ || next >= tasks_.size()) break;
@@ -191,6 +193,7 @@ class Batch {
   std::span<const Simulation> simulations_;
   std::span<const std::uint64_t> seeds_;
   const BatchOptions& options_;
+  Nesting caller_ = nesting();
   std::vector<std::size_t> tasks_;   // the outputs to compute
   std::vector<std::size_t> copies_;  // by task: number of outputs that share it
   std::vector<std::shared_ptr<const Output>> outputs_;
@@ -218,19 +221,19 @@ std::vector<std::shared_ptr<const Output>> run_batch(std::span<const Simulation>
 
 bool is_stopped() { return stop_of_this_thread != nullptr && *stop_of_this_thread; }
 
-std::vector<std::size_t> advance_all(std::span<const SessionStep> steps, std::size_t threads,
-                                     const std::function<bool()>& interrupted) {
+void advance_all(std::span<const SessionStep> steps, std::size_t threads,
+                 const std::function<bool()>& interrupted) {
   std::vector<std::exception_ptr> errors(steps.size());
   std::atomic<bool> stopped = false;
-  std::vector<char> is_done(steps.size());
   std::atomic<std::size_t> next = 0;
+  const Nesting caller = nesting();
   const auto work = [&] {
+    const WorkingFor same(caller);
     for (std::size_t i = next++; i < steps.size(); i = next++) {
       const SessionStep& step = steps[i];
       try {
         if (!step.set.empty() && !step.session->set(step.set, step.set_at)) continue;
         step.session->advance(step.until);
-        is_done[i] = 1;
       } catch (const sim::Interrupted&) {
         stopped = true;
         next = steps.size();
@@ -265,11 +268,6 @@ std::vector<std::size_t> advance_all(std::span<const SessionStep> steps, std::si
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
   }
-  std::vector<std::size_t> left;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (!is_done[i]) left.push_back(i);
-  }
-  return left;
 }
 
 }  // namespace spillway::cluster

@@ -44,12 +44,12 @@ struct SessionStep {
 };
 
 /// Does the steps of different sessions on several threads, of which the calling one is the first.
-/// Returns the positions of those that were not done, because `Session::set` returned false.
-/// Throws the exception of the first session that fails; others may not have advanced then.
-/// `interrupted`: as in BatchOptions; it throws Interrupted then. The sessions of other threads end
-/// if their own `interrupted` asks `is_stopped`.
-std::vector<std::size_t> advance_all(std::span<const SessionStep> steps, std::size_t threads,
-                                     const std::function<bool()>& interrupted = {});
+/// Where `Session::set` returns false, the step is left out. Throws the exception of the first
+/// session that fails; others may not have advanced then. `interrupted`: as in BatchOptions; it
+/// throws Interrupted then. The sessions of other threads end if their own `interrupted` asks
+/// `is_stopped`.
+void advance_all(std::span<const SessionStep> steps, std::size_t threads,
+                 const std::function<bool()>& interrupted = {});
 
 /// Whether this thread works for an `advance_all` that was interrupted.
 bool is_stopped();

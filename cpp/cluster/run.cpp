@@ -18,6 +18,7 @@
 #include "cluster/gateways.h"
 #include "cluster/livelock.h"
 #include "cluster/load_events.h"
+#include "cluster/nesting.h"
 #include "cluster/report.h"
 #include "cluster/sampler.h"
 #include "sim/schema/codec.h"
@@ -127,6 +128,8 @@ class Run final : workload::RequestListener {
   }
 
   Time horizon() const { return horizon_; }
+  /// The instant of the last event.
+  Time now() const { return context_.now; }
 
   std::vector<std::string> tenants() const {
     std::vector<std::string> names;
@@ -540,6 +543,7 @@ class Run final : workload::RequestListener {
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options) {
   if (!options.is_checked) sim::check(simulation);
   check_has_requests(simulation);
+  const InsideRun inside;
   Run run(simulation, seed, options);
   run.start();
   run.advance(run.horizon());
@@ -551,38 +555,94 @@ Session::Session(Simulation simulation, std::uint64_t seed, RunOptions options)
   if (!options.is_checked) sim::check(simulation_);
   check_has_requests(simulation_);
   options.is_observed = true;
+  const InsideRun inside;
   run_ = std::make_unique<Run>(simulation_, seed, std::move(options));
   run_->start();
   tenants_ = run_->tenants();
 }
 Session::~Session() = default;
 
+Run& Session::run_for(const char* call) const {
+  if (failed_in_ != nullptr) {
+    throw sim::UsageError(std::string(call) + ": an error ended the run of this session, inside " +
+                          failed_in_ + "; a fork can still be made, as of now_s");
+  }
+  if (!run_) throw sim::UsageError(std::string(call) + ": the session is over: finish was called");
+  return *run_;
+}
+
+auto Session::handle(const char* call, const auto& work) {
+  const sim::Exclusive::Call alone(calls_, call);
+  const InsideRun inside;
+  Run& run = run_for(call);
+  try {
+    return work(run);
+  } catch (const sim::Interrupted&) {  // between two events
+    now_ = std::max(now_.load(), run.now());
+    throw;
+  } catch (...) {
+    failed_in_ = call;
+    throw;
+  }
+}
+
+auto Session::ask(const char* call, const auto& work) const {
+  const sim::Exclusive::Call alone(calls_, call);
+  return work(run_for(call));
+}
+
 void Session::advance(Time until) {
-  until = std::min(until, run_->horizon());
-  run_->advance_while_busy(until);
-  now_ = std::max(now_, until);
+  handle("advance", [&](Run& run) {
+    const Time last = std::min(until, run.horizon());
+    run.advance_while_busy(last);
+    now_ = std::max(now_.load(), last);
+  });
 }
 void Session::advance_by(std::int64_t requests) {
-  now_ = std::max(now_, run_->advance_by(requests));
+  handle("advance", [&](Run& run) { now_ = std::max(now_.load(), run.advance_by(requests)); });
 }
-Time Session::now() const { return now_; }
-bool Session::has_pending_work() const { return run_->has_pending_work(); }
-bool Session::set(const sim::Value::Map& values, Time at) { return run_->set(values, at); }
+bool Session::has_pending_work() const {
+  return ask("has_pending_work", [](const Run& run) { return run.has_pending_work(); });
+}
+bool Session::set(const sim::Value::Map& values, Time at) {
+  return ask("set", [&](Run& run) {
+    const bool is_taken = run.set(values, at);
+    if (is_taken) ++num_changes_;
+    return is_taken;
+  });
+}
 Observation Session::observe(bool is_true) {
-  run_->advance(now_);
-  return run_->observe(now_, is_true);
+  return handle("observe", [&](Run& run) {
+    run.advance(now_);
+    return run.observe(now_, is_true);
+  });
 }
 std::optional<std::size_t> Session::submit(const workload::Submission& request, Time at) {
-  return run_->submit(request, at);
+  return ask("submit", [&](Run& run) {
+    const std::optional<std::size_t> number = run.submit(request, at);
+    if (number) ++num_changes_;
+    return number;
+  });
 }
-std::size_t Session::num_submitted() const { return run_->submissions().size(); }
+std::size_t Session::num_submitted() const {
+  return ask("num_submitted", [](const Run& run) { return run.submissions().size(); });
+}
 SubmissionStatus Session::status(std::size_t number) const {
-  return run_->submissions().status(number, now_);
+  return ask("status", [&](const Run& run) {
+    if (number >= run.submissions().size()) {
+      throw sim::UsageError("status: no request has the number " + std::to_string(number));
+    }
+    return run.submissions().status(number, now_);
+  });
 }
 
 Output Session::finish() {
-  run_->advance(run_->horizon());
-  return run_->finish();
+  return handle("finish", [&](Run& run) {
+    run.advance(run.horizon());
+    Output output = run.finish();
+    run_.reset();
+    return output;
+  });
 }
 
 }  // namespace spillway::cluster

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,6 +14,7 @@
 #include "cluster/submissions.h"
 #include "metrics/timeline.h"
 #include "signals/signal_source.h"
+#include "sim/exclusive.h"
 #include "sim/ids.h"
 #include "sim/time.h"
 #include "sim/value.h"
@@ -34,7 +36,8 @@ struct RunOptions {
 };
 
 /// Runs one experiment under one seed. The result is a function of simulation and seed alone.
-/// Throws ConfigError for invalid settings or a trace without requests.
+/// Throws ConfigError for invalid settings or a trace without requests, and NestingError if too
+/// many runs contain it.
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options = {});
 
 /// A ready instance as the gateway sees it.
@@ -54,7 +57,13 @@ struct Observation {
 class Run;
 
 /// A run that can be held between two instants, looked at, and continued. Handled in whatever
-/// pieces, it has the result of `run`. Not for use by several threads at once.
+/// pieces, it has the result of `run`.
+///
+/// A session takes one call at a time. While it is inside one, every other call throws UsageError
+/// and has no effect, whether it comes from a policy or a callback of its own run or from another
+/// thread. `now`, `num_changes` and `tenants` can be read at any time. A run that has thrown an
+/// error while it handled events takes no further calls. One that was interrupted is held at the
+/// instant that it has reached.
 class Session {
  public:
   Session(Simulation simulation, std::uint64_t seed, RunOptions options = {});
@@ -70,7 +79,7 @@ class Session {
   /// fewer come, up to the last event, or the horizon.
   void advance_by(std::int64_t requests);
   /// The instant up to which events have been handled.
-  sim::Time now() const;
+  sim::Time now() const { return now_; }
   /// Whether requests are to come, or have not ended.
   bool has_pending_work() const;
   /// Names of the tenants, those of the workload included.
@@ -82,19 +91,29 @@ class Session {
   std::optional<std::size_t> submit(const workload::Submission& request, sim::Time at);
   /// The requests from outside the workload, those of the simulation's changes included.
   std::size_t num_submitted() const;
-  /// How far one of them has come.
+  /// How far one of them has come. Throws UsageError if there are not so many.
   SubmissionStatus status(std::size_t number) const;
   /// Changes settings at an instant after now. Throws ConfigError. False: this takes a session of a
   /// simulation with that change, advanced to now.
   bool set(const sim::Value::Map& values, sim::Time at);
+  /// How often `submit` and `set` have taken effect.
+  std::size_t num_changes() const { return num_changes_; }
   /// Handles the remaining events and returns the result. The session is over then.
   Output finish();
 
  private:
+  // Both are calls. The first handles events, the second does not.
+  auto handle(const char* call, const auto& work);
+  auto ask(const char* call, const auto& work) const;
+  Run& run_for(const char* call) const;
+
   Simulation simulation_;
   std::unique_ptr<Run> run_;
   std::vector<std::string> tenants_;
-  sim::Time now_{0};
+  std::atomic<sim::Time> now_{sim::Time{0}};
+  std::atomic<std::size_t> num_changes_ = 0;
+  const char* failed_in_ = nullptr;  // the call in which the run threw an error
+  mutable sim::Exclusive calls_{"session", "now_s and seed"};
 };
 
 }  // namespace spillway::cluster

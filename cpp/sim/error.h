@@ -51,6 +51,12 @@ class LivelockError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Too many runs contain each other: a policy of each starts the next one.
+class NestingError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// The run was stopped from outside (Ctrl-C).
 class Interrupted : public std::runtime_error {
  public:

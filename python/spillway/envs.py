@@ -8,6 +8,7 @@ import numpy as np
 
 from spillway import loading
 from spillway.config.classes import config_error
+from spillway.config.exclusive import Exclusive, exclusive
 from spillway.config.extras import require
 from spillway.session import _advance_by, start
 from spillway.simulate import processors
@@ -54,6 +55,10 @@ def good_requests(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
 
 class GatewayEnv(gym.Env["Observation", "Action"]):
     """One run per episode; an action sets some settings for the next interval.
+
+    It takes one call of `reset`, `step` or `result` at a time. While it is inside one, a policy of
+    its run, the reward or another thread that makes another one gets a UsageError, which has no
+    effect.
 
     Parameters
     ----------
@@ -110,6 +115,7 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
         reward: Reward | None = None,
         oracle: bool = False,
     ) -> None:
+        self._calls = (Exclusive("environment", "its attributes"),)
         self.simulation = loading.as_simulation(simulation)
         self.interval_s = _positive("interval_s", interval_s)
         self.episode_s = None if episode_s is None else _positive("episode_s", episode_s)
@@ -141,6 +147,7 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
             raise RuntimeError("there is no episode yet: call reset()")
         return self._session
 
+    @exclusive
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
@@ -154,16 +161,23 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
             {"simulation_seed": 7}: run under this seed, e.g. to compare with `simulate`.
 
         """
+        return self._begin(seed, options)
+
+    def _begin(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(2**63))
         chosen = (options or {}).get("simulation_seed", drawn)
-        self._session = start(self.simulation, chosen)
-        self._settings = self._space.complete({})
-        if outside := {path: self._settings[path] for path in self._space.outside()}:
-            self._session.set(outside)
-        self._seen = self._before = self._session.observe(oracle=self._oracle)
+        session = start(self.simulation, chosen)
+        settings = self._space.complete({})
+        if outside := {path: settings[path] for path in self._space.outside()}:
+            session.set(outside)
+        self._seen = self._before = session.observe(oracle=self._oracle)
+        self._session, self._settings = session, settings
         return self._observation(), self._info()
 
+    @exclusive
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Sets the settings, runs for an interval, and looks."""
         _advance_by(self.interval_s, [(self.session, self._changed_at(_shares(action)))], threads=1)
@@ -184,13 +198,15 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
         reward = float(self._reward(self._before, self._seen))
         return self._observation(), reward, terminated, truncated, self._info()
 
+    @exclusive
     def result(self) -> Result:
         """Finishes the run of this episode, with the settings as they are, and returns its result.
 
         `reset` must follow.
         """
-        session, self._session = self.session, None
-        return session.finish()
+        result = self.session.finish()
+        self._session = None
+        return result
 
     def _observation(self) -> Observation:
         seen, before = self._seen, self._before
@@ -245,6 +261,11 @@ class GatewayVectorEnv(VectorEnv["Observation", "Action", "npt.NDArray[Any]"]):
             )
         configured = loading.as_simulation(simulation)
         self.envs = [GatewayEnv(configured, actions, **settings) for _ in range(num_envs)]
+        # A run is advanced by all of them together or by its own environment, never by both.
+        self._calls = (
+            Exclusive("environment", "its attributes"),
+            *(one for env in self.envs for one in env._calls),
+        )
         self.num_envs = num_envs
         self.features = self.envs[0].features
         self.single_action_space = self.envs[0].action_space
@@ -254,6 +275,7 @@ class GatewayVectorEnv(VectorEnv["Observation", "Action", "npt.NDArray[Any]"]):
         self._ended = np.zeros(num_envs, dtype=bool)
         self._threads = threads or processors()
 
+    @exclusive
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
@@ -263,11 +285,10 @@ class GatewayVectorEnv(VectorEnv["Observation", "Action", "npt.NDArray[Any]"]):
         else:
             seeds = list(seed)
         self._ended[:] = False
-        found = [
-            env.reset(seed=one, options=options) for env, one in zip(self.envs, seeds, strict=True)
-        ]
+        found = [env._begin(one, options) for env, one in zip(self.envs, seeds, strict=True)]
         return np.stack([one[0] for one in found]), self._infos([one[1] for one in found])
 
+    @exclusive
     def step(
         self, actions: Action
     ) -> tuple[Observation, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
@@ -307,7 +328,7 @@ def _shares(actions: Action) -> list[Any]:
 
 def _begun(env: GatewayEnv) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
     """The first look at the next episode, as a step without reward."""
-    observation, info = env.reset()
+    observation, info = env._begin()
     return observation, 0.0, False, False, info
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spillway import _core
-from spillway._core.sim import ConfigError
+from spillway._core.sim import ConfigError, UsageError
 from spillway._core.workload import Submission
 from spillway.config import memory
 from spillway.config.classes import config_error
+from spillway.config.exclusive import Calls, Exclusive, exclusive
 from spillway.config.limits import LONGEST_SPAN_S
 from spillway.simulate import _checked_seed
 
@@ -120,11 +121,17 @@ class Submitted:
         return self.status().state
 
     def status(self) -> Status:
-        """How far it has come at the instant at which its session is held."""
+        """How far it has come at the instant at which its session is held.
+
+        Raises UsageError while its session is inside a call.
+        """
         return self._session._status(self.number)
 
     def __repr__(self) -> str:
-        return f"<Submitted request {self.number}: {self.state}>"
+        try:
+            return f"<Submitted request {self.number}: {self.state}>"
+        except UsageError:
+            return f"<Submitted request {self.number}>"
 
 
 class Session:
@@ -134,6 +141,14 @@ class Session:
     deployment can change, `submit` adds a request; both are part of `simulation` from then on, as
     entries of its `changes`, so the finished result says what was done and can be run again.
 
+    A session takes one call at a time. While it is inside one, every other call raises UsageError
+    and has no effect: calls of policies, callbacks and signal handlers of its own run, and of other
+    threads. Only `seed` and `now_s` can be read at any time.
+
+    After an error in its run, e.g. of a policy, a session takes no further calls, but for `fork`,
+    which gives the session as it was at `now_s`. One that Ctrl-C has interrupted between two events
+    is held at the instant that it has reached. A session is not copied or pickled.
+
     Attributes
     ----------
     seed : int
@@ -141,6 +156,7 @@ class Session:
     """
 
     def __init__(self, simulation: Simulation, seed: int) -> None:
+        self._calls = (Exclusive("session", "now_s and seed"),)
         memory.check([simulation])
         self._start = simulation
         self._changes: list[dict[str, Any]] = []
@@ -149,11 +165,10 @@ class Session:
         self._last: list[Status] = []  # of the submitted requests, once the session is over
 
     @property
+    @exclusive
     def simulation(self) -> Simulation:
         """With the changes so far."""
-        if self._changes:
-            self._start, self._changes = self._with([]), []
-        return self._start
+        return self._stated()
 
     @property
     def now_s(self) -> float:
@@ -161,10 +176,12 @@ class Session:
         return float(self._running.now_s)
 
     @property
+    @exclusive
     def is_over(self) -> bool:
         """Whether all requests have arrived and ended, until another one is submitted."""
         return not self._running.has_pending_work
 
+    @exclusive
     def advance(self, until_s: float | None = None, *, requests: int | None = None) -> Session:
         """Runs up to an instant, whose events happen; returns itself.
 
@@ -198,6 +215,7 @@ class Session:
         self._running.advance(min(float(until_s), LONGEST_SPAN_S))
         return self
 
+    @exclusive
     def observe(self, *, oracle: bool = False) -> dict[str, Any]:
         """State of the gateway and the fleet now, as a decision of the gateway sees it.
 
@@ -226,6 +244,7 @@ class Session:
         state: dict[str, Any] = self._running.observe(oracle)
         return state
 
+    @exclusive
     def submit(
         self,
         *,
@@ -281,16 +300,19 @@ class Session:
         return Submitted(self, number)
 
     @property
+    @exclusive
     def submitted(self) -> tuple[Submitted, ...]:
         """The requests from outside the workload, those of the simulation's `changes` included."""
         count = len(self._last) if self._core is None else self._core.num_submitted
         return tuple(Submitted(self, number) for number in range(count))
 
+    @exclusive
     def _status(self, number: int) -> Status:
         if self._core is None:
             return self._last[number]
         return Status(**self._core.status(number))
 
+    @exclusive
     def set(self, changes: Mapping[str, Any]) -> Session:
         """Changes settings from now on, after the events of this instant; returns itself.
 
@@ -312,28 +334,39 @@ class Session:
             For another path, or a value out of its range. The session is as before.
 
         """
-        change = {"at_s": self.now_s + _NS, "set": dict(changes)}
-        if not self._running.set(change["set"], change["at_s"]):
-            self._core = self._replayed(self._with([change]))._core
-        self._changes.append(change)
+        self._set(dict(changes))
         return self
 
+    @exclusive
     def fork(self) -> Session:
         """An independent session with the same past, held at the same instant.
 
         Its past is replayed, which takes as long as the run so far.
         """
-        return self._replayed(self.simulation)
+        return self._replayed(self._stated())
 
+    @exclusive
     def finish(self) -> Result:
         """Runs to the end and returns the result. The session is over then."""
         from spillway.result import Result
 
         running = self._running
         running.advance(LONGEST_SPAN_S)
-        self._last = [Status(**running.status(i)) for i in range(running.num_submitted)]
-        self._core = None
-        return Result(self.simulation, self.seed, running.finish())
+        last = [Status(**running.status(i)) for i in range(running.num_submitted)]
+        output = running.finish()
+        self._last, self._core = last, None
+        return Result(self._stated(), self.seed, output)
+
+    def _stated(self) -> Simulation:
+        if self._changes:
+            self._start, self._changes = self._with([]), []
+        return self._start
+
+    def _set(self, values: dict[str, Any]) -> None:
+        change = {"at_s": self.now_s + _NS, "set": values}
+        if not self._running.set(values, change["at_s"]):
+            self._core = self._replayed(self._with([change]))._core
+        self._changes.append(change)
 
     def _with(self, further: list[dict[str, Any]]) -> Simulation:
         before = self._start.changes
@@ -352,8 +385,13 @@ class Session:
     @property
     def _running(self) -> Any:
         if self._core is None:
-            raise RuntimeError("the session is over: finish() was called")
+            raise UsageError("the session is over: finish() was called")
         return self._core
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._core is not None:
+            raise TypeError("a session cannot be copied or pickled before it is over: see fork()")
+        return self.__dict__
 
     def __repr__(self) -> str:
         if self._core is None:
@@ -368,17 +406,27 @@ def _advance_by(
 
     On at most this many threads. After an error, some sessions may have advanced.
     """
-    before_s = [session.now_s for session, _ in steps]
-    until_s = [min(one + span_s, LONGEST_SPAN_S) for one in before_s]
-    left = _core.cluster.advance_all(
-        [
-            (session._running, values, at_s + _NS, until)
-            for (session, values), at_s, until in zip(steps, before_s, until_s, strict=True)
-        ],
-        threads,
-    )
-    for i, (session, values) in enumerate(steps):
-        if i in left:
-            session.set(values).advance(until_s[i])
-        elif values:
-            session._changes.append({"at_s": before_s[i] + _NS, "set": values})
+    sessions = [session for session, _ in steps]
+    with Calls("advance", [one for session in sessions for one in session._calls]):
+        before_s = [session.now_s for session in sessions]
+        until_s = [min(one + span_s, LONGEST_SPAN_S) for one in before_s]
+        counts = [session._running.num_changes for session in sessions]
+        left = []
+        try:
+            _core.cluster.advance_all(
+                [
+                    (session._running, values, at_s + _NS, until)
+                    for (session, values), at_s, until in zip(steps, before_s, until_s, strict=True)
+                ],
+                threads,
+            )
+        finally:  # an interrupted run has the change
+            for i, (session, values) in enumerate(steps):
+                if session._running.num_changes > counts[i]:
+                    session._changes.append({"at_s": before_s[i] + _NS, "set": values})
+                elif values:
+                    left.append(i)
+        for i in left:
+            session, values = steps[i]
+            session._set(values)
+            session._running.advance(until_s[i])

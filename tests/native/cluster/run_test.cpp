@@ -3,6 +3,8 @@
 #include "cluster/run.h"
 
 #include <cmath>
+#include <functional>
+#include <memory>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -164,8 +166,42 @@ void empty_trace_is_refused() {
   check_throws<sim::ConfigError>([&] { cluster::run(simulation, 0); }, "an empty trace");
 }
 
+// The callback of its run calls it.
+void a_session_takes_one_call() {
+  cluster::Simulation simulation;
+  std::get<workload::Synthetic>(simulation.workload).num_requests = 20000;
+  const auto plain = cluster::run(simulation, 1);
+  std::unique_ptr<cluster::Session> session;
+  int asked = 0;
+  const std::function<bool()> interrupted = [&] {
+    if (!session) return false;
+    ++asked;
+    check_throws<sim::UsageError>([&] { session->advance(sim::kForever); }, "advance");
+    check_throws<sim::UsageError>([&] { session->advance_by(1); }, "advance_by");
+    check_throws<sim::UsageError>([&] { session->observe(true); }, "observe");
+    check_throws<sim::UsageError>([&] { session->finish(); }, "finish");
+    check_throws<sim::UsageError>([&] { session->has_pending_work(); }, "has_pending_work");
+    check_throws<sim::UsageError>([&] { session->num_submitted(); }, "num_submitted");
+    check_throws<sim::UsageError>([&] { session->status(0); }, "status");
+    check_throws<sim::UsageError>([&] { session->set({}, sim::kForever); }, "set");
+    check_throws<sim::UsageError>([&] { session->submit({}, sim::kForever); }, "submit");
+    check(session->now() == sim::Time{0}, "now");
+    return asked == 2;
+  };
+  session = std::make_unique<cluster::Session>(simulation, 1,
+                                               cluster::RunOptions{.interrupted = interrupted});
+  check_throws<sim::Interrupted>([&] { session->finish(); }, "interrupted");
+  check(asked == 2 && session->now() > sim::Time{0}, "it is held where it was interrupted");
+  session->observe(true);
+  const std::unique_ptr<cluster::Session> held = std::move(session);  // it calls no more
+  const cluster::Output output = held->finish();
+  check(output.events == plain.events && output.end_s == plain.end_s, "it is the run");
+  check_throws<sim::UsageError>([&] { held->finish(); }, "it is over");
+  check_throws<sim::UsageError>([&] { held->status(0); }, "it is over");
+}
+
 }  // namespace
 
 CASES(every_combination_drains, horizon_leaves_requests_where_they_are, runs_share_nothing,
-      interruption_ends_a_run, interruption_ends_the_generation_of_requests,
-      empty_trace_is_refused);
+      interruption_ends_a_run, interruption_ends_the_generation_of_requests, empty_trace_is_refused,
+      a_session_takes_one_call);

@@ -1,0 +1,171 @@
+"""Policies written in Python, one of every seam, with every method of its contract."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spillway import Simulation, policies, router
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Admission:
+    def decide(self, request: Any, view: Any) -> bool:
+        return int(view.in_flight.sum()) < 60
+
+    def commit(self, request: Any, now_s: float) -> None: ...
+    def dispatched(self, request: Any, now_s: float) -> None: ...
+    def first_token(self, request: Any, now_s: float) -> None: ...
+    def finished(self, request: Any, now_s: float) -> None: ...
+
+
+class Fairness:
+    def next(self, queues: Any) -> int:
+        return int(np.where(queues.may_start, queues.lengths, -1).argmax())
+
+    def joined(self, tenant: int, queues: Any) -> None: ...
+    def left(self, tenant: int, queues: Any) -> None: ...
+    def dispatched(self, tenant: int, queues: Any) -> None: ...
+    def charge(self, tenant: int, amount: float, now_s: float) -> None: ...
+
+
+class Limit:
+    def __init__(self) -> None:
+        self.most = 10.0
+        self.in_flight = 0
+
+    def may_start(self, request: Any, view: Any) -> bool:
+        return self.in_flight < self.most
+
+    def started(self, request: Any) -> None:
+        self.in_flight += 1
+
+    def first_token(self, request: Any) -> None: ...
+
+    def ended(self, request: Any) -> None:
+        self.in_flight -= 1
+
+    def saturation(self, view: Any) -> float:
+        return float(view.waiting.mean() / 8)
+
+    def setting(self) -> float:
+        return self.most
+
+    def resize(self, setting: float) -> None:
+        self.most = setting
+
+
+class UsageLimit:
+    def ceilings(self, saturation: float, priorities: tuple[int, ...]) -> list[float]:
+        return [1.0] * len(priorities)
+
+
+class Controller:
+    def tick(self, reading: Any, limit: float, now_s: float) -> float:
+        return limit + 1 if limit < 20 else 10.0
+
+    def sample(self, value: float, dispatched_s: float, now_s: float) -> None: ...
+
+
+class Router:
+    def pick(self, request: Any, view: Any) -> int:
+        return int(view.in_flight.argmin())
+
+
+class Scorer:
+    def score(self, request: Any, view: Any) -> Any:
+        return 1 / (1 + view.in_flight)
+
+
+class Filter:
+    def keep(self, request: Any, view: Any) -> Any:
+        return view.waiting < 5
+
+
+class Picker:
+    def choose(self, scores: Any, rng: Any) -> int:
+        return int(scores.argmax())
+
+
+class Scheduler:
+    def rank(self, request: Any) -> int:
+        return int(request.input_tokens)
+
+
+#: One of every seam, with the path of the setting that takes it.
+PLACES: dict[str, tuple[str, type]] = {
+    "Admission": ("gateway.admission", Admission),
+    "Fairness": ("gateway.bands[0].fairness", Fairness),
+    "Limit": ("gateway.limit", Limit),
+    "UsageLimit": ("gateway.usage_limit", UsageLimit),
+    "Controller": ("gateway.controller", Controller),
+    "Router": ("router", Router),
+    "Scorer": ("router.scorers", Scorer),
+    "Filter": ("router.filters", Filter),
+    "Picker": ("router.picker", Picker),
+    "Scheduler": ("instances[0].scheduler", Scheduler),
+}
+_LISTS = ("gateway.admission", "gateway.limit", "router.scorers", "router.filters")
+TOKENS = {"kind": "fixed", "tokens": 30}
+BUSY = Simulation(
+    tenants=[{"name": "gold"}, {"name": "default"}],
+    instances=[{"count": 2, "max_num_seqs": 4, "num_kv_blocks": 2000}],
+    workload={
+        "kind": "synthetic",
+        "requests_per_s": 40,
+        "num_requests": 60,
+        "clients": [
+            {"name": "a", "tenant": "gold", "output_tokens": TOKENS},
+            {"name": "b", "tenant": "default", "output_tokens": TOKENS},
+        ],
+    },
+)
+
+
+def methods() -> list[tuple[str, str]]:
+    """Every method of every contract in `spillway.policies`, as (seam, method)."""
+    found = []
+    for seam in PLACES:
+        contract = getattr(policies, seam)
+        required = [name for name, _ in inspect.getmembers(contract, inspect.isfunction)]
+        listed = (inspect.getdoc(contract) or "").partition("-------\n")[2]
+        optional = re.findall(r"^(\w+(?:, \w+)*)$", listed, re.MULTILINE)
+        names = [one for one in required if not one.startswith("_")]
+        names += [one for group in optional for one in group.split(", ")]
+        found += [(seam, name) for name in names]
+    return found
+
+
+def loaded(seam: str, policy: type | None = None) -> Simulation:
+    """A short run in which every method of the seam is called; `policy` instead of its own."""
+    around: dict[str, Any] = {"gateway.sensor.tick_s": 0.2, "reaction.timeout_s": 2}
+    if seam == "Fairness":
+        around["gateway.limit"] = [{"kind": "fixed", "max_in_flight": 2}]
+    if seam in ("Scorer", "Filter", "Picker"):
+        around["router"] = router.Weighted(scorers=["queue_depth"])
+    others = {"UsageLimit": "Limit", "Controller": "Limit", "Limit": "Controller"}
+    if seam in others:
+        around.update(_placed(*PLACES[others[seam]]))
+    place, own = PLACES[seam]
+    around.update(_placed(place, policy or own))
+    return BUSY.with_(around)
+
+
+def _placed(path: str, policy: type) -> dict[str, Any]:
+    return {path: [policy] if path in _LISTS else policy}
+
+
+def acting(seam: str, method: str, act: Callable[[], object]) -> type:
+    """The policy of the seam, which acts at every call of the method before it answers."""
+    own = PLACES[seam][1]
+
+    def call(self: Any, *arguments: Any) -> Any:
+        act()
+        return getattr(own, method)(self, *arguments)
+
+    return type("Acting", (own,), {method: call})
