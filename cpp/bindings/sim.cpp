@@ -8,6 +8,7 @@
 #include "sim/error.h"
 #include "sim/event_queue.h"
 #include "sim/exclusive.h"
+#include "sim/math.h"
 #include "sim/rng.h"
 
 namespace spillway::bindings {
@@ -115,6 +116,19 @@ void bind_sim(py::module_& module) {
   bind_calls_of_objects(module);
   module.def("philox4x64", &sim::philox4x64, py::arg("counter"), py::arg("key"),
              "The block of four 64-bit numbers at `counter` under `key` (Philox4x64-10).");
+
+  module.def("exp", &sim::exp, py::arg("x"), "e**x, the same bits everywhere; see cpp/sim/math.h.");
+  module.def("exp2", &sim::exp2, py::arg("x"), "2**x.");
+  module.def("expm1", &sim::expm1, py::arg("x"), "e**x - 1.");
+  module.def("log", &sim::log, py::arg("x"), "Natural logarithm.");
+  module.def("log1p", &sim::log1p, py::arg("x"), "Natural logarithm of 1 + x.");
+  module.def("pow", &sim::pow, py::arg("x"), py::arg("y"), "x**y of x >= 0.");
+  module.def("sin", &sim::sin, py::arg("x"), "Sine of |x| <= 1.");
+  module.def("gamma", &sim::gamma, py::arg("x"), "Gamma function of 1 <= x <= 22.");
+  module.def("normal_probability", &sim::normal_probability, py::arg("z"),
+             "Distribution function of the standard normal distribution.");
+  module.def("decimal_exponent", &sim::decimal_exponent, py::arg("x"),
+             "Number of decimal digits before the point, minus 1.");
 
   py::class_<sim::Draws>(module, "Draws",
                          "The random numbers of one entity in one stream, for tests.")

@@ -10,6 +10,7 @@
 
 #include "numerics/nonnegative_least_squares.h"
 #include "sim/error.h"
+#include "sim/math.h"
 
 namespace spillway::numerics {
 
@@ -47,7 +48,7 @@ double norm_of(double a, double b, double p) {
   const double longer = std::max(a, b);
   if (std::isinf(p) || longer == 0) return longer;
   if (p == 1) return a + b;
-  return longer * std::pow(1 + std::pow(std::min(a, b) / longer, p), 1 / p);
+  return longer * sim::pow(1 + sim::pow(std::min(a, b) / longer, p), 1 / p);
 }
 
 /// Derivative of the norm in its first argument: (a ÷ norm)^(p − 1).
@@ -55,7 +56,7 @@ double slope_of(double a, double b, double p) {
   if (p == 1) return 1;
   if (std::isinf(p)) return a > b ? 1 : 0;
   const double norm = norm_of(a, b, p);
-  return norm > 0 ? std::pow(a / norm, p - 1) : 0;
+  return norm > 0 ? sim::pow(a / norm, p - 1) : 0;
 }
 
 /// The posterior of rows whose weights are positive.
@@ -263,7 +264,7 @@ StepCoefficients search_ratio(Problem problem) {
   std::vector<Trial> trials;
   const auto attempt = [&](double log_ratio) {
     problem.set_scale(0);
-    const StepCoefficients found = at_ratio(problem, std::exp(log_ratio));
+    const StepCoefficients found = at_ratio(problem, sim::exp(log_ratio));
     trials.push_back({log_ratio, problem.robust_scale(found), found});
   };
   const auto best = [&] {
@@ -274,8 +275,8 @@ StepCoefficients search_ratio(Problem problem) {
       return problem.objective(a.found) < problem.objective(b.found);
     });
   };
-  const double low = std::log(least / 2);
-  const double high = std::log(most * 2);
+  const double low = sim::log(least / 2);
+  const double high = sim::log(most * 2);
   double width = (high - low) / (kRatios - 1);
   for (int k = 0; k < kRatios; ++k) attempt(low + k * width);
   for (int round = 0; round < kRefinements; ++round) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "numerics/percentile.h"
+#include "sim/math.h"
 
 namespace spillway::signals {
 
@@ -57,7 +58,7 @@ void SensorState::record(sim::TenantId tenant, double value_s, sim::Time now) {
   series.samples.push_back({now, value_s});
   if (aggregation_ == Aggregation::ewma) {
     const double age_s = sim::to_seconds(now - series.latest);
-    series.weight = series.weight * std::exp2(-age_s / half_life_s_) + 1;
+    series.weight = series.weight * sim::exp2(-age_s / half_life_s_) + 1;
     series.mean += (value_s - series.mean) / series.weight;
     series.latest = now;
   }

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "sim/math.h"
+
 namespace spillway::sim {
 
 namespace {
@@ -70,7 +72,7 @@ double normal_quantile(double p) {
     const double r = 0.180625 - q * q;
     return q * horner(kCentralP, r) / horner(kCentralQ, r);
   }
-  double r = std::sqrt(-std::log(q < 0 ? p : 1.0 - p));
+  double r = std::sqrt(-log(q < 0 ? p : 1.0 - p));
   double z = 0;
   if (r <= 5.0) {
     r -= 1.6;
@@ -121,13 +123,13 @@ std::uint64_t Draws::below(std::uint64_t n) {
   }
 }
 
-double Draws::exponential() { return -std::log(uniform_open()); }
+double Draws::exponential() { return -log(uniform_open()); }
 
 double Draws::normal() { return normal_quantile(uniform_open()); }
 
 double Draws::gamma(double shape) {
   // For shape < 1: the boost of Marsaglia & Tsang, gamma(shape + 1) · u^(1/shape).
-  const double boost = shape < 1.0 ? std::pow(uniform_open(), 1.0 / shape) : 1.0;
+  const double boost = shape < 1.0 ? pow(uniform_open(), 1.0 / shape) : 1.0;
   const double d = (shape < 1.0 ? shape + 1.0 : shape) - 1.0 / 3.0;
   const double c = 1.0 / std::sqrt(9.0 * d);
   for (;;) {
@@ -136,7 +138,7 @@ double Draws::gamma(double shape) {
     const double u = uniform_open();
     if (t <= 0.0) continue;
     const double v = t * t * t;
-    if (std::log(u) < 0.5 * x * x + d - d * v + d * std::log(v)) return boost * d * v;
+    if (log(u) < 0.5 * x * x + d - d * v + d * log(v)) return boost * d * v;
   }
 }
 

@@ -1,8 +1,8 @@
 #include "workload/reaction.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "sim/math.h"
 #include "sim/rng.h"
 
 namespace spillway::workload {
@@ -13,7 +13,7 @@ bool Retry::applies_to(Cause cause) const {
 
 double Retry::wait_s(std::int64_t attempts, double uniform) const {
   const double wait =
-      std::min(max_backoff_s, backoff_s * std::pow(multiplier, static_cast<double>(attempts - 1)));
+      std::min(max_backoff_s, backoff_s * sim::pow(multiplier, static_cast<double>(attempts - 1)));
   switch (jitter) {
     case Jitter::full:
       return wait * uniform;

@@ -1,4 +1,4 @@
-"""Writes the golden decision logs: requests.csv of small fixed runs.
+"""Writes the golden decision logs, requests.csv of small fixed runs, and `digests.json`.
 
     python tests/golden/regenerate.py
 
@@ -8,6 +8,8 @@ A change of behavior then shows as a difference in these files, request by reque
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -240,6 +242,7 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name in RUNS:
         (FOLDER / f"{name}.csv").write_text(decision_log(name), encoding="utf-8", newline="\n")
+    subprocess.run([sys.executable, Path(__file__).with_name("digests.py"), "--renew"], check=True)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import numpy as np
 from support.descriptions import current
 
 from spillway import ConfigError, Simulation, profiles, trace, traffic
+from spillway._core.sim import exp, log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -429,7 +430,7 @@ class _Drawing:
         """Uniform in the logarithm, where there is one."""
         if low <= 0:
             return self.rng.uniform(low, high)
-        return math.exp(self.rng.uniform(math.log(low), math.log(high)))
+        return exp(self.rng.uniform(log(low), log(high)))
 
     def noun(self, description: Mapping[str, Any]) -> dict[str, Any]:
         written = {"kind": description["kind"]} if "kind" in description else {}

@@ -1,11 +1,11 @@
 #include "gateway/admission/envoy_admission.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "gateway/admission/admission.h"
 #include "gateway/admission/per_request.h"
+#include "sim/math.h"
 #include "sim/ring.h"
 
 namespace spillway::gateway {
@@ -32,7 +32,7 @@ class EnvoyAdmissionPolicy final : public AdmissionPolicy {
     const double s = static_cast<double>(successes_) / config_.success_threshold;
     const double missing = std::max(0.0, (n - s) / (n + 1));
     const double probability =
-        std::min(std::pow(missing, 1 / config_.aggression), config_.max_rejection_probability);
+        std::min(sim::pow(missing, 1 / config_.aggression), config_.max_rejection_probability);
     return draws.uniform() < probability ? Verdict::reject() : Verdict::admit();
   }
 

@@ -1,7 +1,8 @@
 #include "gateway/admission/observed_latency.h"
 
 #include <algorithm>
-#include <cmath>
+
+#include "sim/math.h"
 
 namespace spillway::gateway {
 
@@ -12,7 +13,7 @@ constexpr double kNoSpread = 1e-12;
 
 }  // namespace
 
-DecayedLine::DecayedLine(double half_life_samples) : keep_(std::exp2(-1 / half_life_samples)) {}
+DecayedLine::DecayedLine(double half_life_samples) : keep_(sim::exp2(-1 / half_life_samples)) {}
 
 void DecayedLine::add(double x, double y) {
   n_ = n_ * keep_ + 1;

@@ -1,9 +1,9 @@
 #include "gateway/admission/probabilistic.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "gateway/admission/admission.h"
+#include "sim/math.h"
 
 namespace spillway::gateway {
 
@@ -17,7 +17,7 @@ class ProbabilisticPolicy final : public AdmissionPolicy {
                  sim::Draws& draws) override {
     if (request.priority() >= 0) return Verdict::admit();
     const double s = signals::saturation(config_, view);
-    const double probability = std::min(1.0, config_.k * std::pow(s, config_.power));
+    const double probability = std::min(1.0, config_.k * sim::pow(s, config_.power));
     return draws.uniform() < probability ? Verdict::reject() : Verdict::admit();
   }
 

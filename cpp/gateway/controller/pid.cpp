@@ -1,9 +1,9 @@
 #include "gateway/controller/pid.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "gateway/controller/controller.h"
+#include "sim/math.h"
 
 namespace spillway::gateway {
 
@@ -18,7 +18,7 @@ class PidPolicy final : public ControllerPolicy {
 
   double tick(const Reading& reading, double limit, sim::Time) override {
     const double period_s = reading.since_last_tick_s;
-    const double error = std::log(config_.target_s / std::max(reading.value, kLeastSignal));
+    const double error = sim::log(config_.target_s / std::max(reading.value, kLeastSignal));
     if (first_) {
       first_ = false;
       error_1_ = error_2_ = error;
@@ -31,7 +31,7 @@ class PidPolicy final : public ControllerPolicy {
                           config_.kd_s * (error - 2.0 * error_1_ + error_2_) / period_s;
     error_2_ = error_1_;
     error_1_ = error;
-    wanted_ = limit * std::exp(std::clamp(change, -config_.largest_cut, config_.largest_rise));
+    wanted_ = limit * sim::exp(std::clamp(change, -config_.largest_cut, config_.largest_rise));
     return wanted_;
   }
 

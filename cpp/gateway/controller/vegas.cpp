@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "gateway/controller/controller.h"
+#include "sim/math.h"
 #include "sim/rng.h"
 
 namespace spillway::gateway {
@@ -39,7 +40,7 @@ class VegasPolicy final : public ControllerPolicy {
   void draw_jitter() { jitter_ = 0.5 + 0.5 * draws_.uniform(); }
 
   double move(const Reading& reading, double limit) const {
-    const double unit = std::max(1.0, std::floor(std::log10(std::floor(limit))));
+    const auto unit = static_cast<double>(std::max<std::int64_t>(1, sim::decimal_exponent(limit)));
     if (config_.shed_is_drop && reading.shed > 0) return -unit;
     if (2.0 * static_cast<double>(reading.max_in_flight) < limit) return 0;
     const double queue = std::ceil(limit * (1.0 - least_latency_ / reading.value));

@@ -1,12 +1,12 @@
 #include "gateway/fairness/least_attained_service.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
 #include "gateway/fairness/fairness.h"
 #include "gateway/fairness/least.h"
+#include "sim/math.h"
 
 namespace spillway::gateway {
 
@@ -37,7 +37,7 @@ class LeastAttainedServicePolicy final : public FairnessPolicy {
   void joined(sim::TenantId id, const TenantQueues& queues, sim::Time now) override {
     if (queues.length(id) > 1) return;
     Flow& flow = flows_[id.index()];
-    flow.attained *= std::exp2(-sim::to_seconds(now - flow.forgets_since) / half_life_s_);
+    flow.attained *= sim::exp2(-sim::to_seconds(now - flow.forgets_since) / half_life_s_);
     flow.forgets_since = now;
   }
 

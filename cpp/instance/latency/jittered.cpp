@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "instance/latency/latency.h"
+#include "sim/math.h"
 #include "sim/rng.h"
 
 namespace spillway::instance {
@@ -13,7 +14,7 @@ class JitteredModel final : public LatencyModel {
  public:
   JitteredModel(const Jittered& config, std::uint64_t seed, sim::InstanceId id)
       : mean_(make(config.mean, seed, id)),
-        sigma_(std::sqrt(std::log1p(config.cv * config.cv))),
+        sigma_(std::sqrt(sim::log1p(config.cv * config.cv))),
         seed_(seed),
         id_(id) {}
 
@@ -21,7 +22,7 @@ class JitteredModel final : public LatencyModel {
   double step_us(const StepLoad& load) const override {
     sim::Draws draws(seed_, sim::Stream::step_durations, static_cast<std::uint64_t>(load.ordinal),
                      id_.value);
-    return mean_->step_us(load) * std::exp(sigma_ * draws.normal() - 0.5 * sigma_ * sigma_);
+    return mean_->step_us(load) * sim::exp(sigma_ * draws.normal() - 0.5 * sigma_ * sigma_);
   }
   double entry_us(std::int64_t input_tokens) const override {
     return mean_->entry_us(input_tokens);

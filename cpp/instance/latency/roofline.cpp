@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "instance/latency/latency.h"
+#include "sim/math.h"
 
 namespace spillway::instance {
 
@@ -17,7 +18,7 @@ double norm_of(double a, double b, double p) {
   const double square = ratio * ratio;
   if (p == 2) return longer * std::sqrt(1 + square);
   if (p == 4) return longer * std::sqrt(std::sqrt(1 + square * square));
-  return longer * std::pow(1 + std::pow(ratio, p), 1 / p);
+  return longer * sim::pow(1 + sim::pow(ratio, p), 1 / p);
 }
 
 // The power of a number in [0, 1] with products alone, which round the same everywhere.

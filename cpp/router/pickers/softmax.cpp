@@ -1,9 +1,9 @@
 #include "router/pickers/softmax.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "router/pickers/picker.h"
+#include "sim/math.h"
 
 namespace spillway::router {
 
@@ -14,7 +14,7 @@ class SoftmaxPicker final : public Picker {
   explicit SoftmaxPicker(double temperature) : temperature_(temperature) {}
   std::size_t pick(std::span<const double> scores, sim::Draws& draws) const override {
     const double best = *std::max_element(scores.begin(), scores.end());
-    const auto weight = [&](double score) { return std::exp((score - best) / temperature_); };
+    const auto weight = [&](double score) { return sim::exp((score - best) / temperature_); };
     double sum = 0;
     for (const double score : scores) sum += weight(score);
     double left = draws.uniform() * sum;

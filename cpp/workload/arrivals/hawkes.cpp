@@ -1,8 +1,8 @@
 #include "workload/arrivals/hawkes.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "sim/math.h"
 #include "workload/arrivals/arrivals.h"
 
 namespace spillway::workload {
@@ -23,8 +23,8 @@ class HawkesProcess final : public ArrivalProcess {
     double gap = draws.exponential() / base_per_s_;
     const double triggered = excess_per_s_ * decay_s_;
     const double share = triggered > 0 ? draws.exponential() / triggered : 1;
-    if (share < 1) gap = std::min(gap, -decay_s_ * std::log1p(-share));
-    excess_per_s_ = excess_per_s_ * std::exp(-gap / decay_s_) + jump_per_s_;
+    if (share < 1) gap = std::min(gap, -decay_s_ * sim::log1p(-share));
+    excess_per_s_ = excess_per_s_ * sim::exp(-gap / decay_s_) + jump_per_s_;
     return gap;
   }
 

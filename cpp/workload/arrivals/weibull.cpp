@@ -1,7 +1,6 @@
 #include "workload/arrivals/weibull.h"
 
-#include <cmath>
-
+#include "sim/math.h"
 #include "workload/arrivals/arrivals.h"
 
 namespace spillway::workload {
@@ -9,7 +8,8 @@ namespace spillway::workload {
 namespace {
 
 double squared_cv(double shape) {
-  return std::exp(std::lgamma(1.0 + 2.0 / shape) - 2.0 * std::lgamma(1.0 + 1.0 / shape)) - 1.0;
+  const double mean = sim::gamma(1.0 + 1.0 / shape);
+  return sim::gamma(1.0 + 2.0 / shape) / (mean * mean) - 1.0;
 }
 
 // The shape whose coefficient of variation is `cv`, by bisection; `cv` falls as the shape grows.
@@ -27,9 +27,9 @@ class WeibullProcess final : public ArrivalProcess {
  public:
   WeibullProcess(double cv, double rate_per_s)
       : inverse_shape_(1.0 / shape_for(cv)),
-        scale_s_(1.0 / (rate_per_s * std::tgamma(1.0 + inverse_shape_))) {}
+        scale_s_(1.0 / (rate_per_s * sim::gamma(1.0 + inverse_shape_))) {}
   double gap_s(sim::Draws& draws) override {
-    return scale_s_ * std::pow(draws.exponential(), inverse_shape_);
+    return scale_s_ * sim::pow(draws.exponential(), inverse_shape_);
   }
 
  private:

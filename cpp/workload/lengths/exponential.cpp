@@ -1,7 +1,6 @@
 #include "workload/lengths/exponential.h"
 
-#include <cmath>
-
+#include "sim/math.h"
 #include "workload/lengths/lengths.h"
 
 namespace spillway::workload {
@@ -12,7 +11,7 @@ class ExponentialLength final : public LengthDistribution {
  public:
   explicit ExponentialLength(const Exponential& config) : config_(config) {}
   std::int64_t tokens(sim::Draws& draws) const override { return length(draws.exponential()); }
-  std::int64_t quantile(double p) const override { return length(-std::log1p(-p)); }
+  std::int64_t quantile(double p) const override { return length(-sim::log1p(-p)); }
 
  private:
   std::int64_t length(double standard) const {

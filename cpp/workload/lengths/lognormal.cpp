@@ -1,7 +1,6 @@
 #include "workload/lengths/lognormal.h"
 
-#include <cmath>
-
+#include "sim/math.h"
 #include "workload/lengths/lengths.h"
 
 namespace spillway::workload {
@@ -16,7 +15,7 @@ class LognormalLength final : public LengthDistribution {
 
  private:
   std::int64_t length(double standard) const {
-    return clamped_tokens(std::exp(config_.mu + config_.sigma * standard), config_.min_tokens,
+    return clamped_tokens(sim::exp(config_.mu + config_.sigma * standard), config_.min_tokens,
                           config_.max_tokens);
   }
 

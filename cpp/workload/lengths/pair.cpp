@@ -5,13 +5,15 @@
 #include <limits>
 #include <numbers>
 
+#include "sim/math.h"
+
 namespace spillway::workload {
 
 namespace {
 
 double normal_probability(double z) {
   constexpr double kSmallest = std::numeric_limits<double>::epsilon() / 2;
-  return std::clamp(0.5 * std::erfc(-z / std::numbers::sqrt2), kSmallest, 1 - kSmallest);
+  return std::clamp(sim::normal_probability(z), kSmallest, 1 - kSmallest);
 }
 
 }  // namespace
@@ -19,7 +21,7 @@ double normal_probability(double z) {
 LengthPair::LengthPair(const Lengths& input, const Lengths& output, double correlation)
     : input_(make_lengths(input)),
       output_(make_lengths(output)),
-      of_normals_(2 * std::sin(std::numbers::pi / 6 * correlation)) {}
+      of_normals_(2 * sim::sin(std::numbers::pi / 6 * correlation)) {}
 
 LengthsOfRequest LengthPair::draw(sim::Draws& in, sim::Draws& out) const {
   if (of_normals_ == 0) {

@@ -1,7 +1,6 @@
 #include "workload/lengths/pareto.h"
 
-#include <cmath>
-
+#include "sim/math.h"
 #include "workload/lengths/lengths.h"
 
 namespace spillway::workload {
@@ -12,12 +11,12 @@ class ParetoLength final : public LengthDistribution {
  public:
   explicit ParetoLength(const Pareto& config)
       : config_(config),
-        within_(-std::expm1(config.alpha * std::log(static_cast<double>(config.min_tokens) /
+        within_(-sim::expm1(config.alpha * sim::log(static_cast<double>(config.min_tokens) /
                                                     static_cast<double>(config.max_tokens)))) {}
   std::int64_t tokens(sim::Draws& draws) const override { return quantile(draws.uniform()); }
   std::int64_t quantile(double p) const override {
     const double length = static_cast<double>(config_.min_tokens) *
-                          std::exp(-std::log1p(-p * within_) / config_.alpha);
+                          sim::exp(-sim::log1p(-p * within_) / config_.alpha);
     return clamped_tokens(length, config_.min_tokens, config_.max_tokens);
   }
 

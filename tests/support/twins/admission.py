@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from spillway._core import sim
+
 SECOND = 10**9
 FIRST_TOKEN, END, TIMEOUT = range(3)
 
@@ -169,7 +171,7 @@ class Probabilistic(Rule):
         if one.priority >= 0:
             return True
         s = self.fleet.saturation(now, self.c)
-        return uniform >= min(1, self.c.k * math.pow(s, self.c.power))
+        return uniform >= min(1, self.c.k * sim.pow(s, self.c.power))
 
 
 class TenantBudget(Rule):

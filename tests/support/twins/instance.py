@@ -13,6 +13,8 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from spillway._core import sim
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -120,7 +122,7 @@ class Roofline:
             return longer * math.sqrt(1 + square)
         if self.norm == 4:
             return longer * math.sqrt(math.sqrt(1 + square * square))
-        return longer * math.pow(1 + math.pow(ratio, self.norm), 1 / self.norm)
+        return longer * sim.pow(1 + sim.pow(ratio, self.norm), 1 / self.norm)
 
 
 def interpolated(axis: tuple[float, ...], at: float, value: Callable[[int], float]) -> float:
