@@ -26,7 +26,7 @@ define run_installed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-python test-every test-long test-fuzz mutants smoke test-dist test-dist-full bench bench-check experiments check $(QUICK_CHECKS) analyze format stubs notebooks clean
+.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-python test-every test-long test-fuzz portability mutants smoke test-dist test-dist-full bench bench-check experiments check $(QUICK_CHECKS) analyze format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -73,6 +73,9 @@ test-long: $(VENV)/.dev  ## Theory tests to 1%; minutes
 
 test-fuzz: $(VENV)/.dev  ## 10,000 random simulations through every check and view; twenty minutes
 	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ)
+
+portability: $(VENV)/.dev  ## Equal outcomes with other compilers, levels of optimization, C libraries; half an hour
+	$(BIN)/python tools/portability.py $(VARIANTS)
 
 mutants: $(VENV)/.dev  ## Put 60 small faults into a copy of the core, count those that `make test` notices; hours
 	$(BIN)/python tools/mutants.py $(MUTANTS)

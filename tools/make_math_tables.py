@@ -64,6 +64,7 @@ def inverse_row(index: int) -> tuple[float, ...]:
 
 
 def arctan_of_inverse(n: int) -> Decimal:
+    """The arctangent of 1 / n."""
     total, power, k = Decimal(0), Decimal(1) / n, 0
     while abs(power) > Decimal(10) ** -78:
         total += power / (2 * k + 1) * (-1) ** k
@@ -76,7 +77,7 @@ _PI = 4 * (4 * arctan_of_inverse(5) - arctan_of_inverse(239))
 
 
 def normal_row(index: int) -> tuple[float, float]:
-    """The normal distribution function and density at −index / 4."""
+    """The normal distribution function and density at minus index / 4."""
     z = Decimal(index) / _NORMAL_STEPS_PER_UNIT
     density = (-z * z / 2).exp() / (2 * _PI).sqrt()
     # P(0 < Z < z) = density · (z + z³/3 + z⁵/(3·5) + …)
@@ -90,7 +91,7 @@ def normal_row(index: int) -> tuple[float, float]:
 
 
 def bernoulli(count: int) -> list[Fraction]:
-    """B_0, B_1, …"""
+    """The first Bernoulli numbers, B_0 to B_(count - 1)."""
     numbers = [Fraction(1)]
     for m in range(1, count):
         numbers.append(-sum(math.comb(m + 1, k) * numbers[k] for k in range(m)) / (m + 1))
@@ -114,16 +115,18 @@ def gamma(x: Decimal) -> Decimal:
 
 
 def gamma_coefficients() -> list[float]:
-    """Of the polynomial in x − 1.5 through Γ at Chebyshev's nodes of [1, 2], lowest first."""
+    """Of the polynomial in x less 1.5 that is Γ at Chebyshev's nodes of [1, 2], lowest first."""
     size = _GAMMA_DEGREE + 1
-    # Cosines as exact inputs: only their rough position matters.
-    nodes = [Decimal(math.cos(math.pi * (i + 0.5) / size)) / 2 for i in range(size)]
+    # Their rough position suffices: without the last bits of the cosines.
+    nodes = [
+        Decimal(round(2**20 * math.cos(math.pi * (i + 0.5) / size))) / 2**21 for i in range(size)
+    ]
     divided = [gamma(Decimal("1.5") + node) for node in nodes]
     for order in range(1, size):
         for i in range(size - 1, order - 1, -1):
             divided[i] = (divided[i] - divided[i - 1]) / (nodes[i] - nodes[i - order])
     found = [divided[-1]]
-    for i in range(size - 2, -1, -1):  # found · (t − nodes[i]) + divided[i]
+    for i in range(size - 2, -1, -1):  # times (t - nodes[i]), plus divided[i]
         found = [Decimal(0), *found]
         for j in range(len(found) - 1):
             found[j] -= nodes[i] * found[j + 1]
@@ -169,11 +172,13 @@ def text() -> str:
         ),
         table(
             "kNormal",
-            "The normal distribution function and density at −i/4.",
+            "The normal distribution function and density at -i/4.",
             [normal_row(i) for i in range(_NORMAL_SIZE)],
         ),
-        "/// Of Γ(1.5 + t), |t| <= 0.5, lowest order first.\n"
-        f"inline constexpr double kGamma[{_GAMMA_DEGREE + 1}] = {{\n    {coefficients}}};\n",
+        f"""/// Of Γ(1.5 + t), |t| <= 0.5, lowest order first.
+inline constexpr double kGamma[{_GAMMA_DEGREE + 1}] = {{
+    {coefficients}}};
+""",
     ]
     return (
         "#pragma once\n\n"

@@ -12,7 +12,6 @@ compiler that is missing is named. COMPILERS names others, e.g. "g++-13 clang++-
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import platform
 import shutil
@@ -22,6 +21,7 @@ import time
 from pathlib import Path
 
 import pybind11
+
 import spillway
 from spillway import _core
 
@@ -40,6 +40,14 @@ values = [math.exp(rng.uniform(-5, 5)) for _ in range(50_000)]
 print(hashlib.sha256(repr(values).encode()).hexdigest())
 """
 
+_RUN = """
+import runpy, sys
+from spillway import _core
+assert _core.__file__.startswith(sys.argv[1]), _core.__file__
+sys.argv = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
 
 def build(compiler: str, level: str) -> Path:
     """The folder with a package whose extension is built so."""
@@ -47,7 +55,7 @@ def build(compiler: str, level: str) -> Path:
     configure = [
         *("cmake", "-S", _ROOT, "-B", folder / "build", "-G", "Ninja"),
         *("-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_CXX_FLAGS_RELEASE=-{level} -DNDEBUG"),
-        *(f"-DCMAKE_CXX_COMPILER={compiler}"),
+        f"-DCMAKE_CXX_COMPILER={compiler}",
         f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
         f"-DPython_EXECUTABLE={sys.executable}",
     ]
@@ -71,10 +79,7 @@ def compare(environment: dict[str, str], package: Path) -> tuple[bool, str]:
     shown = subprocess.run(
         [
             *(sys.executable, "-c"),
-            "import runpy, sys, spillway; from spillway import _core\n"
-            "assert _core.__file__.startswith(sys.argv[1]), _core.__file__\n"
-            "sys.argv = sys.argv[2:]\n"
-            "runpy.run_path(sys.argv[0], run_name='__main__')",
+            _RUN,
             *(package, _ROOT / "tests" / "golden" / "digests.py"),
         ],
         env={**os.environ, **environment},

@@ -408,7 +408,7 @@ inline constexpr double kInverses[128][3] = {
     {0x1.7600000000000p-1, 0x1.419b423d5f000p-2, -0x1.ce379226de3ecp-44},
 };
 
-/// The normal distribution function and density at −i/4.
+/// The normal distribution function and density at -i/4.
 inline constexpr double kNormal[39][2] = {
     {0x1.0000000000000p-1, 0x1.9884533d43651p-2},
     {0x1.9aecba9d22528p-2, 0x1.8bf2ba104beccp-2},
@@ -459,24 +459,24 @@ inline constexpr double kGamma[25] = {
     -0x1.b77ac1ca2ec36p-4,
     0x1.283bd374eb2dap-3,
     -0x1.3d88cfe501ad0p-4,
-    0x1.e022b74349385p-5,
-    -0x1.374fd5ce815dep-5,
-    0x1.a752c6b194816p-6,
-    -0x1.1a2c29007308cp-6,
-    0x1.7991dcbf878d0p-7,
-    -0x1.f7fc7c04512dbp-8,
-    0x1.504eca2779ba9p-8,
-    -0x1.c09e6e65d05f1p-9,
-    0x1.2b2c7ea75c4c2p-9,
-    -0x1.8f3ca7c3f1052p-10,
-    0x1.0a301c8ff5f16p-10,
-    -0x1.5fd54421cbad4p-11,
-    0x1.d52144292085bp-12,
-    -0x1.513093cab3124p-12,
-    0x1.c197ade68f083p-13,
-    -0x1.61c720aac13bap-14,
-    0x1.d7b524c422f00p-15,
-    -0x1.014c228143cdep-13,
-    0x1.571048987b3f2p-14};
+    0x1.e022b74349384p-5,
+    -0x1.374fd5ce815e3p-5,
+    0x1.a752c6b19481cp-6,
+    -0x1.1a2c290072f4fp-6,
+    0x1.7991dcbf87729p-7,
+    -0x1.f7fc7c0456cf1p-8,
+    0x1.504eca277d7b8p-8,
+    -0x1.c09e6e6551143p-9,
+    0x1.2b2c7ea7076f8p-9,
+    -0x1.8f3ca7cb2b525p-10,
+    0x1.0a301c94c77a4p-10,
+    -0x1.5fd543de21533p-11,
+    0x1.d52143cee80b3p-12,
+    -0x1.5130955549c5ap-12,
+    0x1.c197aff4ad5abp-13,
+    -0x1.61c7167981488p-14,
+    0x1.d7b5172d22a46p-15,
+    -0x1.014c2627a0bfap-13,
+    0x1.57104d764ca2ap-14};
 
 }  // namespace spillway::sim::math_tables

@@ -18,10 +18,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-_HERE = Path(__file__).resolve().parent
-if __name__ == "__main__":
-    sys.path.insert(0, str(_HERE.parent))
-sys.path.append(str(_HERE.parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import scenarios
 from golden import regenerate
 from support.random_simulations import PRESSURES, VARIANTS, random_simulation
@@ -32,7 +30,7 @@ from spillway._core import sim
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-FILE = _HERE / "digests.json"
+FILE = Path(__file__).with_name("digests.json")
 SCENARIO_REQUESTS = 400
 RANDOM_RUNS = 300
 

@@ -146,14 +146,10 @@ def test_functions_are_monotonic(name: str) -> None:
 
 def test_special_values_are_those_of_c() -> None:
     infinity, nan = math.inf, math.nan
-    assert [sim.exp(x) for x in (0.0, -infinity, infinity, 711.0, -750.0)] == [1, 0, infinity] + [
-        infinity,
-        0,
-    ]
-    assert [sim.exp2(x) for x in (0.0, 10.0, -1074.0, 1024.0, -1100.0)] == [1, 1024, 2**-1074] + [
-        infinity,
-        0,
-    ]
+    assert [sim.exp(x) for x in (0.0, -infinity, -750.0)] == [1, 0, 0]
+    assert [sim.exp(x) for x in (711.0, infinity)] == [infinity, infinity]
+    assert [sim.exp2(x) for x in (0.0, 10.0, -1074.0, -1100.0)] == [1, 1024, 2**-1074, 0]
+    assert sim.exp2(1024.0) == infinity
     assert [sim.log(x) for x in (1.0, 0.0, infinity)] == [0, -infinity, infinity]
     assert sim.log(5e-324) == math.log(5e-324)
     assert [sim.log1p(x) for x in (0.0, -1.0, infinity)] == [0, -infinity, infinity]
