@@ -29,13 +29,14 @@ struct Open final : gateway::FairnessPolicy::MayStart {
   bool any() const override { return true; }
 };
 
-// Two tenants; an important class, a standard one and two that may be shed.
+// Two tenants; an important class, a standard one, two that may be shed, and one on the boundary.
 const std::vector<workload::Tenant> kTenants{{.name = "a"}, {.name = "b"}};
 const std::vector<workload::SloClass> kClasses{{.name = "important", .priority = 10},
                                                {.name = "standard", .priority = 3},
                                                {.name = "batch", .priority = -1},
-                                               {.name = "spare", .priority = -2}};
-enum Class : std::uint16_t { kImportant, kStandard, kBatch, kSpare };
+                                               {.name = "spare", .priority = -2},
+                                               {.name = "neutral", .priority = 0}};
+enum Class : std::uint16_t { kImportant, kStandard, kBatch, kSpare, kNeutral };
 
 /// Bands, and the requests offered to them.
 struct BandsSetup {
@@ -155,6 +156,11 @@ void only_sheddable_requests_are_displaced() {
   BandsSetup setup({{0, kStandard}, {1, kImportant}}, full_at(1, true));
   setup.join(0);
   check(!setup.bands.make_room(id(1), {}).is_there, "a standard request stays");
+
+  BandsSetup boundary({{0, kNeutral}, {1, kImportant}, {1, kBatch}}, full_at(1, true));
+  boundary.join(0);
+  check(!boundary.bands.make_room(id(1), {}).is_there, "priority 0 is not sheddable");
+  check(!boundary.bands.make_room(id(2), {}).is_there, "nor displaced by a sheddable one");
 }
 
 void waits_end_after_the_time_out_of_their_band() {
