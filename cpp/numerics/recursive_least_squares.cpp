@@ -1,40 +1,44 @@
 #include "numerics/recursive_least_squares.h"
 
-#include <algorithm>
+#include <Eigen/Cholesky>
 #include <cmath>
 #include <numeric>
-#include <utility>
+
+#include "numerics/nonnegative_least_squares.h"
 
 namespace spillway::numerics {
 
 namespace {
+
+using Eigen::Index;
+using Eigen::MatrixXd;
+using Eigen::VectorXd;
 
 /// Number of samples from which outliers are detected.
 constexpr std::int64_t kSamplesToJudge = 20;
 
 }  // namespace
 
-RecursiveLeastSquares::RecursiveLeastSquares(std::vector<double> first,
+RecursiveLeastSquares::RecursiveLeastSquares(const std::vector<double>& first,
                                              const RegressionRules& rules)
     : rules_(rules),
-      theta_(std::move(first)),
-      covariance_(theta_.size() * theta_.size()),
-      gain_(theta_.size()) {
-  for (std::size_t i = 0; i < theta_.size(); ++i) covariance(i, i) = rules.initial_variance;
-}
+      kept_weight_(static_cast<double>(first.size()) / rules.largest_trace),
+      first_(VectorXd::Map(first.data(), static_cast<Index>(first.size()))),
+      theta_(first_),
+      information_(MatrixXd::Identity(first_.size(), first_.size()) / rules.initial_variance),
+      moments_(first_ / rules.initial_variance),
+      factor_(first_.size(), first_.size()),
+      solution_(first_.size()) {}
 
 double RecursiveLeastSquares::predict(std::span<const double> x) const {
   return std::inner_product(theta_.begin(), theta_.end(), x.begin(), 0.0);
 }
 
 double RecursiveLeastSquares::trace() const {
-  double sum = 0;
-  for (std::size_t i = 0; i < theta_.size(); ++i) sum += covariance(i, i);
-  return sum;
+  return information_.llt().solve(MatrixXd::Identity(theta_.size(), theta_.size())).trace();
 }
 
 bool RecursiveLeastSquares::update(std::span<const double> x, double y) {
-  const std::size_t n = theta_.size();
   const double error = y - predict(x);
   // A sample is judged by the errors so far. A run of outliers is a change: they widen the spread,
   // so that later samples are accepted.
@@ -45,26 +49,26 @@ bool RecursiveLeastSquares::update(std::span<const double> x, double y) {
   if (is_outlier) return false;
 
   ++samples_;
-  // If the covariance has grown too large, for lack of informative samples, nothing is forgotten.
-  const bool may_forget = trace() / rules_.forgetting <= rules_.largest_trace;
-  const double lambda = may_forget ? rules_.forgetting : 1;
-  double spread = lambda;
-  for (std::size_t i = 0; i < n; ++i) {
-    gain_[i] = 0;
-    for (std::size_t j = 0; j < n; ++j) gain_[i] += covariance(i, j) * x[j];
-    spread += x[i] * gain_[i];
-  }
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = 0; j <= i; ++j) {
-      const double updated = (covariance(i, j) - gain_[i] * gain_[j] / spread) / lambda;
-      covariance(i, j) = updated;
-      covariance(j, i) = updated;
-    }
-  }
-  for (std::size_t i = 0; i < n; ++i) {
-    theta_[i] = std::max(0.0, theta_[i] + gain_[i] / spread * error);
-  }
+  const double regained = (1 - rules_.forgetting) * kept_weight_;
+  const auto inputs = VectorXd::Map(x.data(), theta_.size());
+  information_ = rules_.forgetting * information_ + inputs * inputs.transpose();
+  information_.diagonal().array() += regained;
+  moments_ = rules_.forgetting * moments_ + y * inputs + regained * first_;
+  solve();
   return true;
+}
+
+void RecursiveLeastSquares::solve() {
+  factor_ = information_;
+  const Eigen::LLT<Eigen::Ref<MatrixXd>> lower(factor_);
+  if (lower.info() != Eigen::Success) return;  // samples too similar for double precision
+  solution_ = moments_;
+  lower.solveInPlace(solution_);
+  if (solution_.minCoeff() < 0) {
+    // |Lᵀθ − L⁻¹ moments|² differs from the weighted sum of squares by a constant.
+    solution_ = nonnegative_least_squares(lower.matrixU(), lower.matrixL().solve(moments_));
+  }
+  theta_ = solution_;
 }
 
 }  // namespace spillway::numerics

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <Eigen/Core>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,20 +12,21 @@ namespace spillway::numerics {
 struct RegressionRules {
   double forgetting = 0.99;       ///< weight of a sample relative to the next one, in (0, 1]
   double initial_variance = 1e3;  ///< of the first coefficients, relative to that of a sample
-  double largest_trace = 1e6;     ///< of the covariance; beyond it nothing is forgotten
+  double largest_trace = 100;     ///< of the covariance, if samples are forgotten
   double outlier_sigmas = 4;      ///< samples with an error of more standard deviations are ignored
 };
 
 /// Non-negative linear regression y ≈ xᵀθ, sample by sample, with exponential forgetting.
 ///
-/// While no coefficient would become negative, no sample is an outlier and the covariance stays in
-/// bounds, θ is the weighted least squares solution over all samples, in which the first
-/// coefficients count as one sample each, of variance `initial_variance`.
+/// While no sample is an outlier, θ is the non-negative weighted least squares solution over all
+/// samples, in which each of the n first coefficients counts as one sample. The weight of these
+/// begins at 1 / initial_variance and tends to n / largest_trace, as samples are forgotten: what
+/// samples say nothing about returns to the first coefficients instead of following their noise.
 class RecursiveLeastSquares {
  public:
-  RecursiveLeastSquares(std::vector<double> first, const RegressionRules& rules);
+  RecursiveLeastSquares(const std::vector<double>& first, const RegressionRules& rules);
 
-  std::span<const double> coefficients() const { return theta_; }
+  std::span<const double> coefficients() const { return {theta_.data(), size()}; }
   double predict(std::span<const double> x) const;
   /// False: the sample is an outlier and was ignored.
   bool update(std::span<const double> x, double y);
@@ -33,19 +35,22 @@ class RecursiveLeastSquares {
   std::int64_t samples() const { return samples_; }
 
  private:
-  double& covariance(std::size_t i, std::size_t j) { return covariance_[i * theta_.size() + j]; }
-  double covariance(std::size_t i, std::size_t j) const {
-    return covariance_[i * theta_.size() + j];
-  }
+  std::size_t size() const { return static_cast<std::size_t>(theta_.size()); }
+  void solve();
 
   RegressionRules rules_;
-  std::vector<double> theta_;
-  std::vector<double> covariance_;  // relative to the variance of a sample; by rows
-  std::int64_t samples_ = 0;        // used
+  double kept_weight_;  // of the first coefficients, however many samples are forgotten
+  Eigen::VectorXd first_;
+  Eigen::VectorXd theta_;
+  // Normal equations information · θ = moments, relative to the variance of a sample.
+  Eigen::MatrixXd information_;
+  Eigen::VectorXd moments_;
+  std::int64_t samples_ = 0;  // used
   // Mean of the squared errors before each update, weighted like the samples.
   double error_weight_ = 0;
   double mean_squared_error_ = 0;
-  std::vector<double> gain_;  // kept for its memory
+  Eigen::MatrixXd factor_;  // kept for its memory, like the next
+  Eigen::VectorXd solution_;
 };
 
 }  // namespace spillway::numerics

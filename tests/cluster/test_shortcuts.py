@@ -17,7 +17,9 @@ ADMISSIONS: tuple[Any, ...] = (
     gateway.AlwaysAdmit(),
     gateway.TokenBucket(capacity_tokens=2000, refill_tokens_per_s=8000),
     gateway.Probabilistic(),
-    gateway.PredictiveTtft(instance="routed"),
+    gateway.PredictiveTtft(
+        instance="routed", budgets=[gateway.TtftBudget(slo_class="standard", budget_s=0.02)]
+    ),
 )
 
 

@@ -96,7 +96,10 @@ FURTHER = {
     "gateway.controller<envoy_gradient>": {"interval_s": 0.1, "request_count": 2, "jitter": 1},
     "gateway.controller<vegas>": {"probe_multiplier": 0.5},
     "gateway.admission[0]<probabilistic>": {"k": 1, "power": 1},
-    "gateway.admission[0]<predictive_ttft>": {"exploration": 0.5, "headroom": 0.01},
+    "gateway.admission[0]<predictive_ttft>": {
+        "exploration": 0.5,
+        "budgets": [{"slo_class": "standard", "budget_s": 0.001}],
+    },
     "workload.clients[3].arrivals<closed_loop>": {"think_time_s": 0.1, "users": 3},
     "workload.clients[3].input_tokens<empirical>": {"values": [50, 400]},
     "workload.clients[3].output_tokens<empirical>": {"values": [5, 40]},

@@ -16,6 +16,9 @@ from support.runs import SECOND, fixed, flat, ns, outcomes, run, ways
 from spillway import Result, Simulation, gateway, instance, signals, simulate, workload
 from spillway.config.profiles import BLIS_SERVER
 
+PREDICTIVE = gateway.PredictiveTtft(
+    budgets=[gateway.TtftBudget(slo_class="standard", budget_s=0.5)]
+)
 TWO = [gateway.Band(priority=0), gateway.Band()]
 
 
@@ -216,7 +219,7 @@ def random_mixture(seed: int) -> Simulation:
         workload=workload.Synthetic(clients=clients),
         reaction=workload.Reaction(**patience, retries=[rule]),
         gateway=gateway.Gateway(
-            admission=rng.choice(("always_admit", "always_admit", "predictive_ttft", "dagor")),
+            admission=rng.choice(("always_admit", "always_admit", PREDICTIVE, "dagor")),
             admission_latency_s=rng.choice((0, 0.01)),
             routing_latency_s=rng.choice((0, 0.003, 0.05)),
             dispatch=rng.choice(("all", "one_per_attempt")),

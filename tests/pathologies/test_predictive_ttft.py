@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from spillway import Result, Simulation, gateway, instance, router, signals, simulate, workload
+from spillway.catalog.servers import Server
 from spillway.config.profiles import BLIS_SERVER
 
 BUDGETS_S = {"critical": 0.2, "standard": 0.5, "sheddable": 0.3}
@@ -139,6 +140,102 @@ def test_cold_start_protection_lets_new_groups_in(cure: dict[str, Any]) -> None:
     assert table["ratio"][4:].min() > 0.75
     assert table["established_ratio"][3:].min() > 0.4
     assert p99_s(result) < 1.1 * p99_s(late_group())
+
+
+# --- P33: learned from admitted requests, an estimate that admits none stays as it is -------------
+
+
+def learning(**settings: Any) -> gateway.PredictiveTtft:
+    """Budgets are the targets; nothing is protected."""
+    return gateway.PredictiveTtft(
+        protected_priority=None,
+        estimator="token_backlog",
+        calibration=gateway.TtftCalibration(**settings),
+    )
+
+
+def served(
+    admission: Any, *, requests_per_s: float, group: Any, lengths: Any, count: int = 2
+) -> list[dict[str, Any]]:
+    """Summaries of 10,000 requests with a target of 2 s."""
+    simulation = Simulation(
+        workload=workload.Synthetic(
+            requests_per_s=requests_per_s,
+            num_requests=10_000,
+            clients=[workload.Client(input_tokens=lengths[0], output_tokens=lengths[1])],
+        ),
+        slo_classes=[workload.SloClass(name="standard", target_ttft_s=2)],
+        gateway=gateway.Gateway(admission=admission),
+        instances=[group.replace(count=count)],
+    )
+    return [one.summary() for one in simulate(simulation, seeds=range(1, 4))]
+
+
+SMALL = instance.InstanceGroup()  # Llama 3.1 8B on an H100
+LARGE = Server(model="llama-3.1-70b", gpu="h100", tp=4).group
+BELL = (
+    workload.Gaussian(mean_tokens=512, std_dev_tokens=256, max_tokens=2048),
+    workload.Gaussian(mean_tokens=512, std_dev_tokens=256, max_tokens=2048),
+)
+SKEWED = (
+    workload.Exponential(mean_tokens=1000, max_tokens=8000),
+    workload.Exponential(mean_tokens=200, max_tokens=2000),
+)
+EQUAL = (workload.Fixed(tokens=1000), workload.Fixed(tokens=200))
+LENGTHS = {"bell": BELL, "skewed": SKEWED, "equal": EQUAL}
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("forgetting", [0.95, 0.98, 0.999])
+@pytest.mark.parametrize(
+    ("requests_per_s", "group", "count"),
+    [(10, SMALL, 2), (20, SMALL, 2), (4, LARGE, 2), (35, LARGE, 6)],
+    ids=["10 of 100 per s", "20 of 100 per s", "70B", "six of 70B"],
+)
+def test_at_light_load_a_learned_estimate_does_not_lock_itself_shut(
+    requests_per_s: float, group: Any, count: int, forgetting: float, lengths: Any
+) -> None:
+    """Without any policy every first token comes within a third of the target."""
+    for summary in served(
+        learning(forgetting=forgetting),
+        requests_per_s=requests_per_s,
+        group=group,
+        count=count,
+        lengths=lengths,
+    ):
+        assert summary["rejected"] <= 20
+        assert summary["goodput"] > 0.997
+
+
+@pytest.mark.parametrize("forgetting", [0.95, 0.98, 0.999])
+def test_under_overload_a_learned_estimate_sheds(forgetting: float) -> None:
+    overload = {"requests_per_s": 60, "group": SMALL, "lengths": SKEWED}
+    learned = served(learning(forgetting=forgetting), **overload)
+    for summary, none in zip(learned, served("always_admit", **overload), strict=True):
+        assert none["goodput"] < 0.3
+        assert summary["rejected"] > 1000
+        assert summary["goodput"] > none["goodput"] + 0.1
+
+
+@pytest.mark.parametrize("group", [SMALL, LARGE], ids=["8B", "70B"])
+def test_probes_repair_an_estimate_that_admits_nothing(group: Any) -> None:
+    """Configured with a thousand times the true cost of a token, and eager to adapt."""
+    wrong = learning(forgetting=0.95, initial_variance=1e3).replace(beta_prefill_us=20_000)
+    light = {"requests_per_s": 4, "group": group, "lengths": SKEWED}
+    for summary in served(wrong, **light):
+        assert 20 <= summary["rejected"] < 1000
+
+
+def test_of_a_budget_that_no_request_keeps_one_in_21_is_a_probe() -> None:
+    simulation = Simulation(
+        workload=workload.Synthetic(requests_per_s=5, num_requests=2100, clients=[{}]),
+        slo_classes=[workload.SloClass(name="standard", target_ttft_s=1e-6)],
+        gateway=gateway.Gateway(admission=learning(forgetting=0.99)),
+    )
+    admitted_rows = np.flatnonzero(simulate(simulation).requests["admitted"])
+    assert admitted_rows.tolist() == list(range(20, 2100, 21))
+    unlearned = simulation.with_({"gateway.admission[0].calibration.forgetting": None})
+    assert not simulate(unlearned).requests["admitted"].any(), "which learns nothing from probes"
 
 
 # --- the instance that is priced is not the one that the router chooses ---------------------------

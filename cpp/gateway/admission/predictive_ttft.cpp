@@ -30,6 +30,9 @@ using Features = std::array<double, 4>;
 constexpr double kTokens = 1e-3;
 constexpr double kRequests = 1e-2;
 
+/// Rejections in a row after which a policy that learns admits a probe.
+constexpr std::int64_t kRejectionsPerProbe = 20;
+
 Time span(double seconds) { return sim::from_seconds(std::min(seconds, sim::kLongestSpan_s)); }
 
 /// The known prefix groups, and which of their requests bypass the estimate.
@@ -130,12 +133,18 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
       if (pending_.pass != PrefixGroups::Pass::none) return Verdict::admit();
     }
     if (config_.exploration > 0 && draws.uniform() < config_.exploration) return Verdict::admit();
+    if (learns() && num_awaited_ == 0 && rejected_in_a_row_ >= kRejectionsPerProbe) {
+      return Verdict::admit();
+    }
+    ++rejected_in_a_row_;
     return Verdict::reject();
   }
 
   void commit(const signals::RequestView& request, Time now) override {
     groups_.admitted(request.prefix_group(), pending_.pass, now);
-    if (!config_.margin.quantile && !config_.calibration.forgetting) return;
+    rejected_in_a_row_ = 0;
+    if (!learns()) return;
+    ++num_awaited_;
     const std::size_t row = request.id().index();
     if (awaited_.size() <= row) awaited_.resize(row + 1);
     awaited_[row] = {.is_open = true,
@@ -169,6 +178,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
   }
 
  private:
+  bool learns() const { return config_.margin.quantile || config_.calibration.forgetting; }
   void set_classes(const Scope& scope) {
     classes_.clear();
     for (const workload::SloClass& one : scope.slo_classes) {
@@ -366,6 +376,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     const std::size_t row = request.id().index();
     if (row >= awaited_.size() || !awaited_[row].is_open) return nullptr;
     awaited_[row].is_open = false;
+    --num_awaited_;
     return &awaited_[row];
   }
 
@@ -383,6 +394,8 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
   double margin_s_ = 0;
   std::optional<numerics::RecursiveLeastSquares> regression_;
   std::vector<Awaited> awaited_;  // by request; only if the policy learns
+  std::int64_t num_awaited_ = 0;
+  std::int64_t rejected_in_a_row_ = 0;
 };
 
 }  // namespace

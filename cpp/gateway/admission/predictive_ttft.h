@@ -81,7 +81,7 @@ struct TtftMargin {
 struct TtftCalibration {
   std::optional<double> forgetting;
   double initial_variance = 0.01;
-  double largest_trace = 1e6;
+  double largest_trace = 100;
   double outlier_sigmas = 4;
 
   static constexpr std::string_view type_name = "TtftCalibration";
@@ -90,7 +90,11 @@ struct TtftCalibration {
       "token against 1, the request's uncached tokens, those of requests ahead of it (both in "
       "thousands) and decoding requests (in hundreds), at its admission. The fit starts from the "
       "configured coefficients and replaces the estimator's formula. It learns only from requests "
-      "that were sent to the instance of their prediction and got a first token.";
+      "that were sent to the instance of their prediction and got a first token. No coefficient is "
+      "negative, and the configured ones keep some weight (see largest_trace): a cost that the "
+      "observations say nothing about, such as that of tokens ahead while none ever were, returns "
+      "to "
+      "its configured value instead of following their noise.";
   static void fields(auto field) {
     field("forgetting", &TtftCalibration::forgetting,
           "Weight of an observation relative to the next one; unset: the coefficients stay as "
@@ -104,9 +108,11 @@ struct TtftCalibration {
         .dimensionless()
         .range(sim::positive_up_to(1e12))
         .log_search(1e-3, 1e3);
-    field("largest_trace", &TtftCalibration::largest_trace,
-          "Trace of the covariance beyond which nothing is forgotten, because the observations are "
-          "too similar.")
+    field(
+        "largest_trace", &TtftCalibration::largest_trace,
+        "Bound of the trace of the covariance as observations are forgotten: the configured "
+        "coefficients keep the weight of 4 / largest_trace observations each. Larger values follow "
+        "few or similar observations further.")
         .dimensionless()
         .range(sim::positive_up_to(1e18));
     field("outlier_sigmas", &TtftCalibration::outlier_sigmas,
@@ -174,7 +180,7 @@ struct ColdStart {
 struct PredictiveTtft {
   TtftEstimator estimator = TtftEstimator::queue_depth;
   PricedInstance instance = PricedInstance::best;
-  std::vector<TtftBudget> budgets{{"critical", 0.2}, {"standard", 0.5}, {"sheddable", 0.3}};
+  std::vector<TtftBudget> budgets;
   double headroom = 1;
   std::optional<std::int64_t> protected_priority = 4;
   double avg_step_s = 0.007;
@@ -193,7 +199,10 @@ struct PredictiveTtft {
       "Admits a request if its first token is predicted to arrive within budget_s × headroom of "
       "its arrival, on one instance (see instance). The prediction is the wait for the requests "
       "ahead (see estimator), plus beta0_us, plus beta_prefill_us per token of the prompt that was "
-      "not sent to that instance before.";
+      "not sent to that instance before. A policy that learns (margin, calibration) learns from "
+      "admitted requests alone, so it admits a probe regardless of the prediction if it has "
+      "rejected "
+      "20 requests in a row and no admitted one awaits its first token.";
   static void fields(auto field) {
     using P = PredictiveTtft;
     const auto coefficient = sim::between(0, 1e9);
@@ -213,9 +222,10 @@ struct PredictiveTtft {
           "router chooses (the published rule); routed: the one that the router would choose at "
           "the request's admission, with the same draws. While the request waits in the gateway, "
           "other requests may still change that choice.");
-    field("budgets", &P::budgets,
-          "Budgets of classes; other classes have their target_ttft_s or, without one, are always "
-          "admitted.");
+    field(
+        "budgets", &P::budgets,
+        "Budgets of classes; by default none is stated. Other classes have their target_ttft_s or, "
+        "without one, are always admitted.");
     field("headroom", &P::headroom, "Factor on every budget.")
         .dimensionless()
         .range(sim::positive_up_to(1000))

@@ -240,6 +240,23 @@ def test_rules_that_span_settings() -> None:
     gateway.PredictiveTtft(calibration=learning, estimator="token_backlog")
 
 
+@pytest.mark.parametrize("name", ["standard", "gold"])
+def test_the_default_policy_takes_the_targets_of_any_classes(name: str) -> None:
+    """By default there are no budgets, so no class has to exist."""
+    classes = [workload.SloClass(name=name, target_ttft_s=0.05)]
+    client = workload.Client(slo_class=name, input_tokens=workload.Fixed(tokens=2000))
+    simulation = Simulation(
+        workload=workload.Synthetic(requests_per_s=100, num_requests=500, clients=[client]),
+        slo_classes=classes,
+        gateway=gateway.Gateway(admission=gateway.PredictiveTtft(estimator="token_backlog")),
+    )
+    assert simulation.gateway.admission[0].budgets == ()
+    assert 0 < simulate(simulation).summary()["rejected"] < 500
+    default = simulation.with_({"gateway.admission": ["predictive_ttft"]})
+    assert default.gateway.admission[0] == gateway.PredictiveTtft()
+    simulate(default)
+
+
 def test_full_memory_adds_the_time_to_the_next_release() -> None:
     """Of two requests that fit, each needs most memory; ends 0.7 s apart are known by then."""
     blocks, prompt = 100, 16 * 60
@@ -473,6 +490,11 @@ def test_the_exact_estimate_is_still_read_by_its_former_name() -> None:
         gateway.PredictiveTtft(estimator="orakel")
 
 
+PUBLISHED_BUDGETS = [
+    gateway.TtftBudget(slo_class=name, budget_s=budget_s)
+    for name, budget_s in (("critical", 0.2), ("standard", 0.5), ("sheddable", 0.3))
+]
+
 # --- which instance is priced ---------------------------------------------------------------------
 
 
@@ -567,7 +589,9 @@ def test_a_worse_instance_is_priced_where_the_router_chooses_it(estimator: str) 
 def test_on_one_instance_the_best_is_the_routed(estimator: str) -> None:
     simulation = crowded(
         gateway=gateway.Gateway(
-            admission=gateway.PredictiveTtft(estimator=estimator, protected_priority=None)
+            admission=gateway.PredictiveTtft(
+                estimator=estimator, budgets=PUBLISHED_BUDGETS, protected_priority=None
+            )
         ),
         instances=[BLIS_SERVER.replace(max_num_seqs=16, num_kv_blocks=800)],
     )
@@ -584,7 +608,9 @@ def test_the_routed_instance_is_priced_among_those_that_are_ready() -> None:
         router=router.AlwaysBusiest(),
         changes=targets((0.2, 2), (0.6, 3)),
         gateway=gateway.Gateway(
-            admission=gateway.PredictiveTtft(instance="routed", protected_priority=None)
+            admission=gateway.PredictiveTtft(
+                instance="routed", budgets=PUBLISHED_BUDGETS, protected_priority=None
+            )
         ),
     )
     result = simulate(simulation)

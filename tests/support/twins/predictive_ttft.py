@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -92,6 +93,7 @@ class Twin:
     passed: int = 0
     total: int = 0
     groups: dict[str, dict[str, float]] = field(default_factory=dict)
+    rejected: int = 0  # in a row
 
     def __post_init__(self) -> None:
         (self.policy,) = self.simulation.gateway.admission
@@ -292,6 +294,10 @@ class Twin:
         if not admits and policy.exploration:
             draws = np.random.Philox(key=[self.seed, 4], counter=[0, way.row, 0, 0])
             admits = np.random.Generator(draws).random() < policy.exploration
+        if not admits and (policy.calibration.forgetting or policy.margin.quantile):
+            # A probe, if no admitted request awaits its first token.
+            admits = self.rejected >= 20 and not self.open
+        self.rejected = 0 if admits else self.rejected + 1
         if admits:
             self.total += 1
             self.passed += passed is not None
@@ -324,11 +330,11 @@ class Twin:
 
 
 class Regression:
-    """Recursive least squares by the textbook."""
+    """Weighted least squares over all observations, solved anew with each; none is negative."""
 
     def __init__(self, policy: gateway.PredictiveTtft, tokens_per_step: int) -> None:
         per_token = policy.beta_prefill_us + policy.beta0_us / tokens_per_step
-        self.theta = np.array(
+        self.first = self.theta = np.array(
             [
                 policy.beta0_us / 1e6,
                 policy.beta_prefill_us / 1e3,
@@ -337,21 +343,37 @@ class Regression:
             ]
         )
         self.rules = policy.calibration
-        self.p = np.eye(4) * self.rules.initial_variance
-        self.samples = 0
+        self.x: list[Any] = []
+        self.y: list[float] = []
         self.weight = self.mean_square = 0.0
 
     def update(self, x: Any, y: float) -> None:
         error = y - float(self.theta @ x)
         usual = self.rules.outlier_sigmas * math.sqrt(self.mean_square)
-        is_outlier = self.samples >= 20 and abs(error) > usual
+        is_outlier = len(self.y) >= 20 and abs(error) > usual
         self.weight = self.rules.forgetting * self.weight + 1
         self.mean_square += (error**2 - self.mean_square) / self.weight
         if is_outlier:
             return
-        self.samples += 1
-        bounded = np.trace(self.p) / self.rules.forgetting <= self.rules.largest_trace
-        forgetting = self.rules.forgetting if bounded else 1
-        gain = self.p @ x / (forgetting + x @ self.p @ x)
-        self.p = (self.p - np.outer(gain, x @ self.p)) / forgetting
-        self.theta = np.maximum(self.theta + gain * error, 0)
+        self.x.append(x)
+        self.y.append(y)
+        remains = self.rules.forgetting ** np.arange(len(self.y) - 1, -1, -1)
+        # The weight of the configured coefficients, which count as one observation each.
+        forgotten = self.rules.forgetting ** len(self.y)
+        kept = len(self.first) / self.rules.largest_trace * (1 - forgotten)
+        own = math.sqrt(forgotten / self.rules.initial_variance + kept)
+        rows = np.vstack([np.sqrt(remains)[:, None] * np.array(self.x), own * np.eye(4)])
+        self.theta = nonnegative(rows, np.append(np.sqrt(remains) * self.y, own * self.first))
+
+
+def nonnegative(rows: Any, values: Any) -> Any:
+    """The best non-negative solution: that of the best set of coefficients that are not 0."""
+    best, least = np.zeros(4), float(values @ values)
+    for size in range(1, 5):
+        for chosen in itertools.combinations(range(4), size):
+            found = np.zeros(4)
+            found[list(chosen)] = np.linalg.lstsq(rows[:, chosen], values, rcond=None)[0]
+            distance = float(((rows @ found - values) ** 2).sum())
+            if found.min() >= 0 and distance < least:
+                best, least = found, distance
+    return best
