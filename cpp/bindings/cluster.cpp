@@ -68,6 +68,8 @@ py::dict activity_of(const cluster::Activity& seen) {
   result["not_completed"] = seen.not_completed;
   result["peak_in_flight"] = seen.peak_in_flight;
   result["limit_held"] = seen.limit_held;
+  result["tenant_limit_stopped_others"] = seen.tenant_limit_stopped_others;
+  result["prefix_index_forgot"] = seen.prefix_index_forgot;
   result["busy_threshold_exceeded"] = seen.busy_threshold_exceeded;
   result["peak_kv_utilization"] = seen.peak_kv_utilization;
   return result;

@@ -17,6 +17,7 @@
 
 #include "bindings/settings.h"
 #include "cluster/config.h"
+#include "cluster/context.h"
 #include "signals/busy_monitor.h"
 #include "signals/exact_estimator.h"
 #include "signals/needs.h"
@@ -339,8 +340,9 @@ class Surroundings : private signals::ExactEstimator {
     busy_.emplace(signals::BusyMonitor{}, count);
     if (needs_.prefix_index) {
       const std::vector<std::size_t> ranks(count, 1);
-      prefix_index_ =
-          std::make_unique<signals::PrefixIndex>(simulation.prefix_index, requests, ranks);
+      prefix_index_ = std::make_unique<signals::PrefixIndex>(
+          cluster::prefix_index_blocks(simulation), simulation.prefix_index.block_size_tokens,
+          requests, ranks);
     }
     if (needs_.outstanding) {
       outstanding_ = std::make_unique<signals::Outstanding>(requests, count);

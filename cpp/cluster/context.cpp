@@ -44,6 +44,16 @@ std::size_t num_engines(const Simulation& simulation) {
   return total;
 }
 
+std::int64_t prefix_index_blocks(const Simulation& simulation) {
+  const signals::PrefixIndexConfig& index = simulation.prefix_index;
+  if (index.capacity_blocks) return *index.capacity_blocks;
+  std::int64_t largest_tokens = 0;
+  for (const auto& group : simulation.instances) {
+    largest_tokens = std::max(largest_tokens, group.num_kv_blocks * group.block_size_tokens);
+  }
+  return std::max<std::int64_t>(largest_tokens / index.block_size_tokens, 1);
+}
+
 Context::Context(const Simulation& of, std::uint64_t with_seed,
                  std::shared_ptr<const workload::Requests> offered,
                  const std::function<bool()>& interrupted, bool is_observed,

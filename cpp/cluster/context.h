@@ -26,6 +26,9 @@ bool depends_on_loads(const Simulation& simulation);
 std::size_t num_instances(const Simulation& simulation);
 /// Number of data-parallel ranks of all instances.
 std::size_t num_engines(const Simulation& simulation);
+/// Blocks per rank in the gateway's record of prompts: as stated, or as many as the largest KV
+/// memory holds in blocks of the record's size.
+std::int64_t prefix_index_blocks(const Simulation& simulation);
 
 /// The state that the actors of one run share: the requests, their states, the pending events and
 /// the clock. An actor owns everything else.

@@ -21,8 +21,9 @@ router::Dispatcher make_dispatcher(const Context& context, std::span<const std::
   std::unique_ptr<signals::PrefixIndex> prefix_index;
   std::unique_ptr<signals::Outstanding> outstanding;
   if (context.needs.prefix_index) {
-    prefix_index =
-        std::make_unique<signals::PrefixIndex>(simulation.prefix_index, context.requests, ranks);
+    prefix_index = std::make_unique<signals::PrefixIndex>(prefix_index_blocks(simulation),
+                                                          simulation.prefix_index.block_size_tokens,
+                                                          context.requests, ranks);
   }
   if (context.needs.outstanding) {
     outstanding = std::make_unique<signals::Outstanding>(context.requests, ranks.size());

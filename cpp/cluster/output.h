@@ -50,10 +50,12 @@ struct IngressReport {
 /// The activity of a run's mechanisms: shows which of them never acted.
 struct Activity {
   std::map<std::string, std::int64_t> not_completed;  ///< attempts, by reason
-  std::int64_t peak_in_flight = 0;  ///< maximum number of requests over the replicas
-  std::vector<bool> limit_held;     ///< whether each limit kept any request waiting
+  std::int64_t peak_in_flight = 0;           ///< maximum number of requests over the replicas
+  std::vector<bool> limit_held;              ///< whether each limit kept any request waiting
+  bool tenant_limit_stopped_others = false;  ///< see Pipeline::has_stopped_others
   bool busy_threshold_exceeded = false;
-  double peak_kv_utilization = 0;  ///< maximum over the instances
+  bool prefix_index_forgot = false;  ///< whether the record of prompts of any replica was full
+  double peak_kv_utilization = 0;    ///< maximum over the instances
 };
 
 /// The output of a run.

@@ -74,6 +74,9 @@ Activity activity(const FinalState& end) {
   for (const auto& gateway : end.gateways.replicas()) {
     const gateway::Pipeline& pipeline = gateway->pipeline();
     seen.peak_in_flight = std::max(seen.peak_in_flight, pipeline.peak_in_flight());
+    const signals::PrefixIndex* index = gateway->local_state().prefix_index;
+    if (index && index->has_forgotten()) seen.prefix_index_forgot = true;
+    if (pipeline.has_stopped_others()) seen.tenant_limit_stopped_others = true;
     for (std::size_t i = 0; i < seen.limit_held.size(); ++i) {
       if (pipeline.limits().held()[i] != 0) seen.limit_held[i] = true;
     }

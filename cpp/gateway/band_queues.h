@@ -36,6 +36,8 @@ class BandQueues final {
   std::int64_t priority() const { return priority_; }
   std::size_t size() const { return queues_.size(); }
   std::size_t length(sim::TenantId tenant) const { return queues_.length(tenant); }
+  /// The tenants with requests in the band.
+  std::span<const sim::TenantId> backlogged() const { return queues_.backlogged(); }
   /// Whether a drain may have an effect.
   bool is_due() const { return queues_.size() > 0 || drains_when_empty_; }
   /// The tenant's next request. Precondition: its queue is not empty.

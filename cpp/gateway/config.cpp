@@ -90,6 +90,20 @@ bool never_holds(const Gateway& config, std::span<const workload::Tenant> tenant
   return !waits && is_unlimited && has_plain_queues && !has_bound;
 }
 
+bool may_stop_others(const Gateway& config) {
+  const bool has_tenant_limit = std::ranges::any_of(
+      config.limit, [](const Limit& one) { return std::holds_alternative<PerTenant>(one); });
+  const bool is_opaque = std::ranges::any_of(config.limit, [](const Limit& one) {
+    return std::holds_alternative<PythonLimit>(one) || std::holds_alternative<Saturation>(one);
+  });
+  const bool has_fifo = std::ranges::any_of(config.bands, [](const Band& band) {
+    const auto* drr = std::get_if<DeficitRoundRobin>(&band.fairness);
+    return std::holds_alternative<GlobalFifo>(band.fairness) ||
+           (drr && drr->semantics == DrrSemantics::verbatim);
+  });
+  return has_tenant_limit && !is_opaque && (has_fifo || config.bands.size() > 1);
+}
+
 sim::Violation nothing_to_move(const Gateway& config, const std::string& path) {
   const auto name =
       std::visit([](const auto& c) { return std::string(c.kind); }, config.controller);

@@ -182,6 +182,10 @@ sim::Violation nothing_to_move(const Gateway& config, const std::string& path);
 /// arrival, if a worker is ready: no latency, no limit, no bound on the queues, and nothing that
 /// measures, drops or counts the requests in them.
 bool never_holds(const Gateway& config, std::span<const workload::Tenant> tenants);
+/// Whether a tenant at its own limit may stop others, as far as that can be seen without asking
+/// policies in Python or reading instance metrics: no tenant overtakes another in a band, or a
+/// higher band stops a lower one.
+bool may_stop_others(const Gateway& config);
 
 }  // namespace spillway::gateway
 

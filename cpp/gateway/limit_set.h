@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -20,6 +21,17 @@ class LimitSet final {
   bool may_start(const signals::RequestView& request, const Occasion& occasion) {
     return all_agree([&](const LimitPolicy& one) { return one.may_start(request, occasion); },
                      true);
+  }
+  /// The same, without any effect on `held`.
+  bool would_start(const signals::RequestView& request, const Occasion& occasion) const {
+    return std::ranges::all_of(limits_,
+                               [&](const auto& one) { return one->may_start(request, occasion); });
+  }
+  /// Whether the request's tenant is at a limit of its own.
+  bool is_at_tenant_limit(const signals::RequestView& request, const Occasion& occasion) const {
+    return std::ranges::any_of(limits_, [&](const auto& one) {
+      return one->is_of_tenants() && !one->may_start(request, occasion);
+    });
   }
   /// Whether any request may start at all. `waits`: whether a request waits, so that a closed limit
   /// counts as binding.

@@ -93,6 +93,7 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       one_per_attempt_(config.dispatch == Dispatch::one_per_attempt),
       heads_block_(bands_.count() > 1 || limits_.depends_on_request()),
       never_holds_(!may_change && gateway::never_holds(config, requests.tenants)),
+      may_stop_others_(requests.tenants.size() > 1 && gateway::may_stop_others(config)),
       num_instances_(num_instances),
       dispatched_by_tenant_(requests.tenants.size()) {
   if (!is_controlled(config)) return;
@@ -173,6 +174,9 @@ const Departures& Pipeline::drain(const signals::View* view, Time now) {
     // A blocked band blocks the bands below it: their requests are less important.
     if (band.size() > 0) {
       reclaim(i, view, now);
+      if (may_stop_others_ && !has_stopped_others_) {
+        has_stopped_others_ = stops_others(i, view, now);
+      }
       break;
     }
   }
@@ -203,6 +207,21 @@ void Pipeline::drop(RequestId id, Outcome outcome, workload::ReasonCode reason, 
   states_.reason[id.index()] = reason;
   chain_.finished({requests_, id}, outcome, now);
   departures_.dropped.push_back(id);
+}
+
+bool Pipeline::stops_others(std::size_t band, const signals::View* view, Time now) const {
+  const Occasion here{ceilings_.of(band), view, now};
+  const auto is_held = [&](TenantId tenant) {
+    return limits_.is_at_tenant_limit({requests_, bands_[band].head(tenant)}, here);
+  };
+  if (std::ranges::none_of(bands_[band].backlogged(), is_held)) return false;
+  for (std::size_t i = band; i < bands_.count(); ++i) {
+    const Occasion occasion{ceilings_.of(i), view, now};
+    for (const TenantId tenant : bands_[i].backlogged()) {
+      if (limits_.would_start({requests_, bands_[i].head(tenant)}, occasion)) return true;
+    }
+  }
+  return false;
 }
 
 void Pipeline::reclaim(std::size_t band, const signals::View* view, Time now) {

@@ -135,6 +135,9 @@ class Pipeline final {
   bool heads_block() const { return heads_block_; }
   /// Whether the queued requests wait for an event in the gateway: time alone cannot release them.
   bool waits_for_event(const signals::View* view, sim::Time now) const;
+  /// Whether a request that every limit let start has waited behind another tenant's, which its own
+  /// limit held back.
+  bool has_stopped_others() const { return has_stopped_others_; }
   /// To be called if tokens are charged as they are emitted.
   void set_meter(ServiceMeter& meter) { bands_.set_meter(meter); }
 
@@ -149,6 +152,9 @@ class Pipeline final {
   // The request has left its queue without being dispatched.
   void drop(sim::RequestId id, workload::Outcome outcome, workload::ReasonCode reason,
             sim::Time now);
+  // Whether a tenant in the band is at its own limit, and a request that all limits would let start
+  // waits there or below.
+  bool stops_others(std::size_t band, const signals::View* view, sim::Time now) const;
   // Evicts requests in flight for a closed band, if saturation has closed it.
   void reclaim(std::size_t band, const signals::View* view, sim::Time now);
 
@@ -164,6 +170,8 @@ class Pipeline final {
   bool one_per_attempt_;
   bool heads_block_;
   bool never_holds_;
+  bool may_stop_others_;
+  bool has_stopped_others_ = false;
   std::size_t num_instances_;
   GatewayCounters counters_;
   std::int64_t peak_in_flight_ = 0;

@@ -12,6 +12,7 @@
 #include "signals/needs.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
+#include "signals/prefix_index_config.h"
 #include "signals/view.h"
 #include "sim/ids.h"
 

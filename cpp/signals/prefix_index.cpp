@@ -6,20 +6,22 @@
 
 namespace spillway::signals {
 
-PrefixIndex::PrefixIndex(const PrefixIndexConfig& config, const workload::RequestTable& requests,
-                         std::span<const std::size_t> ranks)
-    : config_(config), requests_(requests) {
+PrefixIndex::PrefixIndex(std::int64_t capacity_blocks, std::int64_t block_size_tokens,
+                         const workload::RequestTable& requests, std::span<const std::size_t> ranks)
+    : capacity_blocks_(capacity_blocks),
+      block_size_tokens_(block_size_tokens),
+      requests_(requests) {
   for (const std::size_t number : ranks) memories_.emplace_back(number);
 }
 
 void PrefixIndex::load_prompt(sim::RequestId id) {
   prompt_.row = requests_.row(id);
-  prompt_.blocks = requests_.input_tokens(id) / config_.block_size_tokens;
+  prompt_.blocks = requests_.input_tokens(id) / block_size_tokens_;
   prompt_.stretches.clear();
   workload::SharedBeginnings beginnings(requests_.segments(id));
   std::int64_t before = 0;
   while (beginnings.advance()) {
-    const std::int64_t end = beginnings.tokens() / config_.block_size_tokens;
+    const std::int64_t end = beginnings.tokens() / block_size_tokens_;
     if (end > before) prompt_.stretches.push_back({beginnings.key(), end - before});
     before = end;
   }
@@ -34,7 +36,9 @@ void PrefixIndex::sent(sim::RequestId id, std::size_t instance, std::size_t rank
     own -= stretch.blocks;
   }
   if (own > 0) memory.remember(0, own);
-  memory.forget_oldest(memory.blocks - config_.capacity_blocks);
+  if (memory.blocks <= capacity_blocks_) return;
+  has_forgotten_ = true;
+  memory.forget_oldest(memory.blocks - capacity_blocks_);
 }
 
 void PrefixIndex::Memory::remember(std::uint64_t key, std::int64_t count) {

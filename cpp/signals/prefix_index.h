@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "signals/prefix_index_config.h"
 #include "sim/flat_map.h"
 #include "sim/ids.h"
 #include "sim/linked_list.h"
@@ -16,18 +15,18 @@
 namespace spillway::signals {
 
 /// Approximate prefix index: the beginnings of prompts that were sent to each rank of an instance,
-/// in an LRU memory of `capacity_blocks` per rank.
+/// in an LRU memory of a number of blocks per rank.
 ///
 /// A block stands for the beginning that it ends, so the blocks of one shared segment are always
 /// sent together and in order. They are kept as one run, whose first blocks are forgotten first.
 /// Unshared blocks only occupy capacity.
 class PrefixIndex {
  public:
-  /// `ranks`: the number of ranks of each instance.
-  PrefixIndex(const PrefixIndexConfig& config, const workload::RequestTable& requests,
-              std::span<const std::size_t> ranks);
+  /// `capacity_blocks`: of each rank; `ranks`: the number of ranks of each instance.
+  PrefixIndex(std::int64_t capacity_blocks, std::int64_t block_size_tokens,
+              const workload::RequestTable& requests, std::span<const std::size_t> ranks);
 
-  std::int64_t block_size_tokens() const { return config_.block_size_tokens; }
+  std::int64_t block_size_tokens() const { return block_size_tokens_; }
 
   /// The blocks that end within one shared segment.
   struct Stretch {
@@ -62,6 +61,8 @@ class PrefixIndex {
   std::int64_t matched_blocks(sim::RequestId id, std::size_t instance) {
     return matched_blocks(prompt(id), instance);
   }
+  /// Whether any block was forgotten for lack of room.
+  bool has_forgotten() const { return has_forgotten_; }
   /// The request is sent there.
   void sent(sim::RequestId id, std::size_t instance, std::size_t rank);
 
@@ -94,7 +95,9 @@ class PrefixIndex {
 
   void load_prompt(sim::RequestId id);
 
-  PrefixIndexConfig config_;
+  std::int64_t capacity_blocks_;
+  std::int64_t block_size_tokens_;
+  bool has_forgotten_ = false;
   const workload::RequestTable& requests_;
   std::vector<std::vector<Memory>> memories_;  // by instance and rank
   Prompt prompt_;                              // the latest one

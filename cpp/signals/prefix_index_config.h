@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "sim/schema/range.h"
@@ -9,7 +10,7 @@ namespace spillway::signals {
 
 /// The gateway's own record of which prompts went where.
 struct PrefixIndexConfig {
-  std::int64_t capacity_blocks = 10000;
+  std::optional<std::int64_t> capacity_blocks;
   std::int64_t block_size_tokens = 16;
 
   static constexpr std::string_view type_name = "PrefixIndex";
@@ -17,8 +18,11 @@ struct PrefixIndexConfig {
       "The gateway's own record of the prompts that it sent: for each rank of an instance, the "
       "blocks last sent there. The contents of the instances' caches are not known to it.";
   static void fields(auto field) {
-    field("capacity_blocks", &PrefixIndexConfig::capacity_blocks,
-          "Blocks remembered per rank of an instance; the least recently sent are forgotten first.")
+    field(
+        "capacity_blocks", &PrefixIndexConfig::capacity_blocks,
+        "Blocks remembered per rank of an instance; the least recently sent are forgotten first. "
+        "Unset: as many as fill the largest KV memory of a rank (num_kv_blocks), in blocks of the "
+        "index's own size.")
         .unit("blocks")
         .range(sim::between(1, 1e9))
         .log_search(1000, 100000);

@@ -10,6 +10,7 @@ import numpy as np
 
 from spillway import _core
 from spillway._core.cluster import Simulation
+from spillway._core.gateway import Band
 from spillway.config import memory
 from spillway.config.text import setting
 from spillway.loading import as_simulation
@@ -34,6 +35,8 @@ class Finding(NamedTuple):
     """Path of the setting, such as `gateway.sensor.window_s`."""
     text: str
     """Why it cannot work, with the values that show it."""
+    is_refused: bool = False
+    """Whether `spillway check` fails because of it."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.text}"
@@ -50,10 +53,13 @@ def check(simulation: Configuration) -> list[Finding]:
     - a sensor of histograms whose window is shorter than the interval of the controller;
     - a controller whose band lies beyond the buckets of the histogram, or within one of them;
     - a floor of the limit at which the controller has no signal to raise the limit again;
-    - a target of a controller, a class or a predictor below the latency of a request alone;
+    - a target of a controller, a class or a predictor below the latency of a request alone, and a
+      predictor without any;
     - a controller of latencies since arrival that cuts at less than the timeout of the queue: under
       overload the wait alone exceeds its target, and cuts prolong the wait;
     - a client timeout below the latency of a request alone;
+    - a limit per tenant whose backlog stops the other tenants, because no tenant overtakes another
+      in `global_fifo` (`is_refused`);
     - a limit above the number of requests that can be in the system at once, or of their tokens;
     - a part of a dual limit that its other part never lets bind;
     - a threshold of the KV utilization that `max_num_seqs` requests cannot fill;
@@ -74,6 +80,7 @@ def check(simulation: Configuration) -> list[Finding]:
         *_class_targets(simulation, alone),
         *_predictor_budgets(simulation, alone),
         *_client_timeouts(simulation, demand, alone),
+        *_tenant_limits(simulation, demand),
         *_limits(simulation, demand),
         *_kv_thresholds(simulation, demand),
         *_busy_thresholds(simulation, demand),
@@ -427,6 +434,14 @@ def _predictor_budgets(simulation: Simulation, alone: dict[str, _Alone]) -> Iter
     for i, policy in enumerate(simulation.gateway.admission):
         if policy.kind != "predictive_ttft":
             continue
+        budgets = {one.slo_class for one in policy.budgets}
+        budgets |= {one.name for one in simulation.slo_classes if one.target_ttft_s is not None}
+        if alone and budgets.isdisjoint(alone):
+            yield Finding(
+                f"gateway.admission[{i}].budgets",
+                "every request is admitted: no class with requests has a budget or, without one, a "
+                f"target_ttft_s ({', '.join(sorted(alone))}).",
+            )
         for budget in policy.budgets:
             least = alone.get(budget.slo_class)
             if least is not None and budget.budget_s < least.ttft_s:
@@ -458,6 +473,39 @@ def _client_timeouts(
 
 
 # ---- limits and thresholds -----------------------------------------------------------------------
+
+
+def _tenant_limits(simulation: Simulation, demand: _Demand) -> Iterator[Finding]:
+    """Bands in which a tenant at its own limit stops the others."""
+    gateway = simulation.gateway
+    tenants = set(demand.tenants)
+    tenants |= {one.tenant for change in simulation.changes for one in change.submit}
+    if len(tenants) < 2:
+        return
+    own = {one.name: one.max_in_flight for one in simulation.tenants}
+    for i, limit in enumerate(gateway.limit):
+        if limit.kind != "per_tenant":
+            continue
+        permits = {name: own.get(name) for name in tenants}
+        least = min(limit.max_in_flight if one is None else one for one in permits.values())
+        if least >= demand.max_concurrent:
+            continue
+        for j, band in enumerate(gateway.bands):
+            if band.fairness.kind == "global_fifo":
+                yield Finding(
+                    f"gateway.bands[{j}].fairness",
+                    "global_fifo stops every tenant behind one that waits for its own limit "
+                    f"(gateway.limit[{i}] = per_tenant, {least:,} in flight): no tenant overtakes. "
+                    f"With limits per tenant it must be one of {', '.join(_overtaking())}.",
+                    is_refused=True,
+                )
+
+
+def _overtaking() -> list[str]:
+    """The fairness policies in which a tenant may overtake another."""
+    field = next(one for one in Band._describe()["fields"] if one["name"] == "fairness")
+    kinds = {one["kind"] for one in field["alternatives"]}
+    return sorted(kinds - {"global_fifo", "python"})
 
 
 def _limits(simulation: Simulation, demand: _Demand) -> Iterator[Finding]:

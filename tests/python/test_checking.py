@@ -12,6 +12,8 @@ from support.paths import ROOT
 import spillway
 from spillway import Simulation, catalog, check, simulate
 from spillway.checking import BUCKET_EDGES_S
+from spillway.cli import main
+from spillway.config.yaml import to_yaml
 from spillway.loading import from_settings
 
 if TYPE_CHECKING:
@@ -128,6 +130,12 @@ FOUND: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
             }
         },
         {"gateway.admission[0].budgets": [{"slo_class": "standard", "budget_s": TTFT_S}]},
+    ),
+    "predictor without any budget": (
+        "gateway.admission[0].budgets",
+        "every request is admitted: no class with requests has a budget",
+        {"gateway.admission": {"kind": "predictive_ttft"}},
+        {"gateway.admission[0].budgets": [{"slo_class": "standard", "budget_s": 2 * TTFT_S}]},
     ),
     "timeout of a client": (
         "reaction.timeout_s",
@@ -377,3 +385,135 @@ def test_published_scenarios_have_no_findings() -> None:
     for name in catalog.names():
         if catalog.get(name).kind == "scenario":
             assert check(from_settings({"presets": [name]})) == [], name
+
+
+# --- limits per tenant in a queue that all tenants share ------------------------------------------
+
+
+def two_keys(
+    *, fairness: Any = "global_fifo", limit: Any = "per_tenant", **more: Any
+) -> Simulation:
+    """Key a sends more than its limit allows; key b sends one request per second."""
+    clients = [
+        {
+            "name": name,
+            "tenant": name,
+            "requests_per_s": requests_per_s,
+            "duration_s": 40,
+            "input_tokens": {"kind": "fixed", "tokens": 500},
+            "output_tokens": {"kind": "fixed", "tokens": 150},
+        }
+        for name, requests_per_s in (("a", 40), ("b", 1))
+    ]
+    if limit == "per_tenant":
+        limit = {"kind": "per_tenant", "max_in_flight": 24}
+    return Simulation(
+        workload={"kind": "synthetic", "clients": clients},
+        slo_classes=[{"name": "standard", "target_ttft_s": 1}],
+        gateway={"limit": limit, "bands": [{"fairness": fairness}]},
+        instances={"count": 2},
+    ).with_(more)
+
+
+def refused(simulation: Simulation) -> list[str]:
+    return [str(one) for one in check(simulation) if one.is_refused]
+
+
+def waited_behind(simulation: Simulation) -> list[str]:
+    return [one for one in simulate(simulation).notes() if "waited behind a tenant" in one]
+
+
+def goodput_of_b(simulation: Simulation) -> float:
+    value: float = simulate(simulation).by_tenant()["b"]["goodput"]
+    return value
+
+
+def test_a_limit_per_tenant_in_a_shared_queue_is_refused() -> None:
+    simulation = two_keys()
+    (finding,) = refused(simulation)
+    assert finding.startswith("gateway.bands[0].fairness: global_fifo stops every tenant")
+    assert "gateway.limit[0] = per_tenant, 24 in flight" in finding
+    assert goodput_of_b(simulation) < 0.2
+    (note,) = waited_behind(simulation)
+    assert "gateway.limit[0] = per_tenant): gateway.bands[0].fairness = global_fifo" in note
+
+
+def test_a_policy_that_waits_for_a_tenant_in_turn_is_noted() -> None:
+    verbatim = two_keys(fairness={"kind": "deficit_round_robin", "semantics": "verbatim"})
+    assert not refused(verbatim)
+    assert waited_behind(verbatim)
+
+
+def test_limits_per_tenant_among_others_are_refused_too() -> None:
+    fixed, own = {"kind": "fixed", "max_in_flight": 500}, {"kind": "per_tenant"}
+    assert "gateway.limit[1]" in refused(two_keys(limit=[fixed, own]))[0]
+    # The limit of one tenant is enough.
+    tenants = [{"name": "a", "max_in_flight": 5}, {"name": "b"}]
+    simulation = two_keys(limit={"kind": "per_tenant", "max_in_flight": 10**9}, tenants=tenants)
+    assert "5 in flight" in refused(simulation)[0]
+    assert waited_behind(simulation)
+
+
+@pytest.mark.parametrize(
+    "fairness",
+    [
+        "round_robin",
+        "deficit_round_robin",
+        "start_time_fair",
+        "virtual_token_counter",
+        "least_attained_service",
+    ],
+)
+def test_with_a_fairness_in_which_tenants_overtake_a_key_waits_for_its_own_limit(
+    fairness: str,
+) -> None:
+    simulation = two_keys(fairness=fairness)
+    assert not refused(simulation)
+    assert goodput_of_b(simulation) == 1
+    assert not waited_behind(simulation)
+    # Every such fairness is offered.
+    assert fairness in refused(two_keys())[0]
+
+
+def test_what_cannot_stop_others_is_not_refused() -> None:
+    assert not refused(two_keys(limit={"kind": "fixed", "max_in_flight": 24}))
+    alone = two_keys().with_({"workload.clients[1].tenant": "a"})
+    assert not refused(alone)
+    assert not waited_behind(alone)
+    # A limit above the number of requests never holds one back.
+    few = two_keys(**{"workload.num_requests": 20})
+    assert not refused(few)
+    assert not waited_behind(few)
+    # Nor is there a note if it might have and did not.
+    light = two_keys(**{"workload.clients[0].requests_per_s": 1})
+    assert refused(light)
+    assert not waited_behind(light)
+
+
+def test_a_tenant_at_its_limit_in_a_higher_band_stops_those_below() -> None:
+    classes = [{"name": "high", "priority": 5}, {"name": "standard", "priority": 0}]
+    simulation = two_keys(
+        **{
+            "slo_classes": classes,
+            "workload.clients[0].slo_class": "high",
+            "gateway.bands": [
+                {"priority": 5, "fairness": "round_robin"},
+                {"priority": -10, "fairness": "round_robin"},
+            ],
+        }
+    )
+    (note,) = waited_behind(simulation)
+    assert "bands above" in note
+
+
+def test_check_fails_on_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "keys.yaml"
+    file.write_text(to_yaml({"schema": 2} | two_keys().to_dict()))
+    assert main(["check", str(file)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"{file}: refused, ")
+    assert "gateway.bands[0].fairness: global_fifo" in printed.err
+    fair = "gateway.bands=[{fairness: round_robin}]"
+    assert main(["check", str(file), "--set", fair]) == 0
+    assert main(["run", str(file)]) == 0
+    assert "waited behind a tenant" in capsys.readouterr().out

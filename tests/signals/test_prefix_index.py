@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.effort import often, trials
 
-from spillway import ConfigError, Simulation, router, signals, simulate, trace
+from spillway import ConfigError, Simulation, catalog, profiles, router, signals, simulate, trace
 
 
 @dataclass
@@ -134,3 +134,94 @@ def test_record_is_of_what_was_sent_not_of_what_is_kept() -> None:
 def test_sizes_must_be_positive(name: str, value: int) -> None:
     with pytest.raises(ConfigError, match=rf"prefix_index\.{name} = {value}"):
         Simulation(prefix_index={name: value})
+
+
+# --- its size by default --------------------------------------------------------------------------
+
+
+def last_match(index: dict[str, Any], *groups: dict[str, Any]) -> list[float]:
+    """Share of a prompt of 1,600 tokens that each instance is known to have had.
+
+    Between its two requests, others fill 200 blocks of 16 tokens in the record.
+    """
+    simulation = Simulation(
+        workload=trace(
+            arrival_s=np.arange(4) * 10.0,
+            input_tokens=[1600, 1600, 1600, 1600],
+            output_tokens=[1] * 4,
+            prefix_group=["A", "B", "C", "A"],
+            prefix_tokens=[1600] * 4,
+        ),
+        router=router.Weighted(scorers=["prefix_affinity"]),
+        prefix_index=index,
+        instances=list(groups),
+        metrics={"traced_candidates": 2},
+    )
+    scores: list[float] = simulate(simulation)._output["decisions"]["candidate_score"][-1].tolist()
+    return scores[: sum(one.get("count", 1) for one in groups)]
+
+
+def test_without_a_stated_capacity_it_remembers_as_much_as_the_caches_hold() -> None:
+    assert Simulation().prefix_index.capacity_blocks is None
+    assert last_match({}, {"num_kv_blocks": 300}) == [1]
+    assert last_match({}, {"num_kv_blocks": 299}) == [0]
+    assert last_match({"capacity_blocks": 299}, {"num_kv_blocks": 5000}) == [0]
+    assert last_match({"capacity_blocks": 300}, {"num_kv_blocks": 299}) == [1]
+
+
+def test_its_size_is_that_of_the_largest_memory_in_tokens() -> None:
+    small, large = {"num_kv_blocks": 200}, {"num_kv_blocks": 300}
+    assert max(last_match({}, small, large)) == 1
+    # As many tokens in larger blocks, of the instances or of the record.
+    assert last_match({}, {"num_kv_blocks": 150, "block_size_tokens": 32}) == [1]
+    assert last_match({"block_size_tokens": 32}, {"num_kv_blocks": 300}) == [1]
+    assert last_match({"block_size_tokens": 32}, {"num_kv_blocks": 298}) == [0]
+    # A memory smaller than one block of the record.
+    assert last_match({"block_size_tokens": 1600}, {"num_kv_blocks": 100}) == [0]
+
+
+def test_systems_with_a_size_of_their_own_state_it() -> None:
+    blis = profiles.blis_0_6()
+    assert blis.prefix_index.capacity_blocks == 10_000
+    stated = Simulation(prefix_index={"capacity_blocks": 500})
+    assert profiles.blis_0_6(stated).prefix_index.capacity_blocks == 500
+    assert profiles.name_of(blis) == "blis_0_6"
+    assert profiles.name_of(stated) == "vllm"
+    llm_d = catalog.get("llm-d-flow-control").apply(Simulation())
+    assert llm_d.prefix_index == signals.PrefixIndex(capacity_blocks=31_250, block_size_tokens=16)
+
+
+def test_a_record_smaller_than_the_caches_that_was_full_is_noted() -> None:
+    clients = [
+        {
+            "name": f"{group}",
+            "prefix_group": f"{group}",
+            "prefix_tokens": 1600,
+            "input_tokens": {"kind": "fixed", "tokens": 16},
+            "output_tokens": {"kind": "fixed", "tokens": 2},
+        }
+        for group in range(8)
+    ]
+    base = Simulation(
+        workload={
+            "kind": "synthetic",
+            "requests_per_s": 20,
+            "num_requests": 100,
+            "clients": clients,
+        },
+        router=router.Weighted(scorers=["prefix_affinity", "queue_depth"]),
+        instances={"count": 2},
+    )
+
+    def noted(changes: dict[str, Any]) -> list[str]:
+        result = simulate(base.with_(changes))
+        return [one for one in result.notes() if "record of prompts" in one]
+
+    (note,) = noted({"prefix_index.capacity_blocks": 200})
+    assert note.startswith(
+        "the gateway's record of prompts was full: prefix_index.capacity_blocks = 200 holds 3,200 "
+        "tokens per rank, the KV memory up to 430,304"
+    )
+    assert not noted({})
+    assert not noted({"prefix_index.capacity_blocks": 20_000})
+    assert not noted({"prefix_index.capacity_blocks": 200, "router": "round_robin"})

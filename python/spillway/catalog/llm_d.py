@@ -17,7 +17,7 @@ from spillway._core.gateway import (
     StaticCeilings,
     TenantRoundRobin,
 )
-from spillway._core.signals import Scraped
+from spillway._core.signals import PrefixIndex, Scraped
 from spillway.catalog._preset import Preset, check
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def flow_control(
     and one every millisecond: the oldest of the highest band with a waiting request
     (`global-strict`), if saturation is below that band's ceiling; otherwise none is dispatched from
     any band. Instances are scraped every 50 ms; an instance whose metrics are older than 200 ms
-    counts as saturated.
+    counts as saturated. For each instance the router remembers 31,250 blocks of 16 tokens.
 
     Not modeled: the bounds in bytes, the time to live while no endpoint is ready, the sweep (an
     expired request keeps its place for up to 1 s), and bands that are created and removed with the
@@ -118,6 +118,7 @@ def flow_control(
                 eviction=Eviction(max_victims=2 if evicts_in_flight else 0),
             ),
             "signals": Scraped(period_s=0.05, stale_after_s=0.2, when_stale="fail_closed"),
+            "prefix_index": PrefixIndex(capacity_blocks=31_250),
         },
     )
 

@@ -42,8 +42,10 @@ def run(options: argparse.Namespace) -> int:
         with configuration.warnings_as_lines():
             simulation, what, more = (_study if kind == "study" else _sweep)(options)
     findings = configuration.report_findings(simulation)
+    is_refused = any(one.is_refused for one in findings)
     profile, digest = name_of(simulation), files.fingerprint(simulation)
-    text = f"{options.config}: ok, {what}profile {profile}, fingerprint {digest[:12]}"
+    verdict = "refused" if is_refused else "ok"
+    text = f"{options.config}: {verdict}, {what}profile {profile}, fingerprint {digest[:12]}"
     document = {
         "file": str(options.config),
         "kind": kind,
@@ -52,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         "findings": findings,
     }
     output.show(options, text, lambda: document | more)
-    return 0
+    return 1 if is_refused else 0
 
 
 def _study(options: argparse.Namespace) -> tuple[Simulation, str, dict[str, Any]]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BLIS_SERVER",
     "NAMES",
+    "NUMBERS",
     "RULED_OUT",
     "SETTINGS",
     "apply",
@@ -49,6 +50,9 @@ RULED_OUT = {
     }
 }
 """Settings that a profile turns off, because its semantics are not defined with them."""
+
+NUMBERS = {"blis_0_6": {"prefix_index.capacity_blocks": 10_000}}
+"""Numbers that a profile gives to settings that are unset."""
 
 BLIS_SERVER = InstanceGroup(
     max_num_seqs=256,
@@ -85,6 +89,10 @@ def apply(
         raise config_error([("profile", repr(profile), f"must be one of {', '.join(NAMES)}")])
     chosen = {pattern: parsed(values[profile]) for pattern, values, _ in SETTINGS}
     changes: dict[str, Any] = {}
+    for path, number in NUMBERS.get(profile, {}).items():
+        unset = all(value is None for _, value in matches(path, simulation.to_dict()))
+        if unset and (stated is None or not _states(stated, path)):
+            changes[path] = number
     for pattern, value in (chosen | RULED_OUT.get(profile, {})).items():
         for path in paths(pattern, checked_simulation(simulation)):
             if stated is None or not _states(stated, path):

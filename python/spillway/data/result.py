@@ -190,6 +190,9 @@ class ResultData:
         not_completed: attempts by the reason for which they were not completed; peak_in_flight:
         maximum number of requests between dispatch and last token, in the busiest gateway replica;
         limit_held: for each `gateway.limit`, whether it kept any request waiting;
+        tenant_limit_stopped_others: whether a request that every limit let start waited behind
+        those of a tenant at its own limit (never seen with a limit in Python or of saturation);
+        prefix_index_forgot: whether the gateway's record of prompts was full;
         busy_threshold_exceeded: whether any rank exceeded a threshold of `busy_monitor`;
         peak_kv_utilization: maximum share (0 to 1) of a rank's KV blocks in use.
 

@@ -47,6 +47,7 @@ def notes(result: ResultData) -> list[str]:
     parts = Parts(result.simulation)
     found = [*_losses(result, parts), *_failed(result)]
     found += [*_at_floor(result, parts), *_unfinished(result)]
+    found += [*_stopped_tenants(result), *_small_index(result, parts)]
     summary = result.summary()
     if summary["offered"] and summary["goodput"] is None:
         found.append(
@@ -141,6 +142,51 @@ def _failed(result: ResultData) -> Iterator[str]:
             f"{count:,} of {result.ledger['attempts']:,} requests failed: the trace records no "
             "output for them, as of calls that failed. They count as failed, and take no time of "
             "the servers; workload.empty_outputs = served serves them."
+        )
+
+
+def _stopped_tenants(result: ResultData) -> Iterator[str]:
+    """Tenants that waited behind one at its own limit."""
+    if not result.activity.get("tenant_limit_stopped_others"):
+        return
+    gateway = result.simulation.gateway
+    bands = [
+        f"gateway.bands[{i}].fairness = {one.fairness.kind}"
+        for i, one in enumerate(gateway.bands)
+        if one.fairness.kind == "global_fifo"
+        or getattr(one.fairness, "semantics", "") == "verbatim"
+    ]
+    where = (
+        ", ".join(bands[:_MOST_SHOWN])
+        or "a band is served only when the bands above it are not held"
+    )
+    (first,) = [i for i, one in enumerate(gateway.limit) if one.kind == "per_tenant"][:1]
+    yield (
+        f"requests within every limit waited behind a tenant at its own (gateway.limit[{first}] = "
+        f"per_tenant): {where}; with a fairness such as round_robin a tenant waits for its own "
+        "limit only."
+    )
+
+
+def _small_index(result: ResultData, parts: Parts) -> Iterator[str]:
+    """A record of prompts that forgets what the instances still have."""
+    index, groups = result.simulation.prefix_index, result.simulation.instances
+    if index.capacity_blocks is None or not result.activity.get("prefix_index_forgot"):
+        return
+    held = index.capacity_blocks * index.block_size_tokens
+    cached = max(
+        (
+            one.num_kv_blocks * one.block_size_tokens
+            for one in groups
+            if one.kv_cache.prefix_caching
+        ),
+        default=0,
+    )
+    if held < cached and result.simulation.metrics.accounting == "clock":
+        stated = parts.stated("prefix_index.capacity_blocks")
+        yield (
+            f"the gateway's record of prompts was full: {stated} holds {held:,} tokens per rank, "
+            f"the KV memory up to {cached:,}; unset, it holds as many."
         )
 
 

@@ -17,7 +17,6 @@
 #include "workload/requests.h"
 
 using spillway::signals::PrefixIndex;
-using spillway::signals::PrefixIndexConfig;
 using spillway::sim::Draws;
 using spillway::sim::RequestId;
 using spillway::sim::Stream;
@@ -138,7 +137,7 @@ void random_use_equals_the_plain_memory() {
     for (std::size_t& number : ranks) number = 1 + draws.below(2);
 
     const RequestTable table(requests_of(prompts), {}, {}, Time{0});
-    PrefixIndex index({.capacity_blocks = capacity, .block_size_tokens = size}, table, ranks);
+    PrefixIndex index(capacity, size, table, ranks);
     std::vector<std::vector<PlainMemory>> plain;
     std::vector<std::vector<PlainMemory>> ample;
     for (const std::size_t number : ranks) {
@@ -180,15 +179,13 @@ void random_use_equals_the_plain_memory() {
 
 constexpr std::array<std::size_t, 1> kOneRank{1};
 
-PrefixIndexConfig blocks_of_16(std::int64_t capacity) {
-  return {.capacity_blocks = capacity, .block_size_tokens = 16};
-}
+constexpr std::int64_t kBlock_tokens = 16;
 
 void ranks_have_memories_of_their_own() {
   const std::vector<Prompt> prompts(2, Prompt{{{content(1), 160}}, 0});
   const RequestTable table(requests_of(prompts), {}, {}, Time{0});
   const std::vector<std::size_t> ranks{1, 2};
-  PrefixIndex index(blocks_of_16(100), table, ranks);
+  PrefixIndex index(100, kBlock_tokens, table, ranks);
   index.sent(RequestId{std::size_t{0}}, 1, 1);
   const RequestId same{std::size_t{1}};
   check(index.matched_blocks(same, 0) == 0, "nothing was sent there");
@@ -202,10 +199,11 @@ void a_prompt_beyond_the_capacity_is_not_found() {
   const std::vector<Prompt> prompts(2, Prompt{{{content(1), 160}}, 0});
   const RequestTable table(requests_of(prompts), {}, {}, Time{0});
   for (const std::int64_t capacity : {9, 10}) {
-    PrefixIndex index(blocks_of_16(capacity), table, kOneRank);
+    PrefixIndex index(capacity, kBlock_tokens, table, kOneRank);
     index.sent(RequestId{std::size_t{0}}, 0, 0);
     check(index.matched_blocks(RequestId{std::size_t{1}}, 0) == (capacity == 10 ? 10 : 0),
           "found only if all of it is there");
+    check(index.has_forgotten() == (capacity == 9), "what was displaced is known");
   }
 }
 
@@ -214,7 +212,7 @@ void own_blocks_push_out_shared_ones() {
   prompts[1] = Prompt{{}, 16 * 8};
   const RequestTable table(requests_of(prompts), {}, {}, Time{0});
   for (const std::int64_t capacity : {9, 10}) {
-    PrefixIndex index(blocks_of_16(capacity), table, kOneRank);
+    PrefixIndex index(capacity, kBlock_tokens, table, kOneRank);
     index.sent(RequestId{std::size_t{0}}, 0, 0);
     index.sent(RequestId{std::size_t{1}}, 0, 0);
     check(index.matched_blocks(RequestId{std::size_t{2}}, 0) == (capacity == 10 ? 2 : 0),
