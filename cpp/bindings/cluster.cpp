@@ -289,7 +289,7 @@ py::dict status_of(const cluster::SubmissionStatus& found) {
   return result;
 }
 
-py::dict control_of(const std::vector<gateway::ControlRecord>& log) {
+py::dict control_of(const std::vector<gateway::ControlRecord>& log, sim::Time interval) {
   using gateway::ControlRecord;
   py::dict result;
   result["time_s"] =
@@ -303,6 +303,13 @@ py::dict control_of(const std::vector<gateway::ControlRecord>& log) {
   result["permits"] = array_of<double>(log, [](const ControlRecord& c) { return c.permits; });
   result["in_flight"] =
       array_of<std::int64_t>(log, [](const ControlRecord& c) { return c.in_flight; });
+  if (std::ranges::any_of(log, [](const ControlRecord& c) { return c.repeats > 0; })) {
+    result["time_ns"] = array_of<std::int64_t>(log, [](const ControlRecord& c) { return c.at.ns; });
+    result["repeats"] =
+        array_of<std::int64_t>(log, [](const ControlRecord& c) { return c.repeats; });
+    result["interval_ns"] =
+        array_of<std::int64_t>(log, [=](const ControlRecord&) { return interval.ns; });
+  }
   return result;
 }
 
@@ -328,7 +335,7 @@ py::dict to_dict(const cluster::Output& output) {
   result["fitted_states"] = fitted_states_of(output.fitted_states);
   result["decisions"] = decisions_of(output.decisions);
   result["timeline"] = timeline_of(output.timeline);
-  result["control"] = control_of(output.control);
+  result["control"] = control_of(output.control, output.control_interval);
   result["steps"] = output.steps;
   result["events"] = output.events;
   result["end_s"] = output.end_s;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,6 +30,13 @@ std::size_t num_engines(const Simulation& simulation);
 /// Blocks per rank in the gateway's record of prompts: as stated, or as many as the largest KV
 /// memory holds in blocks of the record's size.
 std::int64_t prefix_index_blocks(const Simulation& simulation);
+
+/// Of what happens every `period` after now: how many times come before the last one before
+/// `until`.
+inline std::int64_t periods_to_skip(sim::Time now, sim::Time period, sim::Time until) {
+  if (period.ns <= 0 || until <= now) return 0;
+  return std::max<std::int64_t>((until - now - sim::Time{1}).ns / period.ns - 1, 0);
+}
 
 /// The state that the actors of one run share: the requests, their states, the pending events and
 /// the clock. An actor owns everything else.

@@ -160,6 +160,13 @@ bool Fleet::resize(std::int64_t queued, std::int64_t shed) {
   return num_ready() != before;
 }
 
+Time Fleet::skip_polls(Time until) {
+  const Time period = resizer_.poll_period();
+  const std::int64_t polls = periods_to_skip(resizer_.next() - period, period, until);
+  if (polls > 0) resizer_.skip(polls);
+  return Time{polls * period.ns};
+}
+
 void Fleet::schedule_resize() {
   const Time next = std::max(next_resize(), context_.now);
   if (next >= next_event_) return;

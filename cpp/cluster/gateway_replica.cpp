@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <utility>
+#include <variant>
 
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
@@ -46,6 +47,7 @@ GatewayReplica::GatewayReplica(Context& context, std::size_t index,
       index_(index),
       drain_latency_(sim::from_seconds(context.simulation.gateway.drain_latency_s)),
       is_controlled_(gateway::is_controlled(context.simulation.gateway)),
+      is_fleet_steady_(std::holds_alternative<signals::Live>(context.simulation.signals)),
       has_timeouts_(gateway::has_timeouts(context.simulation.gateway)),
       pipeline_(context.simulation.gateway, static_cast<std::uint16_t>(index), context.requests,
                 context.states, ranks.size(), context.seed, context.may_change),
@@ -147,6 +149,13 @@ void GatewayReplica::schedule_tick(bool continues, Time later) {
   const auto subject = static_cast<std::uint32_t>(index_);
   context_.events.push({context_.now + context_.simulation.gateway.sensor.interval() + later,
                         Phase::controller_tick, subject, subject});
+}
+
+Time GatewayReplica::skip_ticks(Time until) {
+  const Time interval = context_.simulation.gateway.sensor.interval();
+  const std::int64_t ticks = periods_to_skip(context_.now, interval, until);
+  if (ticks > 0) pipeline_.repeat_tick(ticks);
+  return Time{ticks * interval.ns};
 }
 
 const gateway::Departures& GatewayReplica::expire() {

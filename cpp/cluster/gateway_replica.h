@@ -68,6 +68,12 @@ class GatewayReplica {
   /// An event of phase `controller_tick`. `view`: as in `drain`. True: requests are queued, and the
   /// limit may now permit them.
   [[nodiscard]] bool tick(const signals::View* view);
+  /// Until when ticks are like the last one, unless something else happens. Precondition: just
+  /// ticked.
+  sim::Time ticks_settled_until() const { return pipeline_.ticks_settled_until(is_fleet_steady_); }
+  /// Notes the ticks that are like the last one, except the last of those before `until`. Returns
+  /// how long they take.
+  sim::Time skip_ticks(sim::Time until);
   /// Schedules the next tick if ticks continue: an interval from now, plus `later`.
   void schedule_tick(bool continues, sim::Time later = {});
   /// An event of phase `queue_expiry`. After handling the departures, the caller must call
@@ -112,6 +118,7 @@ class GatewayReplica {
   std::size_t index_;
   sim::Time drain_latency_;
   bool is_controlled_;
+  bool is_fleet_steady_;
   bool has_timeouts_;
   gateway::Pipeline pipeline_;
   router::Dispatcher dispatcher_;

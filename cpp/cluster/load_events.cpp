@@ -59,7 +59,7 @@ std::optional<InstanceId> LoadEvents::handle(const sim::Event& event) {
     arrive(worker);
     return std::nullopt;
   }
-  const bool is_lost = scrapes_->is_lost(worker, last.next_scrape++);
+  const bool is_lost = last.was_lost = scrapes_->is_lost(worker, last.next_scrape++);
   if (!is_lost) {
     read(worker);
     if (scrapes_->delay() == Time{0}) {
@@ -69,6 +69,17 @@ std::optional<InstanceId> LoadEvents::handle(const sim::Event& event) {
     }
   }
   return worker;
+}
+
+// A scrape may be late by a period.
+Time LoadEvents::skip_scrapes(InstanceId worker, Time until) {
+  LastRead& last = last_reads_[worker.index()];
+  const Time next = scrapes_->time_of(worker, last.next_scrape);
+  const Time period = scrapes_->period();
+  const std::int64_t scrapes =
+      periods_to_skip(next, period, until - scrapes_->delay() - period - period);
+  last.next_scrape += scrapes;
+  return Time{scrapes * period.ns};
 }
 
 void LoadEvents::read_what_is_old() {

@@ -33,6 +33,11 @@ class LoadEvents {
   /// scheduled; unset: none.
   std::optional<sim::InstanceId> handle(const sim::Event& event);
   void schedule_scrape(sim::InstanceId worker);
+  /// Whether the worker's last scrape was lost.
+  bool was_lost(sim::InstanceId worker) const { return last_reads_[worker.index()].was_lost; }
+  /// Skips scrapes of which all is known by `until`, except the last of them. Returns how long they
+  /// take. Precondition: they read what the last one has read.
+  sim::Time skip_scrapes(sim::InstanceId worker, sim::Time until);
   /// A decision is due: with `on_read`, reads workers again whose reading is old enough.
   void renew() {
     if (sim::is_set(period_)) read_what_is_old();
@@ -65,7 +70,8 @@ class LoadEvents {
   struct LastRead {
     std::int64_t next_scrape = 0;
     sim::Time at{0};
-    bool is_due = false;  // with `live`
+    bool is_due = false;    // with `live`
+    bool was_lost = false;  // the last scrape
   };
 
   void push(sim::Time at, sim::InstanceId worker, Kind kind);

@@ -73,6 +73,7 @@ struct Output {
   router::DecisionLog decisions;
   metrics::Timeline timeline;                   ///< empty unless configured
   std::vector<gateway::ControlRecord> control;  ///< actions of the controllers, in order of time
+  sim::Time control_interval{0};                ///< between the ticks of `control`
   std::int64_t steps = 0;
   std::int64_t events = 0;
   double end_s = 0;  ///< time of the last event

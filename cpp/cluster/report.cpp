@@ -198,6 +198,7 @@ Output report(const FinalState& end) {
       end.context.statistics.collector().summarize(run_figures(end, output.instances)));
   output.activity = activity(end);
   output.control = control_log(end);
+  output.control_interval = end.context.simulation.gateway.sensor.interval();
   output.events = static_cast<std::int64_t>(end.context.events.popped());
   return output;
 }

@@ -190,7 +190,8 @@ class Run final : workload::RequestListener {
   // False: no event is due by then.
   bool handle_next(Time until) {
     Event event;
-    if (!context_.events.pop(std::min(until, horizon_), event)) return false;
+    until_ = std::min(until, horizon_);
+    if (!context_.events.pop(until_, event)) return false;
     handle(event);
 #ifdef SPILLWAY_CHECK_EVERY_EVENT
     for (const auto& one : fleet_.instances()) one->check_memory();
@@ -254,6 +255,7 @@ class Run final : workload::RequestListener {
         return resize_fleet();
       case Phase::telemetry:
         if (const auto scraped = load_events_.handle(event); scraped && continues()) {
+          if (gateways_.counters().present() == 0) skip_scrapes(*scraped);
           load_events_.schedule_scrape(*scraped);
         }
         return;
@@ -416,7 +418,34 @@ class Run final : workload::RequestListener {
       if (drains.wake(Time{0})) drain(gateway);
       drains.attribute_to_tick(!was_pending);
     }
-    gateway.schedule_tick(continues());
+    const bool is_due_again = continues();
+    const bool may_skip = is_due_again && gateway.ticks_settled_until() > context_.now;
+    gateway.schedule_tick(is_due_again, may_skip ? skip_ticks(gateway) : Time{0});
+  }
+
+  // Skips scrapes of a worker that read what the last one has read.
+  void skip_scrapes(InstanceId worker) {
+    if (load_events_.was_lost(worker)) return;
+    skip_calm([&](Time until) { return load_events_.skip_scrapes(worker, until); });
+  }
+
+  // Skips ticks of an idle gateway that are like the last one. Returns how long they take.
+  Time skip_ticks(GatewayReplica& gateway) {
+    return skip_calm([&](Time until) {
+      return gateway.skip_ticks(std::min(until, gateway.ticks_settled_until()));
+    });
+  }
+
+  // Calls `skip_until` with the time before which nothing happens but ticks, scrapes and samples,
+  // which change nothing for each other in an empty system. It returns the time that was skipped.
+  // The pending events are looked through seldom while that yields nothing.
+  Time skip_calm(const auto& skip_until) {
+    if (options_.reference || ++num_calm_ < patience_) return Time{0};
+    num_calm_ = 0;
+    const Time next = context_.events.next_due_besides(kPeriodic);
+    const Time skipped = skip_until(std::min(until_ + Time{1}, next));
+    patience_ = skipped > Time{0} ? kLeastPatience : std::min(2 * patience_, kMostPatience);
+    return skipped;
   }
 
   std::span<const Version> to_come() const { return std::span(later_).subspan(next_version_); }
@@ -472,7 +501,11 @@ class Run final : workload::RequestListener {
         if (gateway->set_workers(fleet_.num_ready())) drain(*gateway);
       }
     }
-    if (continues()) fleet_.schedule_resize();
+    if (!continues()) return;
+    if (gateways_.counters().present() == 0 && fleet_.is_settled()) {
+      skip_calm([&](Time until) { return fleet_.skip_polls(until); });
+    }
+    fleet_.schedule_resize();
   }
 
   void sample() {
@@ -533,7 +566,15 @@ class Run final : workload::RequestListener {
   FittedStates fitted_states_;
   Gateways gateways_;
   LivelockGuard livelock_;
-  bool passes_;                  // requests may `pass`
+  bool passes_;  // requests may `pass`
+  static constexpr std::uint32_t kPeriodic = sim::EventQueue::bit_of(Phase::controller_tick) |
+                                             sim::EventQueue::bit_of(Phase::telemetry) |
+                                             sim::EventQueue::bit_of(Phase::timeline_sample);
+  static constexpr std::int64_t kLeastPatience = 8;
+  static constexpr std::int64_t kMostPatience = 4096;
+  Time until_{0};              // up to which events are handled
+  std::int64_t num_calm_ = 0;  // chances to skip since the pending events were looked through
+  std::int64_t patience_ = kLeastPatience;  // chances until the next time
   bool has_wound_down_ = false;  // something periodic has ended, because all requests have
   Time horizon_;
   Time admission_latency_;

@@ -15,20 +15,32 @@ class ScalerState {
 
   /// `shed`: requests shed since the start.
   std::int64_t poll(std::int64_t queued, std::int64_t shed, std::int64_t instances, sim::Time now);
+  /// Whether polls keep this number of instances while no request is queued or shed. Precondition:
+  /// none was queued at the last poll.
+  bool is_settled(std::int64_t instances) const {
+    return shed_.size() == 1 && recommendations_.size() == 1 &&
+           recommendations_.front().value == instances;
+  }
+  /// `polls` more take place, each `period` after the one before. Precondition: `is_settled`.
+  void repeat(std::int64_t polls, sim::Time period);
 
  private:
-  struct Recommendation {
-    sim::Time at;
-    std::int64_t instances;
-  };
-  struct Shed {
-    sim::Time at;
-    std::int64_t total;
+  /// Polls with the same result, at equal intervals.
+  struct Polls {
+    sim::Time first;
+    sim::Time period;
+    std::int64_t count;
+    std::int64_t value;
+
+    sim::Time last() const { return first + sim::Time{(count - 1) * period.ns}; }
   };
 
+  static void add(std::vector<Polls>& polls, sim::Time now, std::int64_t value);
+  void forget_shed(sim::Time since);
+
   QueueScaler config_;
-  std::vector<Recommendation> recommendations_;  // of the longer stabilization window
-  std::vector<Shed> shed_;                       // in the window, and the last one before it
+  std::vector<Polls> recommendations_;  // of the longer stabilization window
+  std::vector<Polls> shed_;             // totals in the window, and the last one before it
   sim::Time last_added_ = sim::kUnset;
   sim::Time last_removed_ = sim::kUnset;
 };

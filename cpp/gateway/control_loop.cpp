@@ -56,6 +56,8 @@ void ControlLoop::tick(std::int64_t in_flight, std::int64_t queued, const signal
   log_.push_back({now, replica_, step.action, reading.value, reading.samples,
                   limit_.setting().value_or(0),
                   limit_.permits().value_or(std::numeric_limits<double>::quiet_NaN()), in_flight});
+  const bool is_calm = in_flight == 0 && queued == 0 && max_in_flight_ == 0 && shed_ == 0;
+  settled_until_ = is_calm && measured.samples == 0 ? step.settled_until : Time{0};
   max_in_flight_ = in_flight;
   shed_ = 0;
 }

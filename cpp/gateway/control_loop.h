@@ -26,6 +26,7 @@ struct ControlRecord {
   double setting = 0;  ///< the limit after the tick
   double permits = 0;  ///< permits after the tick; NaN: not counted in requests
   std::int64_t in_flight = 0;
+  std::int64_t repeats = 0;  ///< ticks alike that follow, one interval after another
 };
 
 /// A controlled limit: the sensor measures, and at each tick the controller and its guard move the
@@ -61,6 +62,12 @@ class ControlLoop final {
   /// force.
   void change(const Gateway& from, const Gateway& to);
   const std::vector<ControlRecord>& log() const { return log_; }
+  /// Until when ticks are like the last one if no request comes and `reads_fleet` is false or the
+  /// fleet's metrics stay the same; 0: the next one may differ.
+  sim::Time settled_until() const { return settled_until_; }
+  bool reads_fleet() const { return reads_fleet_; }
+  /// Ticks like the last one follow, one interval after another. Precondition: `settled_until`.
+  void repeat(std::int64_t ticks) { log_.back().repeats += ticks; }
 
  private:
   // Ignores measurements of other sources than the sensor's.
@@ -86,6 +93,7 @@ class ControlLoop final {
   std::int64_t prefix_hits_ = 0;
   std::int64_t prefix_lookups_ = 0;
   double hit_rate_ = 0;
+  sim::Time settled_until_{0};
   std::vector<ControlRecord> log_;
 };
 

@@ -294,6 +294,12 @@ void Pipeline::tick(const signals::View* view, Time now) {
   if (control_) control_->tick(counters_.in_flight(), counters_.queued(), view, now);
 }
 
+Time Pipeline::ticks_settled_until(bool is_fleet_steady) const {
+  if (!control_ || counters_.present() > 0) return Time{0};
+  if (control_->reads_fleet() && !is_fleet_steady) return Time{0};
+  return control_->settled_until();
+}
+
 // ---- state ---------------------------------------------------------------------------------
 
 std::span<const ControlRecord> Pipeline::control_log() const {

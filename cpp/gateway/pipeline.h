@@ -110,6 +110,11 @@ class Pipeline final {
   [[nodiscard]] const Departures& expire(sim::Time now);
   /// Reads the sensor and moves the limit. `view`: as in `drain`.
   void tick(const signals::View* view, sim::Time now);
+  /// Until when ticks are like the last one, unless a request comes or something else happens;
+  /// 0: the next one may differ. `is_fleet_steady`: whether the metrics of idle instances, as the
+  /// gateway sees them, stay the same.
+  sim::Time ticks_settled_until(bool is_fleet_steady) const;
+  void repeat_tick(std::int64_t ticks) { control_->repeat(ticks); }
   /// Settings or tenants have changed, in fields marked as `runtime`. `from`: those in force
   /// before.
   void change(const Gateway& from, const Gateway& to, const TenantChange& tenants, sim::Time now);

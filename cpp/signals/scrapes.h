@@ -30,6 +30,7 @@ class Scrapes {
   sim::Time time_of(sim::InstanceId id, std::int64_t k) const;
   bool is_lost(sim::InstanceId id, std::int64_t k) const;
   sim::Time delay() const { return delay_; }
+  sim::Time period() const { return period_; }
   /// The last scrape that has arrived by `now`, or its substitute if it is stale; zeros if there is
   /// none yet. `now` does not decrease from call to call.
   const InstanceSignal& seen(sim::InstanceId id, SignalSource& source, sim::Time now) {

@@ -22,6 +22,16 @@ EventQueue::EventQueue(std::size_t num_owners)
   }
 }
 
+Time EventQueue::next_due_besides(std::uint32_t phases) const {
+  Time next = std::min(source_, alarm_times_[1]);
+  const auto consider = [&](const Event& event) {
+    if ((phases & bit_of(event.phase())) == 0) next = std::min(next, event.time());
+  };
+  for (std::size_t at = 1; at <= num_near_; ++at) consider(near_[at].event);
+  for (const Entry& entry : heap_) consider(entry.event);
+  return next;
+}
+
 bool EventQueue::before(const Entry& a, const Entry& b) {
   if (precedes(a.event, b.event)) return true;
   return !precedes(b.event, a.event) && a.serial < b.serial;

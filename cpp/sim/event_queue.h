@@ -95,6 +95,14 @@ class EventQueue {
     }
     return false;
   }
+  /// Time of the next event of none of the given phases, each stated by the bit `bit_of`; kForever:
+  /// none. Takes time proportional to `size`.
+  Time next_due_besides(std::uint32_t phases) const;
+  static constexpr std::uint32_t bit_of(Phase phase) {
+    return std::uint32_t{1} << static_cast<unsigned>(phase);
+  }
+  /// Number of pending events, without alarms and the source.
+  std::size_t size() const { return num_near_ + heap_.size(); }
   /// Number of events taken out so far.
   std::uint64_t popped() const { return popped_; }
 

@@ -17,6 +17,7 @@ class AimdPolicy final : public ControllerPolicy {
 
   void change(const Controller& to) override { *this = AimdPolicy(std::get<Aimd>(to)); }
 
+  sim::Time settled_until(const Reading&, double) const override { return sim::kForever; }
   double tick(const Reading& reading, double limit, sim::Time) override {
     if (reading.value > upper_) {
       return config_.decrease == Decrease::factor ? std::floor(limit * config_.decrease_factor)

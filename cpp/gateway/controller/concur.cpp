@@ -23,6 +23,8 @@ class ConcurPolicy final : public ControllerPolicy {
     return std::floor(limit * config_.decrease_factor);
   }
 
+  // The best hit rate is that of the reading or an earlier one.
+  sim::Time settled_until(const Reading&, double) const override { return sim::kForever; }
   void change(const Controller& to) override { config_ = std::get<Concur>(to); }
 
  private:

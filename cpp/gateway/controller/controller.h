@@ -37,6 +37,11 @@ class ControllerPolicy {
   virtual bool needs_value() const { return true; }
   virtual void sample(double /*value*/, sim::Time /*dispatched*/, sim::Time /*now*/) {}
   virtual double tick(const Reading& reading, double limit, sim::Time now) = 0;
+  /// Until when further ticks with the same reading, without samples or demand, change nothing in
+  /// the policy and return the same. `limit`: that of the last tick, which it kept.
+  virtual sim::Time settled_until(const Reading& /*reading*/, double /*limit*/) const {
+    return sim::Time{0};
+  }
   /// Settings have changed; only called with changed ones of its own kind.
   virtual void change(const Controller& /*to*/) {
     throw std::logic_error("a controller with changeable settings has no change()");

@@ -56,6 +56,12 @@ class EnvoyGradientPolicy final : public ControllerPolicy {
     return wanted;
   }
 
+  sim::Time settled_until(const Reading&, double) const override {
+    if (is_to_restore_) return sim::Time{0};
+    if (is_measuring_) return sim::kForever;
+    if (!samples_.empty()) return sim::Time{0};
+    return config_.fixed_min_rtt_s == 0 ? next_window_ : sim::kForever;
+  }
   void change(const Controller& to) override { config_ = std::get<EnvoyGradient>(to); }
 
  private:

@@ -24,6 +24,9 @@ class Gradient2Policy final : public ControllerPolicy {
            (limit * gradient + config_.queue_size) * config_.smoothing;
   }
 
+  sim::Time settled_until(const Reading& reading, double) const override {
+    return reading.value > 0 ? sim::Time{0} : sim::kForever;
+  }
   void change(const Controller& to) override { config_ = std::get<Gradient2>(to); }
 
  private:

@@ -25,23 +25,27 @@ ControlStep Governor::tick(Reading reading, sim::Time now) {
   reading.has_demand =
       reading.queued > 0 || (guard_.demand == Demand::in_flight_or_queued && reading.in_flight > 0);
   if (policy_->needs_value() && std::isnan(reading.value)) {
-    return {ControlAction::no_signal, limit()};
+    return {ControlAction::no_signal, limit(), sim::kForever};
   }
   if (cooldown_ > 0) {
     --cooldown_;
     return {ControlAction::cooldown, limit()};
   }
+  const double before = limit_;
   const double wanted = policy_->tick(reading, limit_, now);
+  const auto settled_until = [&] {
+    return limit_ == before ? policy_->settled_until(reading, limit_) : sim::Time{0};
+  };
   if (wanted < limit_) {
     limit_ = granted(wanted);
     cooldown_ = guard_.cooldown_ticks;
-    return {ControlAction::decrease, limit()};
+    return {ControlAction::decrease, limit(), cooldown_ == 0 ? settled_until() : sim::Time{0}};
   }
   if (wanted > limit_ && (reading.has_demand || !guard_.demand_gate)) {
     limit_ = granted(wanted);
-    return {ControlAction::increase, limit()};
+    return {ControlAction::increase, limit(), settled_until()};
   }
-  return {ControlAction::hold, limit()};
+  return {ControlAction::hold, limit(), settled_until()};
 }
 
 void Governor::change(const Guard& guard, const Controller& from, const Controller& to) {

@@ -20,6 +20,8 @@ enum class ControlAction : std::uint8_t { hold, increase, decrease, cooldown, no
 struct ControlStep {
   ControlAction action;
   double limit;
+  /// Until when ticks with the same reading do the same, without samples or demand.
+  sim::Time settled_until{0};
 };
 
 /// A controlled limit: the policy proposes moves, the guard grants them.

@@ -10,6 +10,7 @@ class MimdPolicy final : public ControllerPolicy {
  public:
   explicit MimdPolicy(const Mimd& config) : config_(config) {}
 
+  sim::Time settled_until(const Reading&, double) const override { return sim::kForever; }
   double tick(const Reading& reading, double limit, sim::Time) override {
     if (reading.value > config_.target_s * (1.0 + config_.band)) {
       return limit * (1.0 - config_.decrease_ratio);

@@ -35,6 +35,10 @@ class PidPolicy final : public ControllerPolicy {
     return wanted_;
   }
 
+  sim::Time settled_until(const Reading& reading, double limit) const override {
+    const bool is_steady = !first_ && error_1_ == error_2_ && wanted_ == limit;
+    return is_steady && !reading.has_demand ? sim::kForever : sim::Time{0};
+  }
   void change(const Controller& to) override { config_ = std::get<Pid>(to); }
 
  private:

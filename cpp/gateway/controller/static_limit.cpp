@@ -8,6 +8,7 @@ namespace {
 
 class StaticLimitPolicy final : public ControllerPolicy {
  public:
+  sim::Time settled_until(const Reading&, double) const override { return sim::kForever; }
   double tick(const Reading&, double limit, sim::Time) override { return limit; }
 };
 

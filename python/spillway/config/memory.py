@@ -99,7 +99,7 @@ def needs(simulation: Simulation) -> list[Need]:
         )
     if simulation.gateway.controller.kind != "static":
         tick_s = simulation.gateway.sensor.tick_s
-        ticks = _span_s(simulation, count) / tick_s
+        ticks = _recorded_s(simulation, count) / tick_s
         found.append(
             Need(
                 ticks * _TICK_BYTES,
@@ -279,6 +279,24 @@ def _span_s(simulation: Simulation, count: float) -> float:
             span_s = 0
     return min(span_s, math.inf if simulation.horizon_s is None else simulation.horizon_s)
 
+
+def _recorded_s(simulation: Simulation, count: float) -> float:
+    """The time whose ticks are recorded one by one, at least.
+
+    While the system is idle and the limit stays, ticks are recorded together. A policy in Python
+    may move it at any tick, and metrics of the instances that are not live may change.
+    """
+    span_s, gateway = _span_s(simulation, count), simulation.gateway
+    if gateway.controller.kind == "python":
+        return span_s
+    if gateway.controller.kind == "concur" or gateway.sensor.source in _OF_INSTANCES:
+        is_live = simulation.signals.kind == "live"
+        return 0 if is_live and gateway.controller.kind != "vegas" else span_s
+    return min(span_s, count * gateway.sensor.window_s)
+
+
+# Sources that are read from the instances at every tick.
+_OF_INSTANCES = ("kv_utilization", "hit_rate")
 
 # Requests and time of the last arrival, by digest and transforms.
 _OUTLINES: dict[tuple[Any, ...], tuple[float, float]] = {}

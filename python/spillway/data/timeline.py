@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from spillway import _core
+from spillway._core.sim import UsageError
+from spillway.config import memory
 from spillway.data.columns import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -59,6 +63,62 @@ class Control(Table):
 
     actions: tuple[str, ...] = _core.cluster.control_actions
 
+    def __init__(self, columns: Mapping[str, NDArray[Any]]) -> None:
+        own = {name: column for name, column in columns.items() if name not in _OF_REPEATS}
+        super().__init__(own)
+        # Ticks of an idle gateway that are alike are recorded once; they become rows when a column
+        # is read.
+        self._repeated = dict(columns) if "repeats" in columns else None
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if self._repeated is not None:
+            self._columns = _in_full(self._repeated)
+            self._repeated = None
+        return super().__getitem__(name)
+
+    def num_ticks(self, where: Callable[[Mapping[str, NDArray[Any]]], Any] | None = None) -> int:
+        """Number of ticks, or of those that a function of the columns selects.
+
+        It takes no memory for the rows of an idle gateway, unlike reading a column.
+        """
+        columns = self._columns if self._repeated is None else self._repeated
+        ticks = np.ones(len(columns["time_s"]), np.int64)
+        ticks += columns.get("repeats", 0)
+        return int(ticks.sum() if where is None else ticks[where(columns)].sum())
+
     def count(self, action: str) -> int:
         """Number of ticks with an action. Raises ValueError for one that does not exist."""
-        return int((self["action"] == self.actions.index(action)).sum())
+        code = self.actions.index(action)
+        return self.num_ticks(lambda columns: columns["action"] == code)
+
+
+_OF_REPEATS = ("repeats", "time_ns", "interval_ns")
+
+
+def _in_full(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The rows with those that repeat others, in order of time, then of replicas."""
+    times = columns["repeats"] + 1
+    total = int(times.sum())
+    needed = total * sum(column.itemsize for column in columns.values())
+    if needed > memory.available_bytes():
+        raise UsageError(
+            f"result.control has {total:,} rows, one per tick (gateway.sensor.tick_s), which take "
+            f"{memory.shown(needed)} of memory; {memory.shown(memory.available_bytes())} are "
+            "available. num_ticks and count need none."
+        )
+    first = np.cumsum(times) - times
+    number = np.arange(total) - np.repeat(first, times)
+    full = {
+        name: np.repeat(column, times)
+        for name, column in columns.items()
+        if name not in _OF_REPEATS
+    }
+    time_ns = np.repeat(columns["time_ns"], times) + number * np.repeat(
+        columns["interval_ns"], times
+    )
+    order = np.lexsort((full["replica"], time_ns))
+    full["time_s"] = time_ns / 1e9
+    for name, column in full.items():
+        full[name] = column[order]
+        full[name].setflags(write=False)
+    return full

@@ -204,8 +204,8 @@ def _unfinished(result: ResultData) -> Iterator[str]:
 def _at_floor(result: ResultData, parts: Parts) -> Iterator[str]:
     """A controller that cut the limit to its floor and left it there."""
     control, floor = result.control, result.simulation.gateway.guard.floor
-    ticks = len(control["action"])
-    at_floor = int((control["setting"] <= floor).sum())
+    ticks = control.num_ticks()
+    at_floor = control.num_ticks(lambda columns: columns["setting"] <= floor)
     if not control.count("decrease") or at_floor <= _LONG_AT_FLOOR * ticks:
         return
     (controller,) = parts.below("gateway.controller")
@@ -358,9 +358,9 @@ def _idle_controller(result: ResultData, parts: Parts) -> Iterator[_Idle]:
         return
     control = result.control
     moves = control.count("increase") + control.count("decrease")
-    if len(set(control["setting"].tolist())) > 1 or moves:
+    if moves or control.num_ticks(lambda columns: columns["setting"] != columns["setting"][:1]):
         return
-    seen = f"{len(control['action'])} ticks, {control.count('no_signal')} with too few samples"
+    seen = f"{control.num_ticks()} ticks, {control.count('no_signal')} with too few samples"
     yield _Idle(str(controller), f"moved the limit: {seen}")
 
 

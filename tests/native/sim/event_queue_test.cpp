@@ -56,6 +56,29 @@ void order_equals_that_of_a_stable_sort() {
   }
 }
 
+void next_of_other_phases_is_the_earliest_of_all_kinds() {
+  const std::uint32_t ticks = EventQueue::bit_of(Phase::controller_tick);
+  for (std::uint64_t round = 0; round < 200; ++round) {
+    Draws draws(round, Stream::arrivals, 1);
+    EventQueue queue(2);
+    Time expected = kForever;
+    const std::uint64_t size = draws.below(60);
+    for (std::uint32_t i = 0; i < size; ++i) {
+      const Time at{static_cast<std::int64_t>(draws.below(1000))};
+      const bool is_tick = draws.below(3) > 0;
+      queue.push({at, is_tick ? Phase::controller_tick : Phase::routing, 0, i});
+      if (!is_tick) expected = std::min(expected, at);
+    }
+    check(queue.size() == size, "all are pending");
+    check(queue.next_due_besides(ticks) == expected, "the earliest that is no tick");
+    queue.set_source(Time{500});
+    expected = std::min(expected, Time{500});
+    check(queue.next_due_besides(ticks) == expected, "the source counts");
+    queue.set_alarm(1, Time{200});
+    check(queue.next_due_besides(ticks) == std::min(expected, Time{200}), "and so do alarms");
+  }
+}
+
 void event_for_the_current_instant_takes_its_phase() {
   EventQueue queue;
   queue.push({Time{7}, Phase::admission, 0, 1});
@@ -251,7 +274,7 @@ void random_use_equals_the_reference() {
 
 }  // namespace
 
-CASES(order_equals_that_of_a_stable_sort, event_for_the_current_instant_takes_its_phase,
-      nothing_beyond_the_horizon_comes_out, alarm_is_replaced_and_cleared,
-      alarm_precedes_later_phases_of_its_instant, dueness_of_events_and_alarms,
-      random_use_equals_the_reference);
+CASES(order_equals_that_of_a_stable_sort, next_of_other_phases_is_the_earliest_of_all_kinds,
+      event_for_the_current_instant_takes_its_phase, nothing_beyond_the_horizon_comes_out,
+      alarm_is_replaced_and_cleared, alarm_precedes_later_phases_of_its_instant,
+      dueness_of_events_and_alarms, random_use_equals_the_reference);
