@@ -121,7 +121,9 @@ class Study(StudyData):
 
         The sampler proposes a batch, one call runs it over all seeds, and the sampler learns from
         the results. With a fixed seed and batch size the trials depend neither on `threads` nor on
-        `executor`. A trial that cannot be run is recorded with the reason. An interruption (Ctrl-C)
+        `executor`. A trial that cannot be run is recorded with the reason. So is a trial whose
+        objective raises an exception, which propagates once the others of its batch are recorded.
+        Processes that share a storage run the current configuration once. An interruption (Ctrl-C)
         keeps the finished trials; the next call first runs the rest of the batch, so that an
         interrupted study ends with the same trials as an uninterrupted one.
 
@@ -133,7 +135,8 @@ class Study(StudyData):
             Replacement for the seeds of the study, before its first trial.
         total
             Whether `n_trials` includes the finished trials of the study, e.g. to resume a killed
-            study, or if processes share a storage.
+            study, or if processes share a storage: together they make that many, and each waits
+            for the others on its machine.
         batch_size
             Number of configurations that are proposed before any of them is run, >= 1.
         racing
