@@ -67,7 +67,7 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
     }
   }
   if (trace && trace->empty_outputs == workload::EmptyOutputs::failed &&
-      accounting != metrics::Accounting::blis) {
+      !simulation.metrics.uses_reported_latencies()) {
     record->requests.fail_empty_outputs();
   }
   record->requests.know(submitted_tenants.names(), submitted_classes.names());

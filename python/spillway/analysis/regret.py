@@ -227,9 +227,10 @@ def _idle_fleets(simulation: Simulation, asked: Trace) -> list[Simulation]:
 def _unloaded_ns(
     idle: Simulation, seed: int, apart_s: float
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """TTFT, TPOT and E2E of requests that arrive `apart_s` apart; NaN: the instance refuses."""
+    """TTFT, TPOT and E2E of requests that arrive `apart_s` apart; NaN: refused or failed."""
     record = _core.cluster.run(idle, seed)["record"]
-    is_refused = record.column("outcome") == _core.cluster.outcomes.index("rejected")
+    unserved = [_core.cluster.outcomes.index(one) for one in ("rejected", "failed")]
+    is_refused = np.isin(record.column("outcome"), unserved)
     if not (is_refused | (record.column("e2e_s") < apart_s)).all():
         raise _core.sim.UsageError(
             f"one of the {len(is_refused)} rejected requests takes longer than {apart_s} s on an "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["figures", "number", "point", "sample", "setting", "table"]
+__all__ = ["figures", "number", "point", "quoted", "sample", "setting", "table"]
 
 
 def __dir__() -> list[str]:
@@ -49,10 +49,17 @@ def figures(values: Mapping[str, Any]) -> str:
 
 
 def sample(content: str) -> str:
-    """The beginning of a file's content for errors: 40 characters at most, escaped, in quotes.
+    """The beginning of a file's content for errors: 40 characters at most, escaped.
 
     A configuration can name any file as a trace, so a message must not show much of it.
     """
+    start = content[:_LONGEST_SAMPLE]
+    shown = "".join(one if one.isprintable() else repr(one)[1:-1] for one in start)
+    return shown + "…" * (len(content) > _LONGEST_SAMPLE)
+
+
+def quoted(content: str) -> str:
+    """The same in quotes."""
     return repr(content[:_LONGEST_SAMPLE]) + "…" * (len(content) > _LONGEST_SAMPLE)
 
 

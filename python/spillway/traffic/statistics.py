@@ -102,7 +102,7 @@ def _with_lengths(
 ) -> npt.NDArray[np.int64]:
     """Output lengths in which failed calls have those of the others of their client.
 
-    Without others the client has no length to go by, and all clients together stand for it.
+    If all calls of a client failed, they have those of the other clients.
     """
     if has_failed.all():
         raise UsageError("all requests of the trace failed: it records no output")

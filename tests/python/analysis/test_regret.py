@@ -69,9 +69,9 @@ def refused(
         input_tokens=prompts,
         output_tokens=outputs,
         slo_class=[classes[i % len(classes)] for i in range(count)],
-        prefix_group=["g"] * count,
+        prefix_group=[f"g{prompt}" for prompt in prompts],
         prefix_tokens=np.array(prompts) // 2,
-    )
+    ).replace(empty_outputs="served")
     simulation = Simulation(
         workload=requests,
         gateway={
@@ -244,3 +244,15 @@ def test_why_says_what_a_rejected_request_missed() -> None:
     assert "rejected (unservable)" in why
     assert "no instance could have served it, not even on an idle fleet" in why
     assert "idle fleet" not in refused(admission="always_admit").why("0")
+
+
+def test_a_rejected_call_that_failed_where_it_was_recorded_meets_no_target() -> None:
+    requests = trace(arrival_s=[0, 1], input_tokens=[10, 10], output_tokens=[0, 5])
+    simulation = Simulation(
+        workload=requests,
+        gateway={"admission": "reject_all"},
+        slo_classes=[{"name": "standard", "target_ttft_s": 10}],
+    )
+    regret = simulate(simulation).admission_regret()
+    assert regret["meets_on_idle_fleet"].tolist() == [False, True]
+    assert regret["meets_when_all_admitted"].tolist() == [False, True]

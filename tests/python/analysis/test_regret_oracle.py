@@ -29,7 +29,9 @@ def by_hand(simulation: Simulation, prompt: int, output: int) -> list[float]:
     for group in simulation.instances:
         alone = simulate(
             Simulation(
-                workload=trace(arrival_s=[0], input_tokens=[prompt], output_tokens=[output]),
+                workload=trace(
+                    arrival_s=[0], input_tokens=[prompt], output_tokens=[output]
+                ).replace(empty_outputs="served"),
                 gateway={
                     name: getattr(simulation.gateway, name)
                     for name in ("admission_latency_s", "drain_latency_s", "routing_latency_s")
@@ -280,7 +282,7 @@ def test_a_rejected_request_meets_what_it_meets_by_itself(seed: int) -> None:
         output_tokens=outputs,
         prefix_group=[draw.choice(["", "g", "h"]) for _ in outputs],
         prefix_tokens=[draw.choice([0, 1]) for _ in outputs],
-    )
+    ).replace(empty_outputs="served")
     result = simulate(Simulation(workload=requests, **random_settings(draw)), seed)
     check(result, lambda row: outputs[row], most=8)
 

@@ -173,7 +173,8 @@ def test_a_bad_value_is_named_with_its_place(
     with pytest.raises(TraceError) as caught:
         read_trace(path)
     message = str(caught.value)
-    assert message.startswith(f"{path} line 5, {column} = {value!r}: ")
+    shown = f"{value[:40]!r}" + "…" * (len(value) > 40)
+    assert message.startswith(f"{path} line 5, {column} = {shown}: ")
     assert allowed in message
 
 

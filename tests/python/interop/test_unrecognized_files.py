@@ -119,7 +119,7 @@ def test_a_configuration_shows_little_of_what_it_names(
     assert "\x1b" not in err
     assert SECRET[42:] not in err
     if key == "workload":
-        assert "it begins with 'root:$6$abcdefghijklmnop\\x1b[31m$" in err
+        assert "unknown format: root:$6$abcdefghijklmnop\\x1b[31m$" in err
         assert SECRET[:41] not in err.replace("\\x1b", "\x1b")
 
 

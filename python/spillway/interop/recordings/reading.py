@@ -242,7 +242,7 @@ def _detected(source: Source) -> Format:
     if not source.bytes.strip():
         raise TraceError(f"{source.path}: empty")
     line = source.first_line
-    shown = f"it begins with {sample(line)}" if line else "not a text file"
+    shown = sample(line) if line else "not a text file"
     raise TraceError(f"{source.path}: unknown format: {shown}\n{_tried(None)}")
 
 

@@ -274,7 +274,7 @@ def _detected(lines: Lines) -> Format:
         raise TraceError(f"{path}: empty; must hold a header row and requests")
     tried = "\n".join(f"  {form.name}: {form.doc}" for form in FORMATS.values())
     raise TraceError(
-        f"{path}: unknown format: it begins with {sample(line)}\n"
+        f"{path}: unknown format: {sample(line)}\n"
         f"{_closest(columns)}Formats tried:\n{tried}\nOr name the columns: "
         "--trace-columns arrival_s=…,input_tokens=…,output_tokens=… (columns in Python)"
     )
@@ -321,18 +321,12 @@ def _note_unused(path: Path, form: Format, names: Iterable[str]) -> None:
     unused = []
     for name in found[:_MOST_UNUSED]:
         near = difflib.get_close_matches(name, form.optional, n=1, cutoff=0.75)
-        unused.append(_plain(name) + (f" (did you mean {near[0]}?)" if near else ""))
+        unused.append(sample(name) + (f" (did you mean {near[0]}?)" if near else ""))
     if more := len(found) - len(unused):
         unused.append(f"… and {more} more")
     if unused:
         optional = ", ".join(form.optional)
         note(f"{path}: unused columns: {', '.join(unused)}; optional columns are {optional}")
-
-
-def _plain(name: str) -> str:
-    """A name as it is, if it is short and printable."""
-    shown = sample(name)
-    return name if shown == f"'{name}'" else shown
 
 
 def _documentation() -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from spillway.config.text import sample
+from spillway.config.text import quoted
 from spillway.interop.traces import timestamps
 from spillway.interop.traces.error import TraceError
 
@@ -84,7 +84,7 @@ class Table:
 
     def shown(self, row: int, column: str) -> str:
         """Return the content of a cell for errors."""
-        return sample(str(self.cell(row, column)))
+        return quoted(str(self.cell(row, column)))
 
     def texts(self, column: str) -> Sequence[str]:
         """Return the texts of a column; "" where there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spillway.config.text import sample
+from spillway.config.text import quoted
 from spillway.interop.recordings.csv_columns import recognized, request_rows
 from spillway.interop.recordings.format import Format
 from spillway.interop.recordings.rows import recording
@@ -63,7 +63,7 @@ def _run(
         raise TraceError(
             f"{source.path}: must have columns with times of sending, input_tokens, output_tokens "
             "and latencies, e.g. send_time_us, ttft_us, e2e_us; it begins with "
-            f"{sample(source.first_line)}"
+            f"{quoted(source.first_line)}"
         )
     limit = run.get("client_max_in_flight", shared.get("client_max_in_flight"))
     if limit is not None and (type(limit) is not int or limit < 1):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway._core.sim import ConfigError
-from spillway.config.text import sample
+from spillway.config.text import quoted
 from spillway.data.recording import Histogram, LatencyHistograms
 from spillway.interop.recordings.format import Format
 from spillway.interop.recordings.server import merged, vllm_facts
@@ -98,7 +98,7 @@ def _read(source: Source, settings: Settings) -> list[LatencyHistograms]:
         found = _SAMPLE.fullmatch(line)
         labels = _labels(found[2] or "") if found else None
         if not found or labels is None:
-            raise TraceError(f"{source.path} line {number}: not a sample: {sample(line)}")
+            raise TraceError(f"{source.path} line {number}: not a sample: {quoted(line)}")
         key = labels.get("model_name", ""), labels.get("engine", "")
         # A metric that is not read makes no engine.
         engine = engines.get(key, _Engine())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spillway.config.text import sample
+from spillway.config.text import quoted
 from spillway.data.recording import StepLog
 from spillway.interop.recordings.format import Format
 from spillway.interop.recordings.server import merged, vllm_facts
@@ -88,7 +88,7 @@ def _read(source: Source, settings: Settings) -> list[StepLog]:
 def _add(source: Source, number: int, line: str, engines: dict[str, _Engine]) -> None:
     found = _STEP.search(line)
     if not found:
-        shown = sample(line.strip())
+        shown = quoted(line.strip())
         raise TraceError(f"{source.path} line {number}: not a complete step: {shown}")
     if found[6]:
         return  # a dummy step of an idle engine, beside one that works
