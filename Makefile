@@ -40,7 +40,7 @@ test: test-native test-python  ## What takes minutes at most: C++ tests and quic
 
 # Every test of `make test` is in `make test-full`: there the C++ tests run with sanitizers instead of without.
 test-full: test-asan test-allocation test-every smoke  ## All tests but the long ones, with sanitizers and many random cases
-	$(BIN)/python tests/fuzz/fuzz.py --configurations 300 --plots 12
+	$(BIN)/python tests/fuzz/fuzz.py --part 10
 
 test-native: $(VENV)/.dev  ## C++ tests, built from the object files of the installed extension
 	@folder="build/$$($(BIN)/python -c "$(WHEEL_TAG)")" && \
@@ -71,7 +71,7 @@ test-every: $(VENV)/.dev  ## Python tests but the long ones, with as many random
 test-long: $(VENV)/.dev  ## Theory tests to 1%; minutes
 	$(BIN)/python -m pytest -m long -n 2
 
-test-fuzz: $(VENV)/.dev  ## 10,000 random simulations through every check and view; twenty minutes
+test-fuzz: $(VENV)/.dev  ## Thousands of random simulations through every check and view; twenty minutes
 	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ)
 
 portability: $(VENV)/.dev  ## Equal outcomes with other compilers, levels of optimization, C libraries; half an hour

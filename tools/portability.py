@@ -6,7 +6,9 @@ Builds the extension with each compiler that is present, at -O0, -O2 and -O3, in
 below `build/portability`, and compares the digests of `tests/golden/digests.json`; then the
 installed extension with a C library that uses no fused multiplication and addition, where that
 library can be told so. A line each; exit status 1 if a digest differs, or if nothing was built. A
-compiler that is missing is named. COMPILERS names others, e.g. "g++-13 clang++-18".
+compiler that is missing is named. COMPILERS names others, e.g. "g++-13 clang++-18"; arguments of a
+compiler follow a semicolon: "zig;c++" (`pip install ziglang`) brings Clang with a standard library
+of its own.
 """
 
 from __future__ import annotations
@@ -49,9 +51,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def build(compiler: str, level: str) -> Path:
+def build(name: str, compiler: str, level: str) -> Path:
     """The folder with a package whose extension is built so."""
-    folder = _FOLDER / f"{Path(compiler).name}-{level}"
+    folder = _FOLDER / name
     configure = [
         *("cmake", "-S", _ROOT, "-B", folder / "build", "-G", "Ninja"),
         *("-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_CXX_FLAGS_RELEASE=-{level} -DNDEBUG"),
@@ -103,10 +105,11 @@ def variants() -> dict[str, tuple[str, str] | None]:
     """By name: a compiler and a level; None for the installed extension with another library."""
     found: dict[str, tuple[str, str] | None] = {"without-fma": None}
     for compiler in _COMPILERS:
-        if shutil.which(compiler) is None:
-            print(f"{compiler:<16} not compared: not installed", flush=True)
+        name = Path(compiler.partition(";")[0]).name
+        if shutil.which(compiler.partition(";")[0]) is None:
+            print(f"{name:<16} not compared: not installed", flush=True)
             continue
-        found |= {f"{Path(compiler).name}-{level}": (compiler, level) for level in _LEVELS}
+        found |= {f"{name}-{level}": (compiler, level) for level in _LEVELS}
     return found
 
 
@@ -121,7 +124,7 @@ def run(name: str, variant: tuple[str, str] | None) -> bool:
         passed, shown = compare(environment, _PACKAGE)
     else:
         try:
-            folder = build(*variant)
+            folder = build(name, *variant)
         except subprocess.CalledProcessError:
             print(f"{name:<16} FAILED: not built, see {_FOLDER}/*/build.log")
             return False

@@ -19,6 +19,7 @@ template const TypeInfo& type_of<instance::Ingress>();
 template const TypeInfo& type_of<instance::Plant>();
 template const TypeInfo& type_of<router::Router>();
 template const TypeInfo& type_of<workload::Submission>();
+template const TypeInfo& type_of<workload::Synthetic>();
 template const TypeInfo& type_of<workload::Tenant>();
 template const TypeInfo& type_of<workload::Trace>();
 template const TypeInfo& type_of<workload::Workload>();

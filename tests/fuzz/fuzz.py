@@ -1,10 +1,12 @@
 """Random simulations by the thousand, through every check and every view (`make test-fuzz`).
 
 Each is drawn from the field descriptors (`support/random_simulations.py`) with one alternative
-forced, each in turn, under a pressure that sheds none, some or nearly all of the load. It is run,
-its identities are checked, and every view of its result is looked at (`support/views.py`). Printed
-are counts of what was met, and every cause of a failure with the smallest configuration found for
-it. Exit status 1: something failed, was slow, or occurred too rarely.
+forced, each in turn, under a pressure that sheds none, some or nearly all of the load. Some then
+get policies in Python or C functions, servers of the catalog or further changes. It is run, its
+identities are checked, and every view of its result is looked at (`support/views.py`); with some,
+sessions, deployments, studies and reports are made (`support/random_experiments.py`). Printed are
+counts of what was met, and every cause of a failure with the smallest configuration found for it.
+Exit status 1: something failed, was slow, or occurred too rarely.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import multiprocessing
+import random
 import resource
 import sys
 import tempfile
@@ -19,17 +22,24 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.random_experiments import (
+    EXPERIMENTS,
+    EXTENSIONS,
+    extended,
+    failed_experiments,
+    own_policies,
+)
 from support.random_simulations import (
     CHOICES,
     PRESSURES,
     VARIANTS,
+    Drawn,
     alternatives_of,
     minimal,
     random_simulation,
@@ -41,12 +51,17 @@ from support.watchdog import SlowError, watched
 import spillway
 
 ALTERNATIVES = (*VARIANTS, *CHOICES)
+CONFIGURATIONS = 5000
+"""In all; `--part 10` of it in continuous integration."""
+PLOTS = 150
 CHUNK = 20
 MEMORY_BYTES = 8 * 2**30
 LEAST_PER_10_000 = 100
 """How often each alternative must occur."""
 LEAST_SHEDDING = 0.3
 """Share of the runs that must shed more than half of their requests."""
+LEAST_MADE = 0.4
+"""Of the expected number of each extension and experiment, the share that must be made."""
 
 
 @dataclass
@@ -64,29 +79,39 @@ class Report:
             self.failures.setdefault(cause, []).extend(indices)
 
 
-def drawn(index: int, seed: int) -> Any:
-    """The simulation of an index: alternatives in turn, then again under the next pressure."""
+def drawn(index: int, seed: int) -> tuple[Drawn, list[str]]:
+    """The simulation of an index: alternatives in turn, then again under the next pressure.
+
+    And the names of its extensions.
+    """
     rounds, position = divmod(index, len(ALTERNATIVES))
     pressure = PRESSURES[(position + rounds) % len(PRESSURES)]
-    return random_simulation((seed, index), force=ALTERNATIVES[position], pressure=pressure)
+    one = random_simulation((seed, index), force=ALTERNATIVES[position], pressure=pressure)
+    simulation, extensions = extended(one.simulation, random.Random(f"extensions {seed} {index}"))
+    return replace(one, simulation=simulation), extensions
 
 
 def looked_at(
     simulation: spillway.Simulation, index: int, limit_s: float, *, draws: bool
-) -> tuple[spillway.Result | None, list[str]]:
-    """The run, and the causes of what failed."""
-    result, causes = None, []
+) -> tuple[spillway.Result | None, list[str], list[str]]:
+    """The run, the experiments made with it, and the causes of what failed."""
+    result, made, causes = None, [], []
     try:
         with watched(limit_s), tempfile.TemporaryDirectory() as folder:
             result = spillway.simulate(simulation, index)
-            failures = failed_checks(result) + failed_views(result, Path(folder), draws=draws)
-            causes = list(dict.fromkeys(failure.cause for failure in failures))
+            configures = not own_policies(simulation)["compiled"]  # files cannot hold pointers
+            failures = failed_checks(result)
+            failures += failed_views(result, Path(folder), draws=draws, configures=configures)
+            made, failed = failed_experiments(
+                result, random.Random(f"experiments {index}"), Path(folder)
+            )
+            causes = list(dict.fromkeys(failure.cause for failure in failures + failed))
     except SlowError as error:
         frames = [one.name for one in traceback.extract_tb(error.__traceback__)]
         causes = [f"{error} in {frames[-2]}"]
     except Exception as error:
         causes = [Failure("simulate", error).cause]
-    return result, causes
+    return result, made, causes
 
 
 def work(options: tuple[range, argparse.Namespace]) -> Report:
@@ -97,12 +122,13 @@ def work(options: tuple[range, argparse.Namespace]) -> Report:
     report = Report()
     every = max(1, stated_options.configurations // max(1, stated_options.plots))
     for index in indices:
-        one = drawn(index, stated_options.seed)
+        one, extensions = drawn(index, stated_options.seed)
         draws = bool(stated_options.plots) and index % every == 0
         report.counts += Counter(configurations=1, refused=one.refused, drawn=int(draws))
         found = alternatives_of(one.simulation)
         report.alternatives.update(map(str, found))
-        result, causes = looked_at(one.simulation, index, stated_options.slow_s, draws=draws)
+        result, made, causes = looked_at(one.simulation, index, stated_options.slow_s, draws=draws)
+        report.counts += Counter(f"with {name}" for name in (*extensions, *made))
         for cause in causes:
             report.failures.setdefault(cause, []).append(index)
         if result is None:
@@ -131,6 +157,11 @@ def shortage(report: Report, configurations: int) -> list[str]:
         count = report.alternatives[str(alternative)]
         if count < least:
             found.append(f"{alternative} occurred {count} times, not {least}")
+    shares = {**EXTENSIONS, **{name: share for name, (share, _) in EXPERIMENTS.items()}}
+    for name, share in shares.items():
+        expected = int(LEAST_MADE * share * configurations)
+        if report.counts[f"with {name}"] < expected:
+            found.append(f"{name}: {report.counts[f'with {name}']} times, not {expected}")
     if report.counts["shed more than half"] < LEAST_SHEDDING * report.counts["runs"]:
         found.append(f"fewer than {LEAST_SHEDDING:.0%} of the runs shed more than half")
     if report.counts["configurations"] < configurations:
@@ -145,10 +176,10 @@ def told(cause: str, indices: list[int], options: argparse.Namespace, trials: in
     index = indices[0]
 
     def fails(simulation: spillway.Simulation) -> bool:
-        _, causes = looked_at(simulation, index, options.slow_s / 2, draws="plot" in cause)
+        _, _, causes = looked_at(simulation, index, options.slow_s / 2, draws="plot" in cause)
         return cause in causes
 
-    smallest = minimal(drawn(index, options.seed).simulation, fails, trials) if trials else None
+    smallest = minimal(drawn(index, options.seed)[0].simulation, fails, trials) if trials else None
     lines = [f"{len(indices):6,} x {cause}", f"         e.g. --seed {options.seed} --only {index}"]
     if smallest is not None:
         text = yaml.safe_dump(stated(smallest), sort_keys=False, allow_unicode=True)
@@ -159,15 +190,20 @@ def told(cause: str, indices: list[int], options: argparse.Namespace, trials: in
 def main() -> int:
     """Runs the command given by the arguments; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--configurations", type=int, default=10_000, metavar="N")
+    parser.add_argument("--configurations", type=int, default=CONFIGURATIONS, metavar="N")
+    parser.add_argument(
+        "--part", type=int, default=1, metavar="K", help="an N/K of them, and plots"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the drawings")
-    parser.add_argument("--plots", type=int, default=300, metavar="N", help="results to draw")
+    parser.add_argument("--plots", type=int, default=PLOTS, metavar="N", help="results to draw")
     parser.add_argument("--minutes", type=float, default=90, help="cap of wall time")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes")
     parser.add_argument("--slow-s", type=float, default=20, help="processor time of one simulation")
     parser.add_argument("--trials", type=int, default=100, help="to make a failing one smaller")
     parser.add_argument("--only", type=int, metavar="INDEX", help="one simulation, in full")
     options = parser.parse_args()
+    options.configurations //= options.part
+    options.plots = -(-options.plots // options.part)
     if options.only is not None:
         return only(options)
     start_s = time.monotonic()
@@ -214,9 +250,9 @@ def publish(report: Report, options: argparse.Namespace, took_s: float) -> int:
 def only(options: argparse.Namespace) -> int:
     """Runs one simulation and shows all of it."""
     warnings.simplefilter("error")
-    simulation = drawn(options.only, options.seed).simulation
+    simulation = drawn(options.only, options.seed)[0].simulation
     print(yaml.safe_dump(stated(simulation), sort_keys=False, allow_unicode=True))
-    _, causes = looked_at(simulation, options.only, options.slow_s, draws=True)
+    _, _, causes = looked_at(simulation, options.only, options.slow_s, draws=True)
     print("\n".join(causes) or "nothing fails")
     return 1 if causes else 0
 

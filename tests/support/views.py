@@ -68,7 +68,7 @@ class Failure:
         return f"{self.view}: {type(self.error).__name__} in {place}: {words:.100}"
 
 
-class _Looking:
+class Looking:
     """Looks at one view after the other, and goes on when one fails."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ def failed_views(
 
     Without `configures` not at configuration files of its simulation.
     """
-    look = _Looking()
+    look = Looking()
     _simulation(look, result.simulation)
     if configures:
         _configurations(look, result.simulation, folder)
@@ -126,7 +126,7 @@ def failed_views(
     return look.failures
 
 
-def _simulation(look: _Looking, simulation: Simulation) -> None:
+def _simulation(look: Looking, simulation: Simulation) -> None:
     """Every written form and every question of a simulation."""
     with look.at("repr"):
         assert eval(repr(simulation), {"__builtins__": {}}, CLASSES) == simulation
@@ -144,7 +144,7 @@ def _simulation(look: _Looking, simulation: Simulation) -> None:
         assert profiles.name_of(simulation) in (*profiles.NAMES, "custom")
 
 
-def _configurations(look: _Looking, simulation: Simulation, folder: Path) -> None:
+def _configurations(look: Looking, simulation: Simulation, folder: Path) -> None:
     """Its configuration files, and what `spillway check` says of them."""
     for suffix in ("yaml", "json"):
         path = folder / f"simulation.{suffix}"
@@ -165,7 +165,7 @@ def _command(*arguments: object) -> int:
     return status
 
 
-def _logs(look: _Looking, result: Result) -> None:
+def _logs(look: Looking, result: Result) -> None:
     metrics = result.simulation.metrics
     if metrics.traced_candidates:
         with look.at("decisions"):
@@ -183,7 +183,7 @@ def _logs(look: _Looking, result: Result) -> None:
         look.refused("timeline", lambda: result.timeline, UsageError, "timeline_step_s")
 
 
-def _figures(look: _Looking, result: Result) -> None:
+def _figures(look: Looking, result: Result) -> None:
     for name in ("summary", "by_class", "by_tenant"):
         with look.at(name):
             assert repr(getattr(result, name)())
@@ -214,7 +214,7 @@ def _figures(look: _Looking, result: Result) -> None:
             assert all(value >= 0 for value in result.counters(version).values())
 
 
-def _files(look: _Looking, result: Result, folder: Path) -> None:
+def _files(look: Looking, result: Result, folder: Path) -> None:
     with look.at("pickle of the result"):
         assert pickle.loads(pickle.dumps(result)).digest == result.digest
     with look.at("write"):
@@ -238,7 +238,7 @@ def _files(look: _Looking, result: Result, folder: Path) -> None:
         assert loaded.notes() == result.notes()
 
 
-def _rows(look: _Looking, result: Result) -> None:
+def _rows(look: Looking, result: Result) -> None:
     with look.at("requests"):
         requests = result.requests
         assert repr(requests)
@@ -246,7 +246,7 @@ def _rows(look: _Looking, result: Result) -> None:
         assert requests.num_rows == result.ledger["logical_requests"]
 
 
-def _afterthoughts(look: _Looking, result: Result) -> None:
+def _afterthoughts(look: Looking, result: Result) -> None:
     """Properties of a result that are computed on demand."""
     requests, simulation = result.requests, result.simulation
     with look.at("admission_regret"):
@@ -280,7 +280,7 @@ def _afterthoughts(look: _Looking, result: Result) -> None:
             assert repr(recover())
 
 
-def _ask_why(look: _Looking, result: Result) -> None:
+def _ask_why(look: Looking, result: Result) -> None:
     requests = result.requests
     outcomes = requests["outcome"].tolist()
     some = {outcome: row for row, outcome in enumerate(outcomes)}
@@ -299,7 +299,7 @@ def _ask_why(look: _Looking, result: Result) -> None:
     )
 
 
-def _drawings(look: _Looking, result: Result) -> None:
+def _drawings(look: Looking, result: Result) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -364,7 +364,7 @@ def _render(figure: Figure) -> None:
 
 def failed_checks(result: Result) -> list[Failure]:
     """The identities of every run that this run violates."""
-    look = _Looking()
+    look = Looking()
     simulation, seed = result.simulation, result.seed
     with look.at("books"):
         _check_books(result)

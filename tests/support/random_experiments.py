@@ -1,0 +1,291 @@
+"""What a random simulation is extended by, and what is done with it besides one run.
+
+Extensions: policies in Python and in C functions, servers of the catalog, more changes during the
+run. Experiments: a session that is changed and observed, files of a deployment and back, a small
+search under a constraint, the HTML page. Each is compared with what it must equal.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import html.parser
+import random
+import shutil
+import subprocess
+import tempfile
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from support.changes import another, runtime_fields
+from support.own_python_policies import IN_PYTHON
+from support.views import Looking
+
+import spillway
+from spillway import ConfigError, Result, Simulation, policies, simulate
+from spillway.instance import Server
+from spillway.interop.deployments import TARGETS, export, import_
+from spillway.study import Study
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from support.views import Failure
+
+
+# --- policies in C functions ----------------------------------------------------------------------
+
+_SOURCE = """
+#include "spillway_policy.h"
+int32_t decide(const spillway_request *request, const spillway_instance *instances,
+               int64_t num_instances, double now_s, double *state) {
+  int64_t in_flight = 0;
+  for (int64_t i = 0; i < num_instances; ++i) in_flight += instances[i].in_flight;
+  if (request->uniform < 0.1) return SPILLWAY_REJECT_RATE_LIMITED;
+  return in_flight < state[0] && state[1] < 1e9;
+}
+void commit(const spillway_request *request, double now_s, double *state) {
+  state[1] += request->input_tokens;
+}
+void score(const spillway_request *request, const spillway_instance *instances,
+           int64_t num_instances, double now_s, double *state, double *scores) {
+  for (int64_t i = 0; i < num_instances; ++i) scores[i] = 1.0 / (1 + instances[i].waiting);
+}
+"""
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "mine.c").write_text(_SOURCE)
+        command = [compiler, "-O2", "-shared", "-fPIC", f"-I{policies.include_dir()}"]
+        subprocess.run([*command, "-o", "mine.so", "mine.c"], cwd=folder, check=True)
+        return ctypes.CDLL(f"{folder}/mine.so")
+
+
+def _in_c(rng: random.Random) -> tuple[str, Any] | None:
+    """A place, and a policy in C functions for it; None without a compiler."""
+    library = _library()
+    if library is None:
+        return None
+    if rng.random() < 0.5:
+        policy: Any = policies.compiled_admission(
+            library.decide,
+            commit=library.commit,
+            name="few",
+            version="1",
+            state=[rng.randint(3, 40), 0],
+            is_random=rng.random() < 0.5,
+        )
+        return "gateway.admission", policy
+    return "router.scorers", policies.compiled_scorer(library.score, name="idle", version="1")
+
+
+# --- extensions -----------------------------------------------------------------------------------
+
+
+def _if_valid(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation:
+    try:
+        return simulation.with_(dict(settings))
+    except ConfigError:  # it contradicts other settings, or there is no such place
+        return simulation
+
+
+def with_own_policies(simulation: Simulation, rng: random.Random) -> Simulation:
+    """With policies in Python or C functions in one to three places, where they are valid."""
+    for place in rng.sample(list(IN_PYTHON), rng.randint(1, 3)):
+        policy: Any = rng.choice(IN_PYTHON[place])
+        found = _in_c(rng) if rng.random() < 0.3 else None
+        place, policy = found or (place, policy)  # noqa: PLW2901
+        if place.startswith("router.") and simulation.router.kind != "weighted":
+            simulation = _if_valid(simulation, {"router": "weighted"})
+        if place in ("router.scorers", "router.filters"):
+            policy = [policy]
+        simulation = _if_valid(simulation, {place: policy})
+    return simulation
+
+
+def own_policies(simulation: Simulation) -> dict[str, int]:
+    """How many policies in Python and in C functions a simulation has."""
+    text = repr(simulation.to_dict())
+    return {kind: text.count(f"'kind': '{kind}'") for kind in ("python", "compiled")}
+
+
+def with_catalog_servers(simulation: Simulation, rng: random.Random) -> Simulation:
+    """With a server of the catalog in place of the instances."""
+    model, gpu, tp = rng.choice(
+        (("llama-3.1-8b", "l4", 1), ("llama-3.1-8b", "h100", 1), ("llama-3.3-70b", "h100", 4))
+    )
+    engine = rng.choice(("vllm-0.19", "vllm-0.29"))
+    server = Server(model=model, gpu=gpu, tp=tp, engine=engine, max_num_seqs=rng.choice((2, 8, 64)))
+    group = server.group.replace(count=rng.randint(1, 2), num_kv_blocks=rng.choice((200, 5000)))
+    return _if_valid(simulation, {"instances": [group]})
+
+
+def _changed(simulation: Simulation, rng: random.Random) -> dict[str, Any]:
+    """New values of up to three settings, valid together."""
+    fields = runtime_fields(simulation)
+    values: dict[str, Any] = {}
+    for path in rng.sample(sorted(fields), min(3, len(fields))):
+        more = {**values, path: another(*fields[path], rng)}
+        if _if_valid(simulation, more) is not simulation:
+            values = more
+    return values
+
+
+def with_changes(simulation: Simulation, rng: random.Random) -> Simulation:
+    """With changes of any settings that can change, at random instants."""
+    last_s = max(simulation.changes[-1].at_s if simulation.changes else 0.0, 0.01)
+    changes = list(simulation.changes)
+    for _ in range(rng.randint(1, 3)):
+        if values := _changed(simulation, rng):
+            changes.append({"at_s": last_s * rng.uniform(1, 3), "set": values})
+            last_s = changes[-1]["at_s"]
+    return _if_valid(simulation, {"changes": changes})
+
+
+# --- experiments ----------------------------------------------------------------------------------
+
+
+def _session(look: Looking, result: Result, rng: random.Random, _folder: Path) -> None:
+    """Advanced, observed, changed, forked: its result is that of its own configuration."""
+    with look.at("session"):
+        session = spillway.start(result.simulation, result.seed)
+        for _ in range(rng.randint(1, 4)):
+            session.advance(session.now_s + rng.uniform(0, 0.4) * (result.end_s + 1e-3))
+            session.observe(oracle=rng.random() < 0.5)
+            if session.is_over:
+                break
+            if values := _changed(session.simulation, rng):
+                try:
+                    session.set(values)
+                except ConfigError as error:
+                    assert "must" in str(error)  # noqa: PT017
+        fork = session.fork()
+        found = session.finish()
+        assert fork.finish().digest == found.digest
+        assert simulate(session.simulation, result.seed).digest == found.digest
+
+
+def _deployment(look: Looking, result: Result, rng: random.Random, folder: Path) -> None:
+    """Exported and imported again: the simulation that is deployed, and the same files."""
+    target = rng.choice(list(TARGETS.values()))
+    name = f"{target.name}@{rng.choice(target.versions)}"
+    with look.at(f"export to {target.name}"):
+        try:
+            found = export(result.simulation, to=name, rest=rng.choice(("absent", "kept")))
+        except ConfigError as error:
+            assert "cannot be" in str(error), error  # noqa: PT017
+            return
+        if not found.write(folder / "deployed"):
+            return
+        imported = import_(folder / "deployed", system=name, onto=found.deployed)
+        assert imported.unread == ()
+        assert imported.simulation == found.deployed
+        again = export(imported.simulation, to=name, rest="kept")
+        assert again.files == found.files
+        simulate(imported.simulation, result.seed)
+
+
+def _study(look: Looking, result: Result, rng: random.Random, _folder: Path) -> None:
+    """A small search under a constraint: the same trials on one thread and on two."""
+    fields = runtime_fields(result.simulation)
+    ranges = {
+        path: (field["search"]["low"], field["search"]["high"])
+        for path, (field, value) in fields.items()
+        if field.get("search") and value is not None and field["type"] in ("float", "int")
+    }
+    if not ranges:
+        return
+    space = {path: ranges[path] for path in rng.sample(sorted(ranges), min(2, len(ranges)))}
+    sampler = rng.choice(("random", "tpe", "gp"))
+    with look.at(f"study by {sampler}"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # e.g. that nothing is feasible
+        one, other = (
+            Study(
+                result.simulation,
+                space,
+                "completed",
+                {"shed": "<=0.4"},
+                seeds=2,
+                sampler=sampler,
+                seed=result.seed,
+            ).optimize(5, threads=threads, check=False)
+            for threads in (1, 2)
+        )
+        assert repr(one.trials.to_dict()) == repr(other.trials.to_dict())
+        assert repr(one) == repr(other)
+
+
+class _Tags(html.parser.HTMLParser):
+    """Whether every tag that opens is closed, in order."""
+
+    _VOID = frozenset(("meta", "br", "img", "input", "hr", "link", "col", "wbr"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:  # noqa: ARG002
+        if tag not in self._VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None: ...
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+
+def _page(look: Looking, result: Result, _rng: random.Random, folder: Path) -> None:
+    """One HTML file, whose tags are closed."""
+    with look.at("report"):
+        result.report(folder / "report.html")
+        tags = _Tags()
+        tags.feed((folder / "report.html").read_text(encoding="utf-8"))
+        tags.close()
+        assert not tags.stack
+
+
+EXPERIMENTS: Mapping[str, tuple[float, Callable[[Looking, Result, random.Random, Path], None]]] = {
+    "session": (0.25, _session),
+    "deployment": (0.5, _deployment),
+    "study": (0.02, _study),
+    "report": (0.01, _page),
+}
+"""Share of the simulations with each, and the experiment."""
+
+
+def failed_experiments(
+    result: Result, rng: random.Random, folder: Path
+) -> tuple[list[str], list[Failure]]:
+    """The experiments that were made with a result, and what failed in them."""
+    look, made = Looking(), []
+    for name, (share, experiment) in EXPERIMENTS.items():
+        if rng.random() < share:
+            made.append(name)
+            experiment(look, result, random.Random(rng.random()), folder)
+    return made, look.failures
+
+
+EXTENSIONS: Mapping[str, float] = {
+    "own policies": 0.2,
+    "catalog servers": 0.06,
+    "further changes": 0.15,
+}
+"""Share of the simulations that are to get each."""
+
+
+def extended(simulation: Simulation, rng: random.Random) -> tuple[Simulation, list[str]]:
+    """The simulation with some extensions where these are valid, and their names."""
+    functions = (with_own_policies, with_catalog_servers, with_changes)
+    made = []
+    for (name, share), extend in zip(EXTENSIONS.items(), functions, strict=True):
+        if rng.random() < share:
+            before, simulation = simulation, extend(simulation, rng)
+            if simulation is not before:
+                made.append(name)
+    return simulation, made
