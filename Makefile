@@ -26,7 +26,7 @@ define run_installed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-python test-every test-long test-fuzz portability mutants smoke test-dist test-dist-full bench bench-check experiments check $(QUICK_CHECKS) analyze format stubs notebooks clean
+.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-python test-every test-long test-fuzz fuzz-readers portability weekly mutants smoke test-dist test-dist-full bench bench-check experiments check $(QUICK_CHECKS) analyze format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -73,6 +73,12 @@ test-long: $(VENV)/.dev  ## Theory tests to 1%; minutes
 
 test-fuzz: $(VENV)/.dev  ## Thousands of random simulations through every check and view; twenty minutes
 	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ)
+
+fuzz-readers: $(VENV)/.dev  ## Damaged files through every reader, SECONDS=60 of processor time each; or READERS="trace result"
+	$(BIN)/python tests/fuzz/fuzz_readers.py --seconds $(or $(SECONDS),60) $(READERS)
+
+weekly: $(VENV)/.dev  ## What takes too long for every change, one target after the other; TARGETS="analyze test-long"
+	$(BIN)/python tools/weekly.py $(TARGETS)
 
 portability: $(VENV)/.dev  ## Equal outcomes with other compilers, levels of optimization, C libraries; half an hour
 	$(BIN)/python tools/portability.py $(VARIANTS)

@@ -449,7 +449,7 @@ def _parameters(text: str, path: str) -> dict[str, Any]:
     """The JSON object in a text."""
     try:
         parameters = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         parameters = None
     if not isinstance(parameters, dict):
         allowed = 'must be a JSON object, e.g. {"in_flight": 8}'

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spillway import instance
+from spillway import ConfigError, instance
 from spillway.calibration.hull import Hull, states_of
 from spillway.calibration.refinement import coefficients_of, form_of, latency_of
 from spillway.calibration.replay import group_of
@@ -241,10 +241,21 @@ class Profile:
                 left_out=tuple(document["left_out"]),
                 choices=tuple(Choice(**one) for one in document["choices"]),
             )
+        except ConfigError as error:
+            raise config_error(
+                [(f"instance.{path}", value, allowed) for path, value, allowed in error.violations]
+            ) from None
         except (KeyError, TypeError, ValueError) as error:
             raise config_error(
                 [("server profile", str(error), "is missing or malformed; calibrate again")]
             ) from None
+        size = len(profile.coefficients)
+        rows = profile.covariance
+        if len(rows) != size or any(len(row) != size for row in rows):
+            shape = " + ".join(str(len(row)) for row in rows)
+            raise config_error(
+                [("covariance_of_logs", shape, f"must be {size} rows of {size} numbers")]
+            )
         wrong = [k for k, v in profile.coefficients.items() if not (v > 0 and math.isfinite(v))]
         if wrong:
             raise config_error(

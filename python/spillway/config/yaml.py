@@ -18,7 +18,7 @@ from spillway.config import classes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["UnreadableError", "parse", "to_flow", "to_yaml", "unique_keys"]
+__all__ = ["UnreadableError", "is_unicode", "parse", "to_flow", "to_yaml", "unique_keys"]
 
 
 def __dir__() -> list[str]:
@@ -85,6 +85,15 @@ def _int(text: str) -> int:
     if len(text) > _MOST_DIGITS:
         raise UnreadableError(f"a number of {len(text)} digits; must be <= {_MOST_DIGITS}")
     return int(text, base)
+
+
+def is_unicode(content: Any) -> bool:
+    """Whether all texts of a JSON document are Unicode: an escape may be half of a pair."""
+    try:
+        json.dumps(content, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

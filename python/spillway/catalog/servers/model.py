@@ -203,7 +203,7 @@ class Model:
             content = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise cannot("read", path, error) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise config_error([(str(path), "", f"must be a config.json: {error}")]) from error
         return cls(**_from_hugging_face(content, name or path.parent.name or path.stem))
 

@@ -7,14 +7,14 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from spillway.config import filesystem
+from spillway.config import filesystem, yaml
 from spillway.interop.traces import csv_table
 from spillway.interop.traces.error import TraceError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Source", "digest"]
+__all__ = ["Source", "digest", "parsed"]
 
 
 def __dir__() -> list[str]:
@@ -63,10 +63,7 @@ class Source:
         """The content as JSON; None if it is not."""
         if self.first_line[:1] not in ("{", "["):
             return None
-        try:
-            return json.loads(self.text)
-        except (json.JSONDecodeError, RecursionError):
-            return None
+        return parsed(self.text)
 
     @functools.cached_property
     def keys(self) -> frozenset[str]:
@@ -76,10 +73,7 @@ class Source:
     @functools.cached_property
     def first_object(self) -> dict[str, Any]:
         """The JSON object of the first line; empty if the line is none."""
-        try:
-            found = json.loads(self.first_line)
-        except (json.JSONDecodeError, RecursionError):
-            return {}
+        found = parsed(self.first_line)
         return found if isinstance(found, dict) else {}
 
     def refuse(self, place: str, value: Any, allowed: str) -> NoReturn:
@@ -90,6 +84,15 @@ class Source:
     def refuse_missing(self, place: str, hint: str = "") -> NoReturn:
         """Raise the TraceError of a value that the file does not have."""
         self.refuse(place, _MISSING, f"missing{'; ' if hint else ''}{hint}")
+
+
+def parsed(text: str) -> Any:
+    """A text as JSON; None if it is not."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):  # a number of thousands of digits is no JSONDecodeError
+        return None
+    return found if yaml.is_unicode(found) else None
 
 
 def digest(*sources: Source) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from spillway import _core
 from spillway.config.classes import config_error
 from spillway.config.limits import LONGEST_SPAN_S, MAX_NAMES, MAX_TOKENS
+from spillway.config.yaml import is_unicode
 from spillway.interop.traces.columns import (
     DEFAULT_CLASS,
     DEFAULT_TENANT,
@@ -243,6 +244,8 @@ def _texts(name: str, values: Iterable[str], rows: int, violations: list[Violati
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"{name}[{row}] must be a str, not {text!r}")
+        if not text.isascii() and not is_unicode(text):
+            violations.append((f"{name}[{row}]", ascii(text), "must be valid Unicode"))
     _check_length(name, len(texts), rows, violations)
     return [str(text) for text in texts]  # converts NumPy's str type to Python's
 

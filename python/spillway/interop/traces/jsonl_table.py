@@ -194,8 +194,9 @@ def _objects(
     for number, text in enumerate(batch, start=first):
         try:
             found, end = _scan(text, 0)
-            # As many colons as keys: no key is given twice.
-            if type(found) is dict and text.count(":") == len(found) and text[end:] in _ENDS:
+            # As many colons as keys: no key is given twice. Without escapes, all is Unicode.
+            is_plain = type(found) is dict and text.count(":") == len(found) and "\\u" not in text
+            if is_plain and text[end:] in _ENDS:
                 numbers.append(number)
                 objects.append(found)
                 continue
@@ -266,4 +267,6 @@ def _object(text: str, place: str) -> dict[str, Any]:
         raise TraceError(f"{place}: not valid JSON: a number has too many digits") from error
     if not isinstance(values, dict):
         raise TraceError(f"{place}: must be a JSON object, not {sample(text.strip())}")
+    if not yaml.is_unicode(values):
+        raise TraceError(f"{place}: not valid JSON: half of a surrogate pair")
     return values

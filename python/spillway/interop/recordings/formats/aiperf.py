@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spillway.data.recording import ServerFacts
 from spillway.interop.recordings.format import Format
 from spillway.interop.recordings.objects import Object
 from spillway.interop.recordings.rows import Rows, Time, recording
-from spillway.interop.recordings.source import digest
+from spillway.interop.recordings.source import digest, parsed
 from spillway.interop.recordings.units import PER_SECOND
 from spillway.interop.traces.error import TraceError
 
@@ -100,10 +99,7 @@ def _records(source: Source) -> list[Object]:
     for number, line in enumerate(source.text.splitlines(), start=1):
         if not line.strip():
             continue
-        try:
-            found: Any = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise TraceError(f"{source.path} line {number}: not valid JSON: {error}") from error
+        found = parsed(line)
         if not isinstance(found, dict):
             raise TraceError(f"{source.path} line {number}: must be a JSON object")
         records.append(Object(source, f"line {number}", found))
