@@ -659,6 +659,10 @@ def test_invalid_maps_of_columns(change: dict[str, Any], message: str) -> None:
             r"errored\[0\] = 1: must be an object",
         ),
         ("profile_export.jsonl", '"error": null}\n', "\n", "line 1: not valid JSON"),
+        ("profile_export.jsonl", '"error": null}\n', "9" * 5000, "line 1: not valid JSON"),
+        ("profile_export.jsonl", '"error": null}\n', "[" * 100_000, "line 1: not valid JSON"),
+        ("vllm_bench.json", "[0.012, 0.014]", "9" * 5000, "vllm_bench.json: "),
+        ("vllm_bench.json", "[0.012, 0.014]", '"\\ud800"', "vllm_bench.json: "),
         (
             "profile_export.jsonl",
             '"value": 255.5, "unit": "ms"',

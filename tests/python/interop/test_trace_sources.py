@@ -243,6 +243,7 @@ MALFORMED = [
     ("mooncake_lengths", {"delay": 5}, "line 2: not of the format mooncake_lengths: timestamp, in"),
     ("mooncake_lengths", LENGTHS | {"tenant": 3}, "line 2, tenant = 3: must be text"),
     ("mooncake_lengths", LENGTHS | {"output_length": True}, "line 2, output_length = True"),
+    ("mooncake_lengths", LENGTHS | {"tenant": "a\ud800"}, "line 2: not valid JSON: half of a"),
     ("mooncake_lengths", '{"a": NaN', "line 2: not valid JSON"),
     ("mooncake_lengths", "[" * 100_000, "line 2: not valid JSON"),
     ("openai", OPENAI | {"usage": None}, "line 3, usage.prompt_tokens = '': must be a whole"),

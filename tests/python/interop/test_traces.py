@@ -1052,3 +1052,11 @@ def test_wrong_types_in_arrays(changes: dict[str, Any], message: str) -> None:
     arguments = {"arrival_s": [0, 1], "input_tokens": [5, 6], "output_tokens": [1, 1]} | changes
     with pytest.raises(TypeError, match=message):
         trace(**arguments)
+
+
+@pytest.mark.parametrize("name", ["tenant", "slo_class", "request_id"])
+def test_text_that_is_no_unicode_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name}\[1\] = .*: must be valid Unicode"):
+        trace(
+            arrival_s=[0, 1], input_tokens=[1, 1], output_tokens=[1, 1], **{name: ["a", "\ud800"]}
+        )

@@ -100,6 +100,8 @@ def _records(source: Source) -> list[Object]:
         if not line.strip():
             continue
         found = parsed(line)
+        if found is None:
+            raise TraceError(f"{source.path} line {number}: not valid JSON")
         if not isinstance(found, dict):
             raise TraceError(f"{source.path} line {number}: must be a JSON object")
         records.append(Object(source, f"line {number}", found))
