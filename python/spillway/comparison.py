@@ -518,7 +518,7 @@ def _verdict(
     outcome: Outcome = "undecided"
     if is_random and not any(gaps):
         outcome = "same"
-    elif _excludes_zero(difference, level):
+    elif difference.excludes_zero(level):
         is_better = (mean > 0) == (FIGURES[figure].better == "higher")
         outcome = "better" if is_better else "worse"
     if counts is not None and _differ(figure, counts):
@@ -552,13 +552,6 @@ def _verdict(
         more_seeds=more,
         note=" ".join(notes),
     )
-
-
-def _excludes_zero(difference: Interval, level: float) -> bool:
-    """Whether a difference is significant; of equal differences without an interval, by signs."""
-    if difference.low is None or difference.high is None:
-        return difference.n > 1 and difference.mean != 0 and 2 ** (1 - difference.n) <= 1 - level
-    return difference.low > 0 or difference.high < 0
 
 
 def _cells(one: Verdict) -> list[str]:

@@ -95,6 +95,15 @@ class Interval:
             return 0.0, 0.0
         return self.mean - self.low, self.high - self.mean
 
+    def excludes_zero(self, confidence: float) -> bool:
+        """Whether a difference is significant; of equal ones without an interval, by their sign.
+
+        That all `n` have one sign has the probability 2 ** (1 - n) where neither is more likely.
+        """
+        if self.low is None or self.high is None:
+            return self.n > 1 and self.mean != 0 and 2 ** (1 - self.n) <= 1 - confidence
+        return self.low > 0 or self.high < 0
+
     @property
     def half_width(self) -> float | None:
         """Half the width of the interval; None without one."""

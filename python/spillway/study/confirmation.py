@@ -61,6 +61,10 @@ _MEANING = {
 }
 
 
+_OF_SIGNS = 0.95
+"""Confidence of a gain that is equal under all seeds, and so has no interval."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BrokenConstraint:
     """A constraint that does not hold in the mean over the fresh seeds.
@@ -122,7 +126,8 @@ class Neighbor:
     def is_improvement(self) -> bool:
         """Whether it is significantly better than the winner and keeps the constraints."""
         gain = self.gain
-        return not self.broken and gain is not None and gain.low is not None and gain.low > 0
+        is_better = gain is not None and gain.mean > 0 and gain.excludes_zero(_OF_SIGNS)
+        return is_better and not self.broken
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -251,7 +256,7 @@ class Confirmation:
 def _shown(value: Interval | None) -> str:
     if value is None:
         return ""
-    if value.low is None or value.low == value.high:
+    if value.low is None:
         return f"{value.mean:.4g}" + (f" in all {value.n} runs" if value.n > 1 else "")
     return f"{value.mean:.4g} [{value.low:.4g}, {value.high:.4g}]"
 
@@ -428,6 +433,17 @@ class _Judge:
             ),
         )
 
+    def _gain(self, confidence: float, found: Measured, reference: Measured) -> Interval:
+        """The interval of the improvement over the reference."""
+        return self._interval(
+            self.gains(found, reference),
+            confidence,
+            self._objective,
+            found,
+            reference,
+            share=is_share(self._study.objectives[self._objective].name),
+        )
+
     def gains(self, found: Measured, reference: Measured) -> list[float]:
         """The improvement over the reference, by seed."""
         rows = zip(found.values[self._objective], reference.values[self._objective], strict=True)
@@ -489,9 +505,7 @@ class _Judge:
             number=trial.number,
             point=trial.point,
             value=self._of_metric(self._study.objectives[self._objective], self._objective, found),
-            gain=self._interval(self.gains(found, base), self._each, self._objective, found, base)
-            if has_gain and base
-            else None,
+            gain=self._gain(self._each, found, base) if has_gain and base else None,
             constraints=self.constrained(found),
             broken=self.broken(found),
             is_feasible=self.is_feasible(found),
@@ -512,7 +526,11 @@ class _Judge:
             best = self._best(feasible)
             why = base.failure or _listed(base.broken)
             return best.number, f"trial {best.number} wins: the baseline is out ({why})"
-        better = [one for one in feasible if one.gain and one.gain.low and one.gain.low > 0]
+        better = [
+            one
+            for one in feasible
+            if one.gain and one.gain.mean > 0 and one.gain.excludes_zero(self._each)
+        ]
         if not better:
             return None, "no winner: no candidate's gain over the baseline excludes zero"
         best = self._best(better)
@@ -537,9 +555,7 @@ class _Judge:
             if one.failure is not None:
                 found.append(Reverted(**where, failure=one.failure))
                 continue
-            gain = self._interval(
-                self.gains(one, optimum), self._confidence, self._objective, one, optimum
-            )
+            gain = self._gain(self._confidence, one, optimum)
             found.append(Reverted(**where, gain=gain, broken=self.broken(one)))
         return tuple(
             sorted(found, key=lambda one: -math.inf if one.gain is None else one.gain.mean)
@@ -559,12 +575,11 @@ class _Judge:
             if one.failure is not None:
                 found.append(Neighbor(**where, is_steep=True, failure=one.failure))
                 continue
-            gain = self._interval(
-                self.gains(one, optimum), self._confidence, self._objective, one, optimum
-            )
+            gain = self._gain(self._confidence, one, optimum)
             broken = self.broken(one)
             is_steep = any(constraint.is_certain for constraint in broken)
-            if gain.high is not None and gain.high < 0 and base.failure is None:
+            is_worse = gain.mean < 0 and gain.excludes_zero(self._confidence)
+            if is_worse and base.failure is None:
                 is_steep |= self.is_feasible(base) and sum(self.gains(one, base)) <= 0
             found.append(Neighbor(**where, is_steep=is_steep, gain=gain, broken=broken))
         return found

@@ -448,3 +448,23 @@ def test_cliff_beside_the_optimum_is_found() -> None:
     assert found.cliff.gain.mean == pytest.approx(-20)
     assert "cliff: with gateway.limit[0].max_in_flight = 22" in repr(found)
     assert study.confirm(1, 4, within=0).cliff is None
+
+
+def test_a_share_that_is_gained_equally_under_every_seed_has_no_interval() -> None:
+    """Goodput is 1 or 0 under all seeds: seven signs show the gain, three do not."""
+    served = Simulation(slo_classes=[{"name": "standard", "target_ttft_s": 1000}])
+    study = Study(
+        served.with_({"gateway.admission": "reject_all"}),
+        {"gateway.admission": ["reject_all", "always_admit"]},
+        "goodput",
+        seeds=1,
+    )
+    study.optimize(8)
+    sure, unsure = study.confirm(top=1, seeds=7), study.confirm(top=1, seeds=3)
+    (candidate,) = sure.candidates
+    assert candidate.gain is not None
+    assert (candidate.gain.mean, candidate.gain.low, candidate.gain.high) == (1, None, None)
+    assert sure.winner == candidate.number
+    assert "1 in all 7 runs better than the baseline" in str(sure)
+    assert "[1, 1]" not in str(sure)
+    assert unsure.winner is None
