@@ -66,6 +66,7 @@ VIEWS: dict[str, Callable[[spillway.Result], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VIEWS)
 def test_views_of_a_long_span(name: str) -> None:
     result = simulate(far_apart(200))
@@ -110,6 +111,7 @@ def test_recovery_is_that_of_all_steps() -> None:
         assert np.isin(every[1:][counts > 0], near).all()
 
 
+@pytest.mark.slow
 def test_the_digest_of_a_large_fleet() -> None:
     simulation = Simulation(
         workload=workload.Synthetic(requests_per_s=100, num_requests=100),
@@ -133,6 +135,7 @@ def test_the_digest_of_a_large_fleet() -> None:
     assert digest == hasher.hexdigest()
 
 
+@pytest.mark.slow
 def test_the_load_of_a_large_fleet_is_drawn_by_requests() -> None:
     pytest.importorskip("matplotlib")
     simulation = Simulation(
@@ -145,6 +148,7 @@ def test_the_load_of_a_large_fleet_is_drawn_by_requests() -> None:
     assert time.process_time() - begin_s < 10
 
 
+@pytest.mark.slow
 def test_the_number_of_tenants_is_checked_before_requests_are_generated() -> None:
     clients = [workload.Client(name=f"c{i}", tenant=f"t{i}") for i in range(65_536)]
     endless = workload.Synthetic(clients=clients, num_requests=10**9)
@@ -161,6 +165,7 @@ def test_the_number_of_tenants_is_checked_before_requests_are_generated() -> Non
 MANY = 20_000
 
 
+@pytest.mark.slow
 def test_many_unknown_keys_give_one_summary() -> None:
     def refusal(what: Callable[[], Any]) -> ConfigError:
         with pytest.raises(ConfigError) as caught:

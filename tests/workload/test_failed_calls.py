@@ -165,6 +165,7 @@ def test_in_the_books_of_blis_they_complete() -> None:
     assert simulate(simulation).ledger["completed"] == ROWS
 
 
+@pytest.mark.slow
 def test_a_generator_fitted_to_a_log_has_the_lengths_of_the_others() -> None:
     rng = np.random.default_rng(2)
     rows = 900

@@ -138,6 +138,7 @@ def near(requests_per_s: float, num_requests: int = 6000, **client: object) -> S
 FIGURES = ("goodput", "ttft_s", "e2e_s")
 
 
+@pytest.mark.slow
 def test_near_saturation_a_run_has_no_interval() -> None:
     """Of ten runs at 93%, seven had a goodput of "1 (1 to 1)", where the truth is 0.995."""
     reasons = []
@@ -153,6 +154,7 @@ def test_near_saturation_a_run_has_no_interval() -> None:
     assert any("same value, 1: nothing varies" in one for one in reasons)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", [{}, {"arrivals": {"kind": "gamma", "cv": 3}}])
 def test_at_moderate_load_a_run_has_one(client: dict[str, object]) -> None:
     """Bursts alone are no saturation."""

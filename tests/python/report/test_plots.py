@@ -806,7 +806,7 @@ def test_requests_in_each_instance_over_time():
         total = (columns["e2e_s"] - columns["queue_s"])[here].sum()
         assert held[i].mean() * end_s == pytest.approx(total)
         tokens = columns["output_tokens"][here].sum() / end_s
-        assert figure.axes[1].patches[i].get_width() == pytest.approx(tokens)
+        assert figure.axes[1].patches[0].get_data().values[i] == pytest.approx(tokens)
     assert held.max() <= 24
 
 

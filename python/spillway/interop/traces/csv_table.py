@@ -7,6 +7,7 @@ import csv
 import decimal
 import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -223,7 +224,7 @@ def tables_of(lines: Lines, form: Format, skipped: Skipped) -> Generator[CsvTabl
     with contextlib.closing(_pieces(lines, skipped)) as tables:
         header = next(tables).columns
         form.check_columns(header, str(path))
-        if twice := sorted({name for name in header if name and header.count(name) > 1}):
+        if twice := sorted(name for name, count in Counter(header).items() if name and count > 1):
             raise TraceError(f"{path}: the header row names {', '.join(twice)} more than once")
         table = None
         for table in tables:
