@@ -4,8 +4,8 @@
 
 Builds the extension with each compiler that is present, at -O0, -O2 and -O3, in a folder of its own
 below `build/portability`, and compares the digests of `tests/golden/digests.json`; then the
-installed extension with a C library that uses no fused multiplication and addition, where that
-library can be told so. A line each; exit status 1 if a digest differs, or if nothing was built. A
+installed extension with a C library that uses no fused multiplication and addition, where the
+library has that option. A line each; exit status 1 if a digest differs, or if nothing was built. A
 compiler that is missing is named. COMPILERS names others, e.g. "g++-13 clang++-18"; arguments of a
 compiler follow a semicolon: "zig;c++" (`pip install ziglang`) brings Clang with a standard library
 of its own.

@@ -175,7 +175,13 @@ Index Acquisition::recommended() const {
   return choice;
 }
 
+void Acquisition::check_coordinates(Index number) const {
+  if (number != objective_.observations().points.cols())
+    throw sim::UsageError("points must have as many coordinates as the observations");
+}
+
 VectorXd Acquisition::values(const MatrixXd& points) const {
+  check_coordinates(points.cols());
   VectorXd sum = VectorXd::Zero(points.rows());
   for (Index d = 0; d < points.cols(); ++d) {
     if (is_categorical(d)) continue;
@@ -199,6 +205,7 @@ VectorXd Acquisition::values(const MatrixXd& points) const {
 }
 
 double Acquisition::value(const VectorXd& point, VectorXd& gradient) const {
+  check_coordinates(point.size());
   double sum = 0.0;
   gradient.setZero(point.size());
   for (Index d = 0; d < point.size(); ++d) {

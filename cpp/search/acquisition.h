@@ -60,6 +60,7 @@ class Acquisition {
 
  private:
   void find_best();
+  void check_coordinates(Eigen::Index number) const;
   bool known(const Eigen::VectorXd& point) const;
   bool is_categorical(Eigen::Index coordinate) const {
     return objective_.observations().categorical[static_cast<std::size_t>(coordinate)];

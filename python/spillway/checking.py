@@ -192,7 +192,7 @@ def _alone(simulation: Simulation, shortest: _Shortest) -> _Alone:
     """The least latencies over the groups of instances; 0 if step times are random."""
     found = []
     for group in dict.fromkeys(
-        one.replace(count=1, ingress="open") for one in simulation.instances
+        one.replace(count=1, ingress="open", scheduler="fcfs") for one in simulation.instances
     ):
         if group.latency.kind == "jittered":
             return _Alone(0, 0, 0, "")

@@ -60,7 +60,7 @@ LEAST_PER_10_000 = 100
 """How often each alternative must occur."""
 LEAST_SHEDDING = 0.3
 """Share of the runs that must shed more than half of their requests."""
-LEAST_MADE = 0.4
+LEAST_MADE = 0.25
 """Of the expected number of each extension and experiment, the share that must be made."""
 
 

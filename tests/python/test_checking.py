@@ -387,6 +387,12 @@ def test_published_scenarios_have_no_findings() -> None:
             assert check(from_settings({"presets": [name]})) == [], name
 
 
+def test_a_scheduler_in_python_is_not_imported(tmp_path: Path) -> None:
+    path = tmp_path / "simulation.yaml"
+    path.write_text('instances: [{scheduler: {kind: python, policy: "no_such_module:Own"}}]\n')
+    assert check(spillway.load(path)) == check(Simulation())
+
+
 # --- limits per tenant in a queue that all tenants share ------------------------------------------
 
 

@@ -231,9 +231,9 @@ def _texts() -> list[Files]:
 
 
 def _mapped() -> list[Files]:
-    columns = {"arrival_s": "ts", "input_tokens": "in", "output_tokens": "out", "tenant": "who"}
-    rows = b"ts,in,out,who\n0.5,10,3,a\n1.5,20,4,b\n"
-    lines = b'{"ts": 0.5, "in": 10, "out": 3, "who": "a"}\n'
+    columns = {"arrival_s": "ts", "input_tokens": "in", "output_tokens": "out", "tenant": "name"}
+    rows = b"ts,in,out,name\n0.5,10,3,a\n1.5,20,4,b\n"
+    lines = b'{"ts": 0.5, "in": 10, "out": 3, "name": "a"}\n'
     measured = {
         "send_s": "at",
         "input_tokens": "n",

@@ -1054,6 +1054,12 @@ def test_wrong_types_in_arrays(changes: dict[str, Any], message: str) -> None:
         trace(**arguments)
 
 
+def test_a_file_of_a_quotation_mark_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_bytes(b'"')
+    with pytest.raises(TraceError, match="empty; must hold a header row"):
+        read_trace(tmp_path / "trace.csv", format="columns")
+
+
 @pytest.mark.parametrize("name", ["tenant", "slo_class", "request_id"])
 def test_text_that_is_no_unicode_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"{name}\[1\] = .*: must be valid Unicode"):

@@ -333,7 +333,10 @@ def _read(
 ) -> Iterator[CsvTable]:
     """Yield tables of rows that `csv.reader` has split; without a header, the first row is it."""
     if header is None:
-        header = tuple(name.strip() for name in next(rows)[1])
+        first = next(rows, None)
+        if first is None:
+            raise TraceError(f"{path}: empty; must hold a header row and requests")
+        header = tuple(name.strip() for name in first[1])
         yield CsvTable(path, header, [], {})
     while piece := list(itertools.islice(rows, ROWS_AT_ONCE)):
         lines: list[int] = []
