@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spillway import ConfigError, instance
+from spillway import instance
+from spillway._core.sim import ConfigError
 from spillway.calibration.hull import Hull, states_of
 from spillway.calibration.refinement import coefficients_of, form_of, latency_of
 from spillway.calibration.replay import group_of

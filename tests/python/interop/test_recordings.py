@@ -693,6 +693,19 @@ def test_invalid_values_are_named(
     assert str(path) in str(caught.value)
 
 
+def test_several_wrong_facts_are_one_line(tmp_path: Path) -> None:
+    for path in (FILES / "list_of_runs").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    runs = json.loads((tmp_path / "runs.json").read_text())
+    runs[0]["model"] = ""
+    runs[0]["config"]["tensor_parallelism"] = 0
+    (tmp_path / "runs.json").write_text(json.dumps(runs))
+    with pytest.raises(TraceError) as caught:
+        read_recordings(tmp_path)
+    assert "model = '': must be text that is not empty; tensor_parallel_size" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import ConfigError
 from spillway.data.recording import ServerFacts
-from spillway.interop.traces.error import TraceError
+from spillway.interop.traces.error import TraceError, in_a_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,7 +85,7 @@ def _checked(place: str, found: Mapping[str, Any]) -> ServerFacts:
     try:
         return ServerFacts(**found)
     except ConfigError as error:
-        raise TraceError(f"{place}: {error}") from error
+        raise TraceError(f"{place}: {in_a_line(error)}") from error
 
 
 def _stated(one: ServerFacts) -> Iterator[tuple[str, Any]]:

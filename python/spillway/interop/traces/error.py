@@ -1,6 +1,6 @@
 """The error of reading traces and recordings."""
 
-__all__ = ["TraceError"]
+__all__ = ["TraceError", "in_a_line"]
 
 
 def __dir__() -> list[str]:
@@ -12,3 +12,8 @@ class TraceError(ValueError):
 
     The message names file, line (the header row is line 1), column and value.
     """
+
+
+def in_a_line(error: Exception) -> str:
+    """The problems that an error lists, one a line, in one line."""
+    return "; ".join(str(error).split("\n"))

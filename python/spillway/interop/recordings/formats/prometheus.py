@@ -14,7 +14,7 @@ from spillway.data.recording import Histogram, LatencyHistograms
 from spillway.interop.recordings.format import Format
 from spillway.interop.recordings.server import merged, vllm_facts
 from spillway.interop.recordings.source import digest
-from spillway.interop.traces.error import TraceError
+from spillway.interop.traces.error import TraceError, in_a_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -167,7 +167,7 @@ def _histograms(
             )
         except ConfigError as error:
             line = buckets[uppers[-1]][1]
-            raise TraceError(f"{source.path} line {line}, {metric}: {error}") from error
+            raise TraceError(f"{source.path} line {line}, {metric}: {in_a_line(error)}") from error
     return LatencyHistograms(
         name=name or "engine",
         server=merged(
