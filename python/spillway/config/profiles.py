@@ -51,8 +51,10 @@ RULED_OUT = {
 }
 """Settings that a profile turns off, because its semantics are not defined with them."""
 
-NUMBERS = {"blis_0_6": {"prefix_index.capacity_blocks": 10_000}}
-"""Numbers that a profile gives to settings that are unset."""
+NUMBERS: Mapping[str, Mapping[str, Any]] = {
+    "prefix_index.capacity_blocks": {"vllm": None, "blis_0_6": 10_000}
+}
+"""Numbers of the profiles by path. A simulation that has none of them has its own, and keeps it."""
 
 BLIS_SERVER = InstanceGroup(
     max_num_seqs=256,
@@ -89,10 +91,12 @@ def apply(
         raise config_error([("profile", repr(profile), f"must be one of {', '.join(NAMES)}")])
     chosen = {pattern: parsed(values[profile]) for pattern, values, _ in SETTINGS}
     changes: dict[str, Any] = {}
-    for path, number in NUMBERS.get(profile, {}).items():
-        unset = all(value is None for _, value in matches(path, simulation.to_dict()))
-        if unset and (stated is None or not _states(stated, path)):
-            changes[path] = number
+    for path, numbers in NUMBERS.items():
+        is_own = any(
+            value not in numbers.values() for _, value in matches(path, simulation.to_dict())
+        )
+        if not is_own and (stated is None or not _states(stated, path)):
+            changes[path] = numbers[profile]
     for pattern, value in (chosen | RULED_OUT.get(profile, {})).items():
         for path in paths(pattern, checked_simulation(simulation)):
             if stated is None or not _states(stated, path):

@@ -282,5 +282,7 @@ def test_flow_control_brings_its_signals() -> None:
     after = preset.apply(before)
     assert after.signals == preset.signals
     assert after.tenants == before.tenants
-    assert after.replace(gateway=before.gateway, signals=before.signals) == before
+    assert after.prefix_index == preset.prefix_index == signals.PrefixIndex(capacity_blocks=31_250)
+    others = {name: getattr(before, name) for name in ("gateway", "signals", "prefix_index")}
+    assert after.replace(**others) == before
     assert simulate(after.replace(horizon_s=5)).ledger["completed"] > 0

@@ -30,7 +30,7 @@ from spillway._core.gateway import (
     TenantRoundRobin,
 )
 from spillway._core.router import Weighted
-from spillway._core.signals import PrefixIndex, Scraped
+from spillway._core.signals import Scraped
 from spillway._core.workload import SloClass
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse, to_yaml
@@ -54,7 +54,6 @@ _STALE_S = 0.2
 _PERIOD_S = 0.05
 _VICTIMS = 2
 _BAND = 5000
-_INDEX_BLOCKS = 31_250  # of 16 tokens, per instance
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 _SCORERS = {
@@ -384,8 +383,6 @@ def _picker(fields: Fields, settings: dict[str, Any]) -> list[Unread]:
     signals = Scraped(period_s=_PERIOD_S, stale_after_s=stale_s, when_stale="fail_closed")
     settings["signals"] = signals.to_dict()
     settings["router"] = _router(fields.maps("schedulingProfiles"), plugins, unread)
-    if _reads_prefixes(settings["router"]):
-        settings["prefix_index"] = PrefixIndex(capacity_blocks=_INDEX_BLOCKS).to_dict()
     gateway = settings["gateway"]
     defaults = Gateway().to_dict()
     gateway |= {name: defaults[name] for name in GATEWAY}
@@ -399,11 +396,6 @@ def _picker(fields: Fields, settings: dict[str, Any]) -> list[Unread]:
         gateway["limit"] = [Saturation(**rule).to_dict()]
         unread += _read_flow_control(flow, settings, plugins)
     return [*unread, *plugins.unused(), *fields.rest()]
-
-
-def _reads_prefixes(router: Mapping[str, Any]) -> bool:
-    parts = {one["kind"] for one in (*router["filters"], *router["scorers"])}
-    return not parts.isdisjoint(("prefix_affinity", "prefix_cache_affinity"))
 
 
 def _rule(kind: str, parameters: Fields) -> tuple[dict[str, Any], float]:
