@@ -87,14 +87,15 @@ class Fleet final : public gateway::ServiceMeter {
   std::span<const sim::InstanceId> ready() const { return state_.ready(); }
   std::int64_t num_ready() const { return state_.num_ready(); }
   /// Whether no instance is ready, but one may become so without a further target.
-  /// Whether the autoscaler, which has just polled, changes nothing while the system is empty, as
-  /// it is now.
-  bool is_settled() const {
+  /// Before when the autoscaler, which has just polled, changes nothing while the system is empty,
+  /// as it is now; 0: the next poll may.
+  sim::Time settled_until() const {
     const bool has_polled = resizer_.next() == context_.now + resizer_.poll_period();
-    return has_polled && resizer_.is_settled(state_) && state_.next_ready() == sim::kForever;
+    if (!has_polled || state_.next_ready() != sim::kForever) return sim::Time{0};
+    return resizer_.settled_until(state_);
   }
   /// Skips polls of the autoscaler, except the last of those before `until`. Returns how long they
-  /// take. Precondition: `is_settled`.
+  /// take. Precondition: `until` is at most `settled_until`.
   sim::Time skip_polls(sim::Time until);
   bool awaits_instances() const { return num_ready() == 0 && next_resize() != sim::kForever; }
   std::span<const std::unique_ptr<instance::Instance>> instances() const { return instances_; }

@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <utility>
-#include <variant>
 
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
@@ -47,7 +46,6 @@ GatewayReplica::GatewayReplica(Context& context, std::size_t index,
       index_(index),
       drain_latency_(sim::from_seconds(context.simulation.gateway.drain_latency_s)),
       is_controlled_(gateway::is_controlled(context.simulation.gateway)),
-      is_fleet_steady_(std::holds_alternative<signals::Live>(context.simulation.signals)),
       has_timeouts_(gateway::has_timeouts(context.simulation.gateway)),
       pipeline_(context.simulation.gateway, static_cast<std::uint16_t>(index), context.requests,
                 context.states, ranks.size(), context.seed, context.may_change),

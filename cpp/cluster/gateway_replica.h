@@ -68,9 +68,10 @@ class GatewayReplica {
   /// An event of phase `controller_tick`. `view`: as in `drain`. True: requests are queued, and the
   /// limit may now permit them.
   [[nodiscard]] bool tick(const signals::View* view);
-  /// Until when ticks are like the last one, unless something else happens. Precondition: just
-  /// ticked.
-  sim::Time ticks_settled_until() const { return pipeline_.ticks_settled_until(is_fleet_steady_); }
+  /// As in Pipeline. Precondition: just ticked.
+  sim::Time ticks_settled_until(bool is_fleet_steady) const {
+    return pipeline_.ticks_settled_until(is_fleet_steady);
+  }
   /// Notes the ticks that are like the last one, except the last of those before `until`. Returns
   /// how long they take.
   sim::Time skip_ticks(sim::Time until);
@@ -118,7 +119,6 @@ class GatewayReplica {
   std::size_t index_;
   sim::Time drain_latency_;
   bool is_controlled_;
-  bool is_fleet_steady_;
   bool has_timeouts_;
   gateway::Pipeline pipeline_;
   router::Dispatcher dispatcher_;

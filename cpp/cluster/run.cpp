@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "cluster/clients.h"
@@ -32,6 +33,19 @@ using sim::RequestId;
 using sim::Time;
 using workload::Outcome;
 
+namespace {
+
+/// How long it takes until the gateway's metrics of idle instances stay the same. Readings that are
+/// renewed when a decision is due depend on the decisions, and lost or stale ones on chance.
+Time settling_time(const signals::Signals& transport) {
+  if (std::holds_alternative<signals::Live>(transport)) return Time{0};
+  const auto* scraped = std::get_if<signals::Scraped>(&transport);
+  if (!scraped || scraped->loss_probability > 0 || scraped->stale_after_s) return sim::kForever;
+  return sim::from_seconds(scraped->delay_s + 3 * scraped->period_s + scraped->phase_s);
+}
+
+}  // namespace
+
 /// One run: owns the actors, takes the earliest event and passes it to the actor of its phase.
 /// Results of an actor are passed on here, so no actor knows another one.
 class Run final : workload::RequestListener {
@@ -47,6 +61,7 @@ class Run final : workload::RequestListener {
         sampler_(context_),
         fitted_states_(context_),
         gateways_(context_, fleet_.ranks(), context_.needs.tokens_by_group ? &fleet_ : nullptr),
+        settling_time_(settling_time(simulation.signals)),
         livelock_(static_cast<std::uint64_t>(clients_.max_attempts())),
         passes_(!options_.reference && simulation.fleet.is_constant() &&
                 gateways_.replicas().front()->never_holds()),
@@ -107,18 +122,21 @@ class Run final : workload::RequestListener {
 
   /// Handles all events up to an instant, those of the instant included.
   void advance(Time until) {
-    while (handle_next(until)) {
+    until_ = std::min(until, horizon_);
+    while (handle_next()) {
     }
   }
   /// The same while there are requests, or requests to come.
   void advance_while_busy(Time until) {
-    while (!is_idle() && handle_next(until)) {
+    until_ = std::min(until, horizon_);
+    while (!is_idle() && handle_next()) {
     }
   }
   /// The same until `requests` more have arrived. Returns the instant up to which all has happened.
   Time advance_by(std::int64_t requests) {
     const std::size_t enough = context_.record->offered + static_cast<std::size_t>(requests);
-    while (!is_idle() && context_.record->offered < enough && handle_next(horizon_)) {
+    until_ = horizon_;
+    while (!is_idle() && context_.record->offered < enough && handle_next()) {
     }
     const bool is_at_horizon = context_.record->offered < enough && !is_idle() &&
                                context_.events.next_due() != sim::kForever;
@@ -187,10 +205,9 @@ class Run final : workload::RequestListener {
   }
 
  private:
-  // False: no event is due by then.
-  bool handle_next(Time until) {
+  // False: no event is due by `until_`.
+  bool handle_next() {
     Event event;
-    until_ = std::min(until, horizon_);
     if (!context_.events.pop(until_, event)) return false;
     handle(event);
 #ifdef SPILLWAY_CHECK_EVERY_EVENT
@@ -200,8 +217,11 @@ class Run final : workload::RequestListener {
     return true;
   }
 
+  // Whether no request is in the system.
+  bool is_empty() const { return gateways_.counters().present() == 0; }
+
   // Whether all requests have ended. What happens next by itself depends on whether more will come.
-  bool is_idle() const { return !has_pending_work() && gateways_.counters().present() == 0; }
+  bool is_idle() const { return !has_pending_work() && is_empty(); }
 
   // Whether what is done periodically is done once more.
   bool continues() {
@@ -255,7 +275,7 @@ class Run final : workload::RequestListener {
         return resize_fleet();
       case Phase::telemetry:
         if (const auto scraped = load_events_.handle(event); scraped && continues()) {
-          if (gateways_.counters().present() == 0) skip_scrapes(*scraped);
+          if (is_empty()) skip_scrapes(*scraped);
           load_events_.schedule_scrape(*scraped);
         }
         return;
@@ -419,8 +439,7 @@ class Run final : workload::RequestListener {
       drains.attribute_to_tick(!was_pending);
     }
     const bool is_due_again = continues();
-    const bool may_skip = is_due_again && gateway.ticks_settled_until() > context_.now;
-    gateway.schedule_tick(is_due_again, may_skip ? skip_ticks(gateway) : Time{0});
+    gateway.schedule_tick(is_due_again, is_due_again ? skip_ticks(gateway) : Time{0});
   }
 
   // Skips scrapes of a worker that read what the last one has read.
@@ -431,9 +450,21 @@ class Run final : workload::RequestListener {
 
   // Skips ticks of an idle gateway that are like the last one. Returns how long they take.
   Time skip_ticks(GatewayReplica& gateway) {
-    return skip_calm([&](Time until) {
-      return gateway.skip_ticks(std::min(until, gateway.ticks_settled_until()));
-    });
+    const Time settled_until = gateway.ticks_settled_until(has_steady_metrics());
+    if (settled_until <= context_.now) return Time{0};
+    return skip_calm(
+        [&](Time until) { return gateway.skip_ticks(std::min(until, settled_until)); });
+  }
+
+  // Whether metrics of the instances, as gateways see them, stay the same while the system is
+  // empty. To be called at every tick.
+  bool has_steady_metrics() {
+    const gateway::GatewayCounters counters = gateways_.counters();
+    if (counters.present() > 0 || counters.attempts != attempts_before_calm_) {
+      attempts_before_calm_ = counters.attempts;
+      calm_since_ = context_.now;
+    }
+    return counters.present() == 0 && context_.now - calm_since_ >= settling_time_;
   }
 
   // Calls `skip_until` with the time before which nothing happens but ticks, scrapes and samples,
@@ -502,8 +533,9 @@ class Run final : workload::RequestListener {
       }
     }
     if (!continues()) return;
-    if (gateways_.counters().present() == 0 && fleet_.is_settled()) {
-      skip_calm([&](Time until) { return fleet_.skip_polls(until); });
+    const Time settled_until = is_empty() ? fleet_.settled_until() : Time{0};
+    if (settled_until > context_.now) {
+      skip_calm([&](Time until) { return fleet_.skip_polls(std::min(until, settled_until)); });
     }
     fleet_.schedule_resize();
   }
@@ -565,6 +597,7 @@ class Run final : workload::RequestListener {
   Sampler sampler_;
   FittedStates fitted_states_;
   Gateways gateways_;
+  Time settling_time_;  // of the metrics of an empty system; kForever: they never settle
   LivelockGuard livelock_;
   bool passes_;  // requests may `pass`
   static constexpr std::uint32_t kPeriodic = sim::EventQueue::bit_of(Phase::controller_tick) |
@@ -572,6 +605,8 @@ class Run final : workload::RequestListener {
                                              sim::EventQueue::bit_of(Phase::timeline_sample);
   static constexpr std::int64_t kLeastPatience = 8;
   static constexpr std::int64_t kMostPatience = 4096;
+  std::int64_t attempts_before_calm_ = 0;
+  Time calm_since_{0};  // the system has been empty at every tick
   Time until_{0};              // up to which events are handled
   std::int64_t num_calm_ = 0;  // chances to skip since the pending events were looked through
   std::int64_t patience_ = kLeastPatience;  // chances until the next time

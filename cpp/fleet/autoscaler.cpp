@@ -47,9 +47,17 @@ std::int64_t ScalerState::poll(std::int64_t queued, std::int64_t shed, std::int6
   return instances;
 }
 
+Time ScalerState::settled_until(std::int64_t instances) const {
+  if (recommendations_.size() != 1 || recommendations_.front().value != instances) return Time{0};
+  if (shed_.size() == 1) return sim::kForever;
+  // While any shed request counts, the rate does not rise, and at least one instance is wanted.
+  if (instances != std::max<std::int64_t>(config_.min_instances, 1)) return Time{0};
+  return shed_.back().first + sim::from_seconds(config_.shed_window_s);
+}
+
 void ScalerState::repeat(std::int64_t polls, Time period) {
   for (auto* of : {&recommendations_, &shed_}) {
-    const Time from = of->front().last();
+    const Time from = of->back().last();
     for (std::int64_t i = 1; i <= std::min<std::int64_t>(polls, 2); ++i) {
       add(*of, from + Time{i * period.ns}, of->back().value);
     }

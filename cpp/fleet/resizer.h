@@ -20,13 +20,14 @@ class Resizer {
   /// Applies a new target, then the poll that is due by `now`. `shed`: requests shed since the
   /// start.
   void apply(FleetState& fleet, std::int64_t queued, std::int64_t shed, sim::Time now);
-  /// Whether polls change nothing while no request is queued or shed. Precondition: none is queued.
-  bool is_settled(const FleetState& fleet) const {
-    return scaler_ && !target_ && scaler_->is_settled(fleet.started());
+  /// Before when polls change nothing while no request is queued or shed; 0: the next one may.
+  /// Precondition: none is queued.
+  sim::Time settled_until(const FleetState& fleet) const {
+    return scaler_ && !target_ ? scaler_->settled_until(fleet.started()) : sim::Time{0};
   }
   /// Time between polls.
   sim::Time poll_period() const { return poll_period_; }
-  /// Skips polls that change nothing. Precondition: `is_settled`.
+  /// Skips polls that change nothing. They end before `settled_until`.
   void skip(std::int64_t polls) {
     scaler_->repeat(polls, poll_period_);
     next_poll_ += sim::Time{polls * poll_period_.ns};

@@ -284,14 +284,14 @@ def _recorded_s(simulation: Simulation, count: float) -> float:
     """The time whose ticks are recorded one by one, at least.
 
     While the system is idle and the limit stays, ticks are recorded together. A policy in Python
-    may move it at any tick, and metrics of the instances that are not live may change.
+    may move it at any tick, and metrics that are renewed when a tick reads them follow the ticks.
     """
     span_s, gateway = _span_s(simulation, count), simulation.gateway
     if gateway.controller.kind == "python":
         return span_s
     if gateway.controller.kind == "concur" or gateway.sensor.source in _OF_INSTANCES:
-        is_live = simulation.signals.kind == "live"
-        return 0 if is_live and gateway.controller.kind != "vegas" else span_s
+        settles = simulation.signals.kind != "on_read" and gateway.controller.kind != "vegas"
+        return 0 if settles else span_s
     return min(span_s, count * gateway.sensor.window_s)
 
 
