@@ -606,7 +606,7 @@ class Run final : workload::RequestListener {
   static constexpr std::int64_t kLeastPatience = 8;
   static constexpr std::int64_t kMostPatience = 4096;
   std::int64_t attempts_before_calm_ = 0;
-  Time calm_since_{0};  // the system has been empty at every tick
+  Time calm_since_{0};         // the system has been empty at every tick
   Time until_{0};              // up to which events are handled
   std::int64_t num_calm_ = 0;  // chances to skip since the pending events were looked through
   std::int64_t patience_ = kLeastPatience;  // chances until the next time
