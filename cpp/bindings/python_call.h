@@ -67,6 +67,17 @@ class InterpreterLock {
   Locked locked_;
 };
 
+// Drops a reference wherever the last owner ends, which may hold no lock.
+inline void release(py::object& object) {
+  if (!object) return;
+  if (Py_IsInitialized() == 0) {
+    object.release();
+    return;
+  }
+  const py::gil_scoped_acquire gil;
+  object = py::object();
+}
+
 [[noreturn]] inline void refuse_late() {
   throw sim::UsageError("requests and views are valid only during the call that gets them");
 }
@@ -98,6 +109,10 @@ class CallRequest {
 template <class T>
 class SignalColumn {
  public:
+  SignalColumn() = default;
+  SignalColumn(SignalColumn&&) noexcept = default;
+  SignalColumn& operator=(SignalColumn&&) = delete;
+  ~SignalColumn() { release(array_); }
   void forget() { is_read_ = false; }
   template <class Get>
   const py::array& read(std::size_t size, const Get& get) {
@@ -214,17 +229,6 @@ class CallView {
       prefill_tokens_, num_kv_blocks_, max_num_seqs_;
   SignalColumn<double> kv_utilization_, age_;
 };
-
-// Drops a reference wherever the last owner ends, which may hold no lock.
-inline void release(py::object& object) {
-  if (!object) return;
-  if (Py_IsInitialized() == 0) {
-    object.release();
-    return;
-  }
-  const py::gil_scoped_acquire gil;
-  object = py::object();
-}
 
 /// What makes a policy when called without arguments, and the name of its class or function.
 struct Maker {

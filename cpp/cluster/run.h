@@ -91,7 +91,7 @@ class Session {
   std::optional<std::size_t> submit(const workload::Submission& request, sim::Time at);
   /// The requests from outside the workload, those of the simulation's changes included.
   std::size_t num_submitted() const;
-  /// How far one of them has come. Throws UsageError if there are not so many.
+  /// How far one of them has come. Throws UsageError for a number that none of them has.
   SubmissionStatus status(std::size_t number) const;
   /// Changes settings at an instant after now. Throws ConfigError. False: this takes a session of a
   /// simulation with that change, advanced to now.

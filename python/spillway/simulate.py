@@ -113,6 +113,9 @@ def simulate(
     ConfigError
         If the simulation cannot be run, e.g. its trace holds no requests, or if it would need more
         memory than is available. The environment variable SPILLWAY_MEMORY_GB sets another limit.
+    RecursionError
+        If policies of runs start runs, more than eight deep, as one does that simulates the
+        simulation that it is part of.
     """
     from spillway import loading  # slow imports wait until they are needed
     from spillway.result import Result
