@@ -26,7 +26,7 @@ define run_installed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-python test-every test-long test-fuzz fuzz-readers portability weekly mutants smoke test-dist test-dist-full bench bench-check experiments check $(QUICK_CHECKS) analyze format stubs notebooks clean
+.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-fuzz fuzz-readers portability weekly mutants smoke test-dist test-dist-full bench bench-check experiments check $(QUICK_CHECKS) analyze format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -61,6 +61,14 @@ test-tsan: $(VENV)/.dev  ## C++ tests under ThreadSanitizer
 	$(BIN)/cmake --preset tsan > build/tsan-configure.log || (cat build/tsan-configure.log; false)
 	$(BIN)/cmake --build --preset tsan
 	$(BIN)/ctest --preset tsan
+
+test-sanitized: test-sanitized-asan test-sanitized-tsan  ## Python tests of policies, sessions and threads against extensions with sanitizers; an hour
+
+test-sanitized-asan: $(VENV)/.dev  ## Of these, with AddressSanitizer and UndefinedBehaviorSanitizer; or TESTS="tests/router -k burst"
+	$(BIN)/python tools/test_sanitized.py asan $(TESTS)
+
+test-sanitized-tsan: $(VENV)/.dev  ## Of these, with ThreadSanitizer
+	$(BIN)/python tools/test_sanitized.py tsan $(TESTS)
 
 test-python: $(VENV)/.dev  ## Python tests under half a second each, with few random cases; or TESTS="tests/router -k burst"
 	$(BIN)/python -m pytest $(or $(TESTS),-m "not slow and not long" -n 2)
