@@ -15,8 +15,8 @@ class ScalerState {
 
   /// `shed`: requests shed since the start.
   std::int64_t poll(std::int64_t queued, std::int64_t shed, std::int64_t instances, sim::Time now);
-  /// Before when polls keep this number of instances while no request is queued or shed; 0: the next
-  /// one may not. Precondition: none was queued at the last poll.
+  /// Before when polls keep this number of instances while no request is queued or shed; 0: the
+  /// next one may not. Precondition: none was queued at the last poll.
   sim::Time settled_until(std::int64_t instances) const;
   /// `polls` more take place, each `period` after the one before, before `settled_until`.
   void repeat(std::int64_t polls, sim::Time period);

@@ -160,7 +160,7 @@ def _stopped_tenants(result: ResultData) -> Iterator[str]:
         ", ".join(bands[:_MOST_SHOWN])
         or "a band is served only when the bands above it are not held"
     )
-    (first,) = [i for i, one in enumerate(gateway.limit) if one.kind == "per_tenant"][:1]
+    first = next(i for i, one in enumerate(gateway.limit) if one.kind == "per_tenant")
     yield (
         f"requests within every limit waited behind a tenant at its own (gateway.limit[{first}] = "
         f"per_tenant): {where}; with a fairness such as round_robin a tenant waits for its own "
