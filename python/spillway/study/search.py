@@ -232,6 +232,7 @@ class Search:
             warnings=doubts(study.simulation),
         )
         with interruption.deferred():
+            self._release(trial)
             for key, value in attributes(one).items():
                 trial.set_user_attr(key, value)
             self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
@@ -247,11 +248,9 @@ class Search:
         with samplers.quiet():
             try:
                 while len(left) < size:
-                    with interruption.deferred():
-                        trial = self._ask(limit)
-                        if trial is None:
-                            break
-                        left[trial.number] = trial
+                    trial = self._begun(left, limit)
+                    if trial is None:
+                        break
                     if _OUTSIDE in trial.user_attrs:
                         if points:  # it is a batch of its own, the next one
                             self._put_back([left.pop(trial.number)])
@@ -284,14 +283,24 @@ class Search:
             raise raised
         return len(numbers)
 
-    def _ask(self, limit: int | None) -> optuna.Trial | None:
+    def _begun(self, begun: dict[int, optuna.Trial], limit: int | None) -> optuna.Trial | None:
+        """The next trial, which is added to those that have begun; None: the limit is reached."""
         study = self._study.optuna
-        return storage.ask(study, self._storage, limit) if self._is_shared else study.ask()
+        with interruption.deferred():
+            trial = storage.ask(study, self._storage, limit) if self._is_shared else study.ask()
+            if trial is not None:
+                begun[trial.number] = trial
+                storage.RUNNING.add((study.study_name, trial.number))
+            return trial
 
     def _put_back(self, trials: Iterable[optuna.Trial]) -> None:
         with interruption.deferred():
             for trial in trials:
+                self._release(trial)
                 storage.requeue(self._storage, trial)
+
+    def _release(self, trial: optuna.Trial) -> None:
+        storage.RUNNING.discard((self._study.optuna.study_name, trial.number))
 
     def _left_of_a_batch(self) -> int:
         """The number of trials of the latest batch that an interruption has left to run.
@@ -304,6 +313,7 @@ class Search:
         return sum(one.number in numbers for one in waiting)
 
     def _tell(self, trial: optuna.Trial, one: Trial) -> None:
+        self._release(trial)
         for key, value in attributes(one).items():
             trial.set_user_attr(key, value)
         if not one.has_values:

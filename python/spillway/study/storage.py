@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ABANDONED",
     "OWNER",
+    "RUNNING",
     "Journal",
     "Memory",
     "ask",
@@ -54,6 +55,9 @@ OWNER = "owner"
 
 ABANDONED = "abandoned"
 """The user attribute of a trial whose process died during its run."""
+
+RUNNING: set[tuple[str, int]] = set()
+"""The trials that this process runs: names of studies, and numbers."""
 
 _BEGIN = b'{"op_code":'
 _PIECE = 65536
@@ -143,11 +147,11 @@ def wait_for_others(study: optuna.Study, storage: BaseStorage) -> bool:
     machines still run is not known.
     """
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    owners = [_owner(one) for one in running]
-    if any(one is not None and (one == os.getpid() or _is_alive(one)) for one in owners):
+    here = [one for one in running if _owner(one) is not None]
+    if any(not _is_abandoned(study, one) for one in here):
         time.sleep(_BETWEEN_LOOKS_S)
         return True
-    if any(one is not None for one in owners):
+    if here:
         release_abandoned(study, storage)
         return True
     if running:
@@ -165,14 +169,21 @@ def _owner(trial: FrozenTrial) -> int | None:
     return int(process) if host == socket.gethostname() else None
 
 
+def _is_abandoned(study: optuna.Study, trial: FrozenTrial) -> bool:
+    """Whether nothing on this machine runs a trial any more that began here."""
+    process = _owner(trial)
+    if process == os.getpid():
+        return (study.study_name, trial.number) not in RUNNING
+    return process is not None and not _is_alive(process)
+
+
 def release_abandoned(study: optuna.Study, storage: BaseStorage) -> None:
     """Queues trials of processes that died on this machine again, so that none is missing.
 
     A trial whose process died twice fails: it may be the cause.
     """
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        process = _owner(trial)
-        if process is None or _is_alive(process):
+        if not _is_abandoned(study, trial):
             continue
         if trial.user_attrs.get(ABANDONED):
             study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
@@ -313,8 +324,6 @@ def _parsed(line: bytes) -> Any:
 
 
 def _is_alive(process: int) -> bool:
-    if process == os.getpid():
-        return False  # a study that is just being opened has no trials to run
     try:
         os.kill(process, 0)
     except ProcessLookupError:
