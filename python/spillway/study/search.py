@@ -232,7 +232,7 @@ class Search:
             warnings=doubts(study.simulation),
         )
         with interruption.deferred():
-            self._release(trial)
+            self._release([trial])
             for key, value in attributes(one).items():
                 trial.set_user_attr(key, value)
             self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
@@ -264,11 +264,7 @@ class Search:
                 numbers = list(left)
                 study.optuna.set_user_attr(_BATCH, numbers)
                 assessed, raised = assess(study, numbers, points, self._evaluator, self._race)
-                for one in assessed:
-                    if one.failure != INTERRUPTED:
-                        with interruption.deferred():
-                            self._tell(left[one.number], one)
-                            del left[one.number]
+                self._record(assessed, left)
             except Exception as error:
                 for trial in left.values():
                     self._tell(trial, Trial(number=trial.number, point={}, failure=repr(error)))
@@ -276,6 +272,8 @@ class Search:
             except BaseException:
                 self._put_back(left.values())
                 raise
+            finally:
+                self._release(left.values())  # also those that could not be recorded
             if left:
                 self._put_back(left.values())
                 raise KeyboardInterrupt
@@ -293,14 +291,23 @@ class Search:
                 storage.RUNNING.add((study.study_name, trial.number))
             return trial
 
+    def _record(self, assessed: Iterable[Trial], left: dict[int, optuna.Trial]) -> None:
+        """Records the trials that are over, which are left no longer."""
+        for one in assessed:
+            if one.failure != INTERRUPTED:
+                with interruption.deferred():
+                    self._tell(left[one.number], one)
+                    del left[one.number]
+
     def _put_back(self, trials: Iterable[optuna.Trial]) -> None:
         with interruption.deferred():
             for trial in trials:
-                self._release(trial)
+                self._release([trial])
                 storage.requeue(self._storage, trial)
 
-    def _release(self, trial: optuna.Trial) -> None:
-        storage.RUNNING.discard((self._study.optuna.study_name, trial.number))
+    def _release(self, trials: Iterable[optuna.Trial]) -> None:
+        name = self._study.optuna.study_name
+        storage.RUNNING.difference_update((name, one.number) for one in trials)
 
     def _left_of_a_batch(self) -> int:
         """The number of trials of the latest batch that an interruption has left to run.
@@ -313,7 +320,7 @@ class Search:
         return sum(one.number in numbers for one in waiting)
 
     def _tell(self, trial: optuna.Trial, one: Trial) -> None:
-        self._release(trial)
+        self._release([trial])
         for key, value in attributes(one).items():
             trial.set_user_attr(key, value)
         if not one.has_values:
