@@ -658,10 +658,19 @@ def test_invalid_maps_of_columns(change: dict[str, Any], message: str) -> None:
             '"errored": [1, ',
             r"errored\[0\] = 1: must be an object",
         ),
+        *(
+            ("requests.csv", *replaced, message)
+            for digits in (400, 5000)
+            for replaced, message in (
+                (("1764000000000.5", "9" * digits), "send_ms = .*must be a finite number"),
+                ((",100,11,", f",{'9' * digits},11,"), "input_tokens = .*must be a whole number"),
+            )
+        ),
         ("profile_export.jsonl", '"error": null}\n', "\n", "line 1: not valid JSON"),
         ("profile_export.jsonl", '"error": null}\n', "9" * 5000, "line 1: not valid JSON"),
         ("profile_export.jsonl", '"error": null}\n', "[" * 100_000, "line 1: not valid JSON"),
         ("vllm_bench.json", "[0.012, 0.014]", "9" * 5000, "vllm_bench.json: "),
+        ("vllm_bench.json", "[8123.5,", f"[1{'0' * 400},", "start_times.* must be a number"),
         ("vllm_bench.json", "[0.012, 0.014]", '"\\ud800"', "vllm_bench.json: "),
         (
             "profile_export.jsonl",

@@ -33,6 +33,7 @@ MEANINGS = (*TIMES, "input_tokens", "output_tokens", "failed", "tenant")
 
 _NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?\s*")
 _WHOLE = re.compile(r"\s*[0-9]{1,18}\s*")
+_MOST_DIGITS = 300  # more than a float holds
 _INTEGER = re.compile(r"\s*-?[0-9]{1,20}\s*")
 _STATE_NAMES = ("status", "outcome")  # other columns hold an error, or whether there is one
 _COMPLETED = {"ok", "success", "succeeded", "successful", "completed", "200"}
@@ -163,7 +164,8 @@ class _Cells:
                 self.refuse(
                     row, meaning, "must be a number" if required else "must be a number or empty"
                 )
-            value = int(text) if _INTEGER.fullmatch(text) else float(text)
+            is_whole = len(text) < _MOST_DIGITS and _INTEGER.fullmatch(text)
+            value = int(text) if is_whole else float(text)
             if not math.isfinite(value):
                 self.refuse(row, meaning, "must be a finite number")
             values.append(value)
@@ -177,7 +179,7 @@ class _Cells:
         for row, text in enumerate(texts):
             if failed[row] and not text.strip():
                 values.append(0)
-            elif not _WHOLE.fullmatch(text) or int(text) > MAX_TOKENS:
+            elif not _WHOLE.fullmatch(text) or float(text) > MAX_TOKENS:
                 self.refuse(row, meaning, f"must be a whole number >= 0 and <= {MAX_TOKENS}")
             else:
                 values.append(int(text))

@@ -71,7 +71,7 @@ class Object:
         found = self.values.get(key)
         if found is None:
             return None
-        if isinstance(found, bool) or not isinstance(found, int | float):
+        if not _is_number(found):
             self.source.refuse(self.at(key), found, "must be a number")
         return found
 
@@ -79,7 +79,7 @@ class Object:
         """Return a list of numbers; an empty one if there is none."""
         found = self.items(key)
         for at, one in enumerate(found):
-            if isinstance(one, bool) or not isinstance(one, int | float):
+            if not _is_number(one):
                 self.source.refuse(f"{self.at(key)}[{at}]", one, "must be a number")
         return found
 
@@ -106,3 +106,10 @@ class Object:
         if found is not None and not isinstance(found, str):
             self.source.refuse(self.at(key), found, "must be text")
         return found
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) < 2**1000
