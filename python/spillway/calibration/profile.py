@@ -235,17 +235,15 @@ class Profile:
                 latency=_fitted(instance.InstanceGroup.from_dict(document["instance"])),
                 async_scheduling=document["async_scheduling"],
                 turnaround_s=document["turnaround_s"],
-                covariance=tuple(tuple(row) for row in document["covariance_of_logs"]),
+                covariance=tuple(tuple(map(float, row)) for row in document["covariance_of_logs"]),
                 hull=Hull(tuple((float(x), float(y)) for x, y in document["hull"])),
                 runs=tuple(FittedRun(**run) for run in document["runs"]),
                 logs=tuple(FittedLog(**log) for log in document.get("logs", ())),
                 left_out=tuple(document["left_out"]),
                 choices=tuple(Choice(**one) for one in document["choices"]),
             )
-        except ConfigError as error:
-            raise config_error(
-                [(f"instance.{path}", value, allowed) for path, value, allowed in error.violations]
-            ) from None
+        except ConfigError:
+            raise
         except (KeyError, TypeError, ValueError) as error:
             raise config_error(
                 [("server profile", str(error), "is missing or malformed; calibrate again")]
@@ -262,6 +260,12 @@ class Profile:
             raise config_error(
                 [(f"coefficients.{wrong[0]}", str(profile.coefficients[wrong[0]]), "must be > 0")]
             )
+        try:
+            profile.text()
+        except (TypeError, ValueError, AttributeError) as error:
+            raise config_error(
+                [("server profile", str(error), "holds other values than numbers; calibrate again")]
+            ) from None
         return profile
 
     def save(self, path: str | os.PathLike[str]) -> None:
