@@ -93,7 +93,8 @@ def apply(
     changes: dict[str, Any] = {}
     for path, numbers in NUMBERS.items():
         is_own = any(
-            value not in numbers.values() for _, value in matches(path, simulation.to_dict())
+            value not in numbers.values()
+            for _, value in matches(path, checked_simulation(simulation).to_dict())
         )
         if not is_own and (stated is None or not _states(stated, path)):
             changes[path] = numbers[profile]
