@@ -21,7 +21,9 @@ def __dir__() -> list[str]:
 
 
 _WIDTH = 100
-_OF_PROFILE = {path for path, _, _ in profiles.SETTINGS}.union(*profiles.RULED_OUT.values())
+_OF_PROFILE = {path for path, _, _ in profiles.SETTINGS}.union(
+    *profiles.RULED_OUT.values(), profiles.NUMBERS
+)
 
 
 def describe(path: str = "") -> str:
