@@ -33,7 +33,6 @@ TESTS = [
     "tests/python/test_seams_of_python_policies.py",
     "tests/python/test_compiled_policies.py",
     "tests/python/test_testing.py",
-    "tests/python/test_memory.py",
     "tests/cluster",
 ]
 
