@@ -78,9 +78,7 @@ struct Context {
   bool streams() const { return simulation.metrics.streaming; }
   /// Whether an event after `delay` would be the next one: its effect may then take place
   /// immediately, without the event queue.
-  bool can_run_inline(sim::Time delay) const {
-    return delay == sim::Time{0} && !events.is_due(now);
-  }
+  bool can_run_inline(sim::Time delay) { return delay == sim::Time{0} && !events.is_due(now); }
   sim::TenantId tenant_of(sim::RequestId id) const { return sim::TenantId{requests.tenant(id)}; }
   /// Precondition: the request has been routed.
   sim::InstanceId instance_of(sim::RequestId id) const {

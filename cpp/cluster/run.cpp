@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -121,23 +122,13 @@ class Run final : workload::RequestListener {
   const Submissions& submissions() const { return clients_.submissions(); }
 
   /// Handles all events up to an instant, those of the instant included.
-  void advance(Time until) {
-    until_ = std::min(until, horizon_);
-    while (handle_next()) {
-    }
-  }
+  void advance(Time until) { handle_events(until, false); }
   /// The same while there are requests, or requests to come.
-  void advance_while_busy(Time until) {
-    until_ = std::min(until, horizon_);
-    while (!is_idle() && handle_next()) {
-    }
-  }
+  void advance_while_busy(Time until) { handle_events(until, true); }
   /// The same until `requests` more have arrived. Returns the instant up to which all has happened.
   Time advance_by(std::int64_t requests) {
     const std::size_t enough = context_.record->offered + static_cast<std::size_t>(requests);
-    until_ = horizon_;
-    while (!is_idle() && context_.record->offered < enough && handle_next()) {
-    }
+    handle_events(horizon_, true, enough);
     const bool is_at_horizon = context_.record->offered < enough && !is_idle() &&
                                context_.events.next_due() != sim::kForever;
     const Time reached = is_at_horizon ? horizon_ : context_.now;
@@ -205,16 +196,21 @@ class Run final : workload::RequestListener {
   }
 
  private:
-  // False: no event is due by `until_`.
-  bool handle_next() {
+  // Handles the events up to `until`; with `while_busy` only while there are requests, or requests
+  // to come, and fewer than `enough` have arrived. The only loop over events, so that handling them
+  // is compiled into it once.
+  void handle_events(Time until, bool while_busy,
+                     std::size_t enough = std::numeric_limits<std::size_t>::max()) {
+    until_ = std::min(until, horizon_);
     Event event;
-    if (!context_.events.pop(until_, event)) return false;
-    handle(event);
+    while (!while_busy || (!is_idle() && context_.record->offered < enough)) {
+      if (!context_.events.pop(until_, event)) return;
+      handle(event);
 #ifdef SPILLWAY_CHECK_EVERY_EVENT
-    for (const auto& one : fleet_.instances()) one->check_memory();
+      for (const auto& one : fleet_.instances()) one->check_memory();
 #endif
-    if (context_.events.popped() % kEventsBetweenLooks == 0) check_progress();
-    return true;
+      if (context_.events.popped() % kEventsBetweenLooks == 0) check_progress();
+    }
   }
 
   // Whether no request is in the system.
@@ -230,7 +226,7 @@ class Run final : workload::RequestListener {
     return is_busy;
   }
 
-  void handle(const Event& event) {
+  [[gnu::always_inline]] inline void handle(const Event& event) {
     const RequestId request{event.subject()};
     context_.begin(event);
     switch (event.phase()) {
@@ -289,7 +285,7 @@ class Run final : workload::RequestListener {
 
   // ---- life of a request -------------------------------------------------------------------
 
-  void submit(RequestId request) {
+  [[gnu::always_inline]] inline void submit(RequestId request) {
     gateways_.of(request).submit();
     sampler_.submitted(request);
     clients_.submitted(request);
@@ -301,7 +297,7 @@ class Run final : workload::RequestListener {
 
   // The way of a request through a gateway that never holds one, if nothing else is due: then no
   // request waits there, and no timer of its client has expired.
-  void pass(RequestId request) {
+  [[gnu::always_inline]] inline void pass(RequestId request) {
     GatewayReplica& gateway = gateways_.of(request);
     const signals::View view = view_for(gateway);
     if (gateway.pass(request, clients_.retries_of(request), view)) {
@@ -341,13 +337,13 @@ class Run final : workload::RequestListener {
     route(gateway, request, view ? *view : view_for(gateway));
   }
 
-  const gateway::Departures& dispatch_from(GatewayReplica& gateway) {
+  [[gnu::always_inline]] inline const gateway::Departures& dispatch_from(GatewayReplica& gateway) {
     const bool has_workers = fleet_.num_ready() > 0;
     const auto view = has_workers ? fleet_signals_for(gateway) : std::nullopt;
     return gateway.drain(view ? &*view : nullptr, has_workers);
   }
 
-  void pass_on(const gateway::Departures& departures) {
+  [[gnu::always_inline]] inline void pass_on(const gateway::Departures& departures) {
     for (const RequestId request : departures.dispatched) {
       context_.events.push({context_.now + routing_latency_, Phase::routing, 0, request.value});
     }
@@ -360,7 +356,8 @@ class Run final : workload::RequestListener {
     route(gateway, request, view_for(gateway));
   }
 
-  void route(GatewayReplica& gateway, RequestId request, const signals::View& view) {
+  [[gnu::always_inline]] inline void route(GatewayReplica& gateway, RequestId request,
+                                           const signals::View& view) {
     const router::Target target = gateway.route(request, view);
     fleet_.send(request, target);
     load_events_.sent(gateway.index(), request, target.instance);
@@ -411,7 +408,9 @@ class Run final : workload::RequestListener {
 
   // A withdrawn request in transit leaves when it reaches the next stage.
   void withdraw_if_late(RequestId request) {
-    if (!clients_.has_timed_out(request)) return;
+    if (clients_.has_timed_out(request)) withdraw(request);
+  }
+  void withdraw(RequestId request) {
     const Outcome where = context_.states.outcome[request.index()];
     if (where == Outcome::running) return fleet_.cancel(request, Outcome::cancelled);
     if (where != Outcome::queued) return;

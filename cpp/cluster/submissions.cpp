@@ -39,8 +39,7 @@ std::optional<std::size_t> Submissions::number_of(RequestId id) const {
   return id.index() < number_of_.size() ? number_of_[id.index()] : std::nullopt;
 }
 
-void Submissions::arrived(RequestId id, std::optional<std::size_t> number) {
-  if (all_.empty()) return;
+void Submissions::note_arrival(RequestId id, std::optional<std::size_t> number) {
   number_of_.resize(std::max(number_of_.size(), id.index() + 1));
   number_of_[id.index()] = number;
   if (number) all_[*number].handle = record_.requests.handle(id);
@@ -50,7 +49,7 @@ void Submissions::awaits_retry(RequestId id, bool awaits) {
   if (const auto number = number_of(id)) all_[*number].awaits_retry = awaits;
 }
 
-void Submissions::ended(RequestId id) {
+void Submissions::keep_final(RequestId id) {
   const auto number = number_of(id);
   if (!number) return;
   SubmissionStatus last = status(*number, sim::kForever);

@@ -52,12 +52,16 @@ class Submissions {
   SubmissionStatus status(std::size_t number, sim::Time now) const;
 
   /// A request has arrived. `number`: that of a submission, or none.
-  void arrived(sim::RequestId id, std::optional<std::size_t> number);
+  void arrived(sim::RequestId id, std::optional<std::size_t> number) {
+    if (!all_.empty()) note_arrival(id, number);
+  }
   /// Whether a request that has arrived and not ended is a submission.
   bool include(sim::RequestId id) const { return !all_.empty() && number_of(id).has_value(); }
   // Ignored for other requests:
   void awaits_retry(sim::RequestId id, bool awaits);
-  void ended(sim::RequestId id);
+  void ended(sim::RequestId id) {
+    if (!number_of_.empty()) keep_final(id);
+  }
 
  private:
   struct One {
@@ -69,6 +73,8 @@ class Submissions {
     std::optional<SubmissionStatus> final;
   };
 
+  void note_arrival(sim::RequestId id, std::optional<std::size_t> number);
+  void keep_final(sim::RequestId id);
   std::optional<std::size_t> number_of(sim::RequestId id) const;
 
   const RequestRecord& record_;

@@ -105,9 +105,7 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
 
 // ---- life of a request ---------------------------------------------------------------------
 
-bool Pipeline::chain_admits(RequestId id, std::uint64_t retries, const signals::View& view,
-                            Time now) {
-  if (chain_.is_empty()) return true;
+bool Pipeline::ask_chain(RequestId id, std::uint64_t retries, const signals::View& view, Time now) {
   sim::Draws draws(seed_, sim::Stream::admission, requests_.row(id), retries);
   const auto reason = chain_.decide({requests_, id}, view, now, draws);
   if (reason) reject(id, {Stage::admission, static_cast<std::uint8_t>(*reason)});

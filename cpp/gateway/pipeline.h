@@ -149,7 +149,11 @@ class Pipeline final {
  private:
   // Whether the admission chain admits the request; if not, it is rejected.
   bool chain_admits(sim::RequestId id, std::uint64_t retries, const signals::View& view,
-                    sim::Time now);
+                    sim::Time now) {
+    return chain_.is_empty() || ask_chain(id, retries, view, now);
+  }
+  bool ask_chain(sim::RequestId id, std::uint64_t retries, const signals::View& view,
+                 sim::Time now);
   void reject(sim::RequestId id, workload::ReasonCode reason);
   void admitted(sim::RequestId id, sim::Time now);
   // The request takes its permit.

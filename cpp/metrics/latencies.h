@@ -19,12 +19,12 @@ class Latencies {
             Accounting accounting)
       : requests_(requests), states_(states), reported_(accounting == Accounting::blis) {}
 
-  double ttft_ns(sim::RequestId id) const {
+  [[gnu::always_inline]] double ttft_ns(sim::RequestId id) const {
     const sim::Time first_token = states_.first_token[id.index()];
     if (reported_ && sim::is_set(first_token)) return in_ns(states_.reported_ttft[id.index()]);
     return since_first_arrival(id, first_token);
   }
-  double e2e_ns(sim::RequestId id) const {
+  [[gnu::always_inline]] double e2e_ns(sim::RequestId id) const {
     if (!is_completed(id)) return kNone;
     if (reported_) return ttft_ns(id) + in_ns(states_.reported_decode[id.index()]);
     return since_first_arrival(id, states_.finished[id.index()]);

@@ -86,13 +86,15 @@ void OutcomeCounts::add(const workload::RequestStates& states, sim::RequestId id
   requests_ += is_last;
   ++attempts_;
   admitted_ += admitted;
-  dispatched_ += sim::is_set(states.dispatched[row]);
+  const bool dispatched = sim::is_set(states.dispatched[row]);
+  dispatched_ += dispatched;
   ++outcomes_[static_cast<std::size_t>(outcome)];
-  after_dispatch_[static_cast<std::size_t>(outcome)] += sim::is_set(states.dispatched[row]);
+  after_dispatch_[static_cast<std::size_t>(outcome)] += dispatched;
+  ++by_reason_.at(reason_index(reason));
+  if (outcome == Outcome::completed) return;
   const bool is_withdrawn = outcome == Outcome::evicted || outcome == Outcome::cancelled;
   withdrawn_ += is_withdrawn && sim::is_set(states.enqueued[row]);
   at_admission_ += outcome == Outcome::in_transit && !admitted;
-  ++by_reason_.at(reason_index(reason));
   if (outcome != Outcome::rejected) return;
   switch (reason.stage) {
     case workload::Stage::admission:

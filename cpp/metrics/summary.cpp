@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -140,8 +141,9 @@ Collector::Collector(const Metrics& config, const workload::RequestTable& reques
       tallies_(requests.num_groups()),
       histograms_(config.streaming ? requests.num_groups() : 0) {}
 
-bool Collector::is_good(RequestId id) const {
-  const workload::SloClass& slo_class = requests_.class_of(id);
+bool Collector::is_good(RequestId id) const { return is_good(id, requests_.class_of(id)); }
+
+bool Collector::is_good(RequestId id, const workload::SloClass& slo_class) const {
   const double e2e_ns = latencies_.e2e_ns(id);
   if (!slo_class.has_targets() || std::isnan(e2e_ns)) return false;
   const auto met = [](const std::optional<double>& target_s, double latency_ns) {
@@ -168,9 +170,9 @@ void Collector::add(RequestId id) {
     tally.output_tokens += requests_.output_tokens(id);
     tally.last_completion = std::max(tally.last_completion, states_.finished[row]);
   }
-  if (requests_.class_of(id).has_targets()) {
+  if (const workload::SloClass& slo_class = requests_.class_of(id); slo_class.has_targets()) {
     ++tally.with_targets;
-    tally.good += is_good(id);
+    tally.good += is_good(id, slo_class);
   }
   if (histograms_.empty()) return;
   for (std::size_t i = 0; i < kNumLatencies; ++i) {
@@ -186,6 +188,10 @@ void Collector::measure(std::span<const Partition> partitions) const {
   Population& all = *partitions.front().populations.front();
   std::vector<double> values(static_cast<std::size_t>(all.tally.offered));
   std::vector<Gathered> parts(partitions.begin() + 1, partitions.end());
+  std::vector<std::uint32_t> groups;  // by row
+  for (std::size_t row = 0; row < added_ && !parts.empty(); ++row) {
+    groups.push_back(static_cast<std::uint32_t>(requests_.group(RequestId{row})));
+  }
   for (std::size_t i = 0; i < kNumLatencies; ++i) {
     std::size_t count = 0;
     for (Gathered& one : parts) one.clear();
@@ -196,7 +202,7 @@ void Collector::measure(std::span<const Partition> partitions) const {
         const double value = value_of(id);
         if (std::isnan(value)) continue;
         values[count++] = value;
-        for (Gathered& one : parts) one.add(requests_.group(id), value);
+        for (Gathered& one : parts) one.add(groups[row], value);
       }
     });
     all.latencies[i] =

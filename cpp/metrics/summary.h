@@ -55,6 +55,8 @@ class Collector {
  private:
   using Histograms = std::array<numerics::LogHistogram, kNumLatencies>;
 
+  bool is_good(sim::RequestId id, const workload::SloClass& slo_class) const;
+
   /// Measures the latencies and gaps. The first partition is that of all requests.
   void measure(std::span<const Partition> partitions) const;
   void measure_histograms(std::span<const Partition> partitions) const;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <vector>
 
 namespace spillway::numerics {
 
@@ -43,7 +44,11 @@ class BucketSelection {
   }
 
   /// Marks the bucket of a rank as wanted.
-  void want(std::int64_t rank) { wanted_[bucket_at(rank)] = true; }
+  void want(std::int64_t rank) {
+    const std::size_t bucket = bucket_at(rank);
+    if (!wanted_[bucket]) wanted_buckets_.push_back(bucket);
+    wanted_[bucket] = true;
+  }
 
   /// Moves the wanted buckets' values to the front and sorts them.
   void sort_wanted() {
@@ -53,10 +58,11 @@ class BucketSelection {
       kept += wanted_[bucket_of(value)] ? 1 : 0;
     }
     std::sort(values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(kept));
+    std::sort(wanted_buckets_.begin(), wanted_buckets_.end());
     std::int64_t place = 0;
-    for (std::size_t i = 0; i < kNumBuckets; ++i) {
-      place_[i] = place;
-      if (wanted_[i]) place += size_[i];
+    for (const std::size_t bucket : wanted_buckets_) {
+      place_[bucket] = place;
+      place += size_[bucket];
     }
   }
 
@@ -79,8 +85,9 @@ class BucketSelection {
   std::uint64_t least_;
   int shift_;
   std::array<std::int64_t, kNumBuckets> size_{};
-  std::array<std::int64_t, kNumBuckets> begin_{};
-  std::array<std::int64_t, kNumBuckets> place_{};
+  std::array<std::int64_t, kNumBuckets> begin_;
+  std::array<std::int64_t, kNumBuckets> place_;  // of wanted ones, once they are sorted
+  std::vector<std::size_t> wanted_buckets_;
   std::array<bool, kNumBuckets> wanted_{};
 };
 

@@ -100,6 +100,7 @@ bool EventQueue::pop_simultaneous(Time horizon, Event& event) {
 }
 
 void EventQueue::set_alarm(std::uint32_t owner, Time time) {
+  if (owner == disregarded_) disregarded_ = kNobody;
   Time* const times = alarm_times_.data();
   std::uint32_t* const owners = alarm_owners_.data();
   std::size_t node = num_leaves_ + owner;

@@ -61,6 +61,9 @@ class EventQueue {
   /// cleared before the next event is taken.
   void set_alarm(std::uint32_t owner, Time time);
   void clear_alarm(std::uint32_t owner) { set_alarm(owner, kForever); }
+  /// From now on the owner's alarm is not due. It must be set or cleared before the next event is
+  /// taken: an alarm that is about to be set anew is thus not also cleared.
+  void disregard_alarm(std::uint32_t owner) { disregarded_ = owner; }
   /// Sets the time of the source's next event. Precondition: none is pending.
   void set_source(Time time) { source_ = time; }
 
@@ -83,12 +86,16 @@ class EventQueue {
     ++popped_;
     return true;
   }
-  /// Time of the next event; kForever: none.
+  /// Time of the next event; kForever: none. Precondition: no alarm is disregarded.
   Time next_due() const { return std::min({next_pushed(), source_, alarm_times_[1]}); }
   /// Whether any event is due at or before `now`.
-  bool is_due(Time now) const { return next_due() <= now; }
+  bool is_due(Time now) {
+    heed_all();
+    return next_due() <= now;
+  }
   /// The same, except for the alarm of `owner`.
-  bool is_due(Time now, std::uint32_t owner) const {
+  bool is_due(Time now, std::uint32_t owner) {
+    if (disregarded_ != owner) heed_all();
     if (next_pushed() <= now || source_ <= now) return true;
     for (std::size_t node = num_leaves_ + owner; node > 1; node /= 2) {
       if (alarm_times_[node ^ 1] <= now) return true;
@@ -113,6 +120,7 @@ class EventQueue {
   };
 
   static constexpr std::size_t kMaxNear = 16;
+  static constexpr std::uint32_t kNobody = 0xFFFFFFFF;
 
   static bool precedes(const Event& a, const Event& b) {
     return a.time_ != b.time_ ? a.time_ < b.time_ : a.order_ < b.order_;
@@ -133,6 +141,10 @@ class EventQueue {
     source_ = kForever;
     return {time, Phase::source_arrival, 0, 0};
   }
+  // Clears an alarm that is disregarded.
+  void heed_all() {
+    if (disregarded_ != kNobody) clear_alarm(disregarded_);
+  }
   bool pop_simultaneous(Time horizon, Event& event);
   void push_far(const Entry& entry);
   void refill();
@@ -150,6 +162,7 @@ class EventQueue {
   std::vector<Time> alarm_times_;
   std::vector<std::uint32_t> alarm_owners_;
   std::size_t num_leaves_ = 1;
+  std::uint32_t disregarded_ = kNobody;  // its alarm is not due
   std::uint64_t next_serial_ = 0;
   std::uint64_t popped_ = 0;
 };

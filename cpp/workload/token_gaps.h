@@ -91,8 +91,8 @@ class TokenGaps {
   static constexpr std::size_t kRows = 256;
   static constexpr unsigned kShift = 64 - 8;
 
-  // The row holds another gap from now on.
-  void replace(std::size_t at, sim::Time next) {
+  // The row holds another gap from now on. Seldom: kept out of the loops that find rows.
+  [[gnu::noinline]] void replace(std::size_t at, sim::Time next) {
     const std::span<std::int64_t> row =
         std::span(counts_).subspan(at * exact_.size(), exact_.size());
     for (std::size_t group = 0; group < row.size(); ++group) {

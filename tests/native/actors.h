@@ -43,7 +43,7 @@ inline spillway::sim::Event take(spillway::cluster::Context& context) {
   return event;
 }
 inline bool has_events(const spillway::cluster::Context& context) {
-  return context.events.is_due(kEnd);
+  return context.events.next_due() <= kEnd;
 }
 inline bool is(const spillway::sim::Event& event, spillway::sim::Phase phase, double at_s,
                std::uint32_t subject = 0) {

@@ -52,8 +52,8 @@ class KvMemory {
   /// Blocks that must stay free when a request of `known` tokens joins with `tokens` of them
   /// computed or allocated, besides those it takes; `alone`: no other request holds memory.
   std::int64_t spare_blocks(std::int64_t known, std::int64_t tokens, bool alone) const {
-    const std::int64_t rest =
-        config_.reserve_full_prompt ? blocks_for(known) - blocks_for(tokens) : 0;
+    const bool reserves = config_.reserve_full_prompt && tokens < known;
+    const std::int64_t rest = reserves ? blocks_for(known) - blocks_for(tokens) : 0;
     return rest + (alone ? 0 : watermark_blocks_);
   }
 

@@ -52,7 +52,9 @@ void preempt(EngineState& s, Recorder& recorder, std::size_t which, std::int64_t
 }
 
 // Allocates tokens to slots in order, and preempts when memory runs out.
-void schedule_slots(EngineState& s, Recorder& recorder, std::int64_t& budget, Time now) {
+[[gnu::noinline]] void schedule_slots(EngineState& s, Recorder& recorder, std::int64_t& budget,
+                                      Time now) {
+  for (Slot& slot : s.slots) slot.planned = 0;
   for (std::size_t i = 0; i < s.slots.size() && budget > 0;) {
     Slot& slot = s.slots[i];
     const std::int64_t tokens = share_of(s, slot, budget);
@@ -80,13 +82,13 @@ bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time n
   const Waiting& head = s.waiting.head();
   const workload::RequestTable& requests = s.settings.requests;
   const bool returned = head.returned;
-  Slot& slot = s.slots.emplace_back();
-  slot.id = head.id;
-  slot.entry = s.next_entry;
-  slot.emitted = head.emitted;
-  slot.input_tokens = requests.input_tokens(head.id);
-  slot.target_output_tokens = requests.target_output_tokens(head.id);
-  slot.last_token = head.last_token;
+  Slot& slot =
+      s.slots.emplace_back(Slot{.id = head.id,
+                                .entry = s.next_entry,
+                                .emitted = head.emitted,
+                                .input_tokens = requests.input_tokens(head.id),
+                                .target_output_tokens = requests.target_output_tokens(head.id),
+                                .last_token = head.last_token});
   slot.computed = s.memory.find(slot.id, slot.known_tokens(), returned);
   slot.planned = share_of(s, slot, budget);
   slot.is_cached = slot.planned == 0;
@@ -111,9 +113,8 @@ bool yields_to_head(const EngineState& s, sim::RequestId id) {
 
 // True if a request of the batch may be preempted for the head of the queue. If not, none is
 // preempted for later requests of the queue either. The answer is constant while head and batch are
-// unchanged, because ranks never change.
-bool head_may_preempt(const EngineState& s) {
-  if (!s.settings.preempting.margin || s.waiting.empty()) return false;
+// unchanged, because ranks never change. Precondition: requests wait.
+[[gnu::noinline]] bool head_may_preempt(const EngineState& s) {
   const auto yields = [&](const auto& one) { return yields_to_head(s, one.id); };
   const auto decoders = s.decoders.members();
   return std::any_of(s.slots.begin(), s.slots.end(), yields) ||
@@ -136,7 +137,8 @@ bool preempt_for_head(EngineState& s, Recorder& recorder, std::int64_t& budget, 
 // Admits heads of the queue while seats, budget and memory suffice or other requests are preempted
 // for them. A head that does not fit blocks the queue, as does one that was preempted for another
 // request in this step.
-void schedule_waiting(EngineState& s, Recorder& recorder, std::int64_t& budget, Time now) {
+[[gnu::noinline]] void schedule_waiting(EngineState& s, Recorder& recorder, std::int64_t& budget,
+                                        Time now) {
   std::vector<sim::RequestId>& preempted = s.preempted_for_head;
   while (!s.waiting.empty() && budget > 0 &&
          std::find(preempted.begin(), preempted.end(), s.waiting.head().id) == preempted.end()) {
@@ -165,7 +167,8 @@ bool memory_suffices(const EngineState& s, std::int64_t new_blocks, std::int64_t
 // because one of them would be preempted.
 bool schedule_decoders(EngineState& s, std::int64_t& budget) {
   if (s.decoders.empty()) return true;
-  if (!keeps_sums(s) || head_may_preempt(s)) return false;
+  if (!keeps_sums(s)) return false;
+  if (s.settings.preempting.margin && !s.waiting.empty() && head_may_preempt(s)) return false;
   Decoders::Finishing finishing;
   if (s.activity == Activity::stepping) finishing = s.decoders.finishing();
   const std::int64_t left = budget - (s.decoders.size() - finishing.requests);
@@ -189,14 +192,14 @@ void choose_when_to_take(EngineState& s) {
 
 }  // namespace
 
+// Most steps have no slots, and no request waits for them: what concerns these is compiled apart.
 std::int64_t schedule_step(EngineState& s, Recorder& recorder, Time now) {
   choose_when_to_take(s);
   std::int64_t budget = s.settings.max_num_batched_tokens;
   if (!schedule_decoders(s, budget)) dissolve_decoders(s, recorder, now);
-  for (Slot& slot : s.slots) slot.planned = 0;
   s.preempted = false;
-  schedule_slots(s, recorder, budget, now);
-  if (!s.preempted) schedule_waiting(s, recorder, budget, now);
+  if (!s.slots.empty()) schedule_slots(s, recorder, budget, now);
+  if (!s.waiting.empty() && !s.preempted) schedule_waiting(s, recorder, budget, now);
   return budget;
 }
 

@@ -66,7 +66,7 @@ std::int64_t Decoders::gaps_begin() const {
   return std::ranges::min_element(members(), begins_before)->gaps_begin;
 }
 
-void Decoders::count_in(const Member& member, std::int64_t sign) {
+[[gnu::always_inline]] inline void Decoders::count_in(const Member& member, std::int64_t sign) {
   const std::int64_t context = computed(member);
   size_ += sign;
   context_tokens_ += sign * context;

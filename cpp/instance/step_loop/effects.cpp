@@ -12,7 +12,8 @@ using sim::Time;
 
 namespace {
 
-void emit_decoders(EngineState& s, Recorder& recorder, std::int64_t steps) {
+[[gnu::always_inline]] inline void emit_decoders(EngineState& s, Recorder& recorder,
+                                                 std::int64_t steps) {
   if (s.decoders.empty()) return;
   s.counters.tokens_emitted += steps * s.decoders.size();
   recorder.decoder_tokens(s.decoders, s.jump, steps);
@@ -42,7 +43,7 @@ void note_blocks_in_use(EngineState& s) {
   s.memory.note_in_use(others + decoders_blocks(s));
 }
 
-void advance(EngineState& s, Recorder& recorder, Slot& slot) {
+[[gnu::always_inline]] inline void advance(EngineState& s, Recorder& recorder, Slot& slot) {
   const std::int64_t known = slot.known_tokens();
   slot.computed += slot.tokens;
   if ((slot.tokens > 0 || slot.is_cached) && slot.computed == known) {
@@ -57,19 +58,60 @@ void advance(EngineState& s, Recorder& recorder, Slot& slot) {
   recorder.seen_in_step(slot, s.jump.end_of_step());
 }
 
-void complete(EngineState& s, Recorder& recorder, sim::RequestId id, std::int64_t computed) {
-  s.demand_blocks -= s.memory.blocks_for(computed);
+// Whether the request was withdrawn during its last step.
+bool withdraw_at_end(EngineState& s, Recorder& recorder, sim::RequestId id) {
   const auto leaving = std::find_if(s.leaving.begin(), s.leaving.end(),
                                     [&](const Leaving& other) { return other.id == id; });
-  if (leaving != s.leaving.end()) {
-    ++s.counters.cancelled;
-    recorder.withdrawn(*leaving, s.settings.requests.target_output_tokens(id),
-                       s.jump.end_of_step());
-    s.leaving.erase(leaving);
-    return;
-  }
+  if (leaving == s.leaving.end()) return false;
+  ++s.counters.cancelled;
+  recorder.withdrawn(*leaving, s.settings.requests.target_output_tokens(id), s.jump.end_of_step());
+  s.leaving.erase(leaving);
+  return true;
+}
+
+[[gnu::always_inline]] inline void complete(EngineState& s, Recorder& recorder, sim::RequestId id,
+                                            std::int64_t computed) {
+  s.demand_blocks -= s.memory.blocks_for(computed);
+  if (!s.leaving.empty() && withdraw_at_end(s, recorder, id)) return;
   ++s.counters.completed;
   recorder.completed(id, s.jump.end_of_step());
+}
+
+// The slots get their tokens; those that have all of them are finished, and those that decode from
+// now on join the decoders.
+void advance_slots(EngineState& s, Recorder& recorder, std::int64_t silent_steps) {
+  // Sums are not used while memory is short or the budget is below one token per request.
+  const bool may_join =
+      keeps_sums(s) && !s.preempted && num_running(s) <= s.settings.max_num_batched_tokens;
+  for (Slot& slot : s.slots) {
+    slot.computed += silent_steps * slot.tokens;
+    advance(s, recorder, slot);
+  }
+  std::erase_if(s.slots, [&](const Slot& slot) {
+    if (slot.has_finished()) {
+      s.finished.push_back({slot.entry, slot.id, slot.holding, slot.computed});
+      return true;
+    }
+    if (!may_join || !slot.is_decoding() || slot.last_token != s.jump.end_of_step()) return false;
+    if (s.is_planned && slot.planned == 0) return false;
+    s.decoders.join(slot.id, slot.entry, slot.emitted, slot.holding,
+                    recorder.joined_decoders(slot.id));
+    return true;
+  });
+}
+
+// The finished requests leave in order of entry.
+void complete_finished(EngineState& s, Recorder& recorder) {
+  const auto by_entry = [](const Finished& a, const Finished& b) { return a.entry < b.entry; };
+  if (!std::is_sorted(s.finished.begin(), s.finished.end(), by_entry)) {
+    std::sort(s.finished.begin(), s.finished.end(), by_entry);
+  }
+  for (const Finished& one : s.finished) {
+    const bool has_output = s.settings.requests.output_tokens(one.id) > 0;
+    s.memory.leave(one.holding, one.computed, has_output);
+    complete(s, recorder, one.id, one.computed);
+  }
+  s.finished.clear();
 }
 
 // The requests that were preempted for the plan get the token of the step that has ended.
@@ -92,38 +134,16 @@ void apply_step(EngineState& s, Recorder& recorder) {
   s.jump.silent = 0;
   s.jump.effects_taken = true;
   emit_decoders(s, recorder, silent_steps + 1);
-  if (s.takes_late && (s.decoders.has_finished() || !s.slots.empty())) note_blocks_in_use(s);
-  pop_finished_decoders(s, recorder);
+  // A step without slots, in which no decoder finishes, is a matter of the sums alone.
+  const bool have_finished = s.decoders.has_finished();
+  const bool concerns_requests = have_finished || !s.slots.empty();
+  if (concerns_requests && s.takes_late) note_blocks_in_use(s);
   s.unplanned_blocks = 0;
-  // Sums are not used while memory is short or the budget is below one token per request.
-  const bool may_join =
-      keeps_sums(s) && !s.preempted && num_running(s) <= s.settings.max_num_batched_tokens;
-  const std::size_t finished_decoders = s.finished.size();
-  for (Slot& slot : s.slots) {
-    slot.computed += silent_steps * slot.tokens;
-    advance(s, recorder, slot);
+  if (concerns_requests) {
+    if (have_finished) pop_finished_decoders(s, recorder);
+    if (!s.slots.empty()) advance_slots(s, recorder, silent_steps);
+    if (!s.finished.empty()) complete_finished(s, recorder);
   }
-  std::erase_if(s.slots, [&](const Slot& slot) {
-    if (slot.has_finished()) {
-      s.finished.push_back({slot.entry, slot.id, slot.holding, slot.computed});
-      return true;
-    }
-    if (!may_join || !slot.is_decoding() || slot.last_token != s.jump.end_of_step()) return false;
-    if (s.is_planned && slot.planned == 0) return false;
-    s.decoders.join(slot.id, slot.entry, slot.emitted, slot.holding,
-                    recorder.joined_decoders(slot.id));
-    return true;
-  });
-  if (finished_decoders > 0 && s.finished.size() > finished_decoders) {
-    std::sort(s.finished.begin(), s.finished.end(),
-              [](const Finished& a, const Finished& b) { return a.entry < b.entry; });
-  }
-  for (const Finished& one : s.finished) {
-    const bool has_output = s.settings.requests.output_tokens(one.id) > 0;
-    s.memory.leave(one.holding, one.computed, has_output);
-    complete(s, recorder, one.id, one.computed);
-  }
-  s.finished.clear();
   if (!s.ousted.empty()) advance_ousted(s, recorder);
 }
 

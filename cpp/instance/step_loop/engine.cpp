@@ -117,7 +117,7 @@ void StepLoopEngine::release_permits(Time now) {
     const RequestId last = permits_.back();
     permits_.pop_back();
     for (const RequestId id : permits_) listener_.released(id);
-    events_.clear_alarm(engine_);
+    events_.disregard_alarm(engine_);
     listener_.released(last);
   }
   permits_.clear();

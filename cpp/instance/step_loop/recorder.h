@@ -72,14 +72,8 @@ class Recorder {
   void decoder_tokens(const Decoders& decoders, const Jump& step, std::int64_t steps) {
     if (!states_) return;
     const sim::Time gap = reported_gap(step);
-    if (has_few_groups_) {
-      decoders.record_gaps(states_->token_gaps, gap, steps);
-    } else {
-      if (gap_log_.is_full()) {
-        states_->token_gaps.count_sections(gap_log_, decoders.gaps_begin());
-      }
-      gap_log_.append(gap, steps);
-    }
+    has_few_groups_ ? decoders.record_gaps(states_->token_gaps, gap, steps)
+                    : log_gap(decoders, gap, steps);
     decode_clock_ += sim::Time{steps * gap.ns};
   }
   /// The request is a slot of a step that ends at `end_of_step`, with or without tokens.
@@ -130,6 +124,12 @@ class Recorder {
   void emitted(sim::RequestId id, std::int32_t tokens) { states_->emitted[id.index()] = tokens; }
 
  private:
+  [[gnu::noinline]] void log_gap(const Decoders& decoders, sim::Time gap, std::int64_t steps) {
+    if (gap_log_.is_full()) {
+      states_->token_gaps.count_sections(gap_log_, decoders.gaps_begin());
+    }
+    gap_log_.append(gap, steps);
+  }
   sim::Time reported_gap(const Jump& step) const {
     return settings_.reports ? step.duration + settings_.reported_overhead : step.duration;
   }

@@ -33,9 +33,11 @@ void begin(EngineState& s, std::int64_t steps) {
   if (!s.takes_late) s.memory.take(s.decoders.new_blocks(allocated, steps));
   // If blocks are only counted, extending each slot once is enough. If they have identities, it
   // matters which request fills a block last.
-  for (std::int64_t step = s.memory.counts_only() ? steps : 1; step <= steps; ++step) {
-    for (Slot& slot : s.slots) {
-      s.memory.extend(slot.id, slot.holding, slot.computed + (step + allocated) * slot.tokens);
+  if (!s.slots.empty()) {
+    for (std::int64_t step = s.memory.counts_only() ? steps : 1; step <= steps; ++step) {
+      for (Slot& slot : s.slots) {
+        s.memory.extend(slot.id, slot.holding, slot.computed + (step + allocated) * slot.tokens);
+      }
     }
   }
   s.jump.start += Time{steps * s.jump.duration.ns};
@@ -51,15 +53,14 @@ void begin_due(EngineState& s, Time now) {
   begin(s, std::min(s.jump.steps - s.jump.begun, due));
 }
 
-// Whether a step after the current one is planned, and still has requests.
-bool has_plan(const EngineState& s) {
+// Precondition: the step has a plan.
+bool plan_has_requests(const EngineState& s) {
   const auto has_part = [](const Slot& slot) { return slot.planned > 0; };
-  return s.is_planned &&
-         (!s.decoders.empty() || std::any_of(s.slots.begin(), s.slots.end(), has_part));
+  return !s.decoders.empty() || std::any_of(s.slots.begin(), s.slots.end(), has_part);
 }
 
 // A jump of one step begins; its tokens have been allocated.
-void begin_jump(EngineState& s, Time now) {
+[[gnu::always_inline]] inline void begin_jump(EngineState& s, Time now) {
   StepLoad& load = s.jump.load;
   load.prefill_tokens = 0;
   load.prefill_requests = 0;
@@ -103,6 +104,37 @@ bool is_full(const EngineState& s, std::int64_t budget_left) {
   const bool has_no_seat =
       num_running(s) == s.settings.max_num_seqs && !s.settings.preempting.margin;
   return budget_left == 0 || has_no_seat;
+}
+
+// The parts of a step. A step in lockstep has other work between them, all others have none: there
+// both are compiled into one function, because it runs most often of all.
+[[gnu::always_inline]] inline bool form(EngineState& s, Recorder& recorder, Time now) {
+  s.counters.last_event = now;
+  s.activity = Activity::idle;
+  std::int64_t budget_left = 0;
+  if (!s.is_planned || !plan_has_requests(s)) {
+    s.is_planned = false;
+    budget_left = schedule_step(s, recorder, now);
+  }
+  if (num_running(s) == 0) return false;
+  begin_jump(s, now);
+  s.jump.is_full = is_full(s, budget_left);
+  return true;
+}
+
+[[gnu::always_inline]] inline void begin_formed(EngineState& s, Recorder& recorder, Time now) {
+  if (s.settings.plans_ahead) {
+    s.jump.is_full = is_full(s, schedule_step(s, recorder, now));
+    s.is_planned = true;
+  }
+  count_begun(s, 1);
+  if (may_jump(s) && !s.preempted) s.jump.steps = length_of_jump(s);
+  s.jump.end = end_of_jump(s);
+  recorder.jump_ends(s.jump.end);
+  // The effects of a jump are applied with its last step: until then they change no decision.
+  if (s.settings.completion == Completion::step_start && s.jump.steps == 1) {
+    apply_step(s, recorder);
+  }
 }
 
 }  // namespace
@@ -149,37 +181,12 @@ void withdraw(EngineState& s, Recorder& recorder, const Leaving& one, Time now) 
   if (has_steps_ahead(s)) cut_jump(s, recorder);
 }
 
-bool form_batch(EngineState& s, Recorder& recorder, Time now) {
-  s.counters.last_event = now;
-  s.activity = Activity::idle;
-  std::int64_t budget_left = 0;
-  if (!has_plan(s)) {
-    s.is_planned = false;
-    budget_left = schedule_step(s, recorder, now);
-  }
-  if (num_running(s) == 0) return false;
-  begin_jump(s, now);
-  s.jump.is_full = is_full(s, budget_left);
-  return true;
-}
+bool form_batch(EngineState& s, Recorder& recorder, Time now) { return form(s, recorder, now); }
 
-void begin_step(EngineState& s, Recorder& recorder, Time now) {
-  if (s.settings.plans_ahead) {
-    s.jump.is_full = is_full(s, schedule_step(s, recorder, now));
-    s.is_planned = true;
-  }
-  count_begun(s, 1);
-  if (may_jump(s) && !s.preempted) s.jump.steps = length_of_jump(s);
-  s.jump.end = end_of_jump(s);
-  recorder.jump_ends(s.jump.end);
-  // The effects of a jump are applied with its last step: until then they change no decision.
-  if (s.settings.completion == Completion::step_start && s.jump.steps == 1) {
-    apply_step(s, recorder);
-  }
-}
+void begin_step(EngineState& s, Recorder& recorder, Time now) { begin_formed(s, recorder, now); }
 
 void start_step(EngineState& s, Recorder& recorder, Time now) {
-  if (form_batch(s, recorder, now)) begin_step(s, recorder, now);
+  if (form(s, recorder, now)) begin_formed(s, recorder, now);
 }
 
 void end_step(EngineState& s, Recorder& recorder, Time now) {

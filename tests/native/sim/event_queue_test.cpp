@@ -166,6 +166,24 @@ void dueness_of_events_and_alarms() {
   check(!queue.is_due(Time{2}) && queue.is_due(Time{3}, 0), "an event behind another");
 }
 
+void a_disregarded_alarm_is_not_due() {
+  EventQueue queue(3);
+  queue.set_alarm(0, Time{5});
+  queue.set_alarm(1, Time{5});
+  check(next(queue).subject() == 0, "the alarm of 0");
+  queue.disregard_alarm(0);
+  check(!queue.is_due(Time{4}, 0) && queue.is_due(Time{5}, 0), "to 0: that of 1");
+  check(!queue.is_due(Time{5}, 1), "to 1: none");
+  check(queue.is_due(Time{5}), "that of 1");
+  queue.set_alarm(1, Time{7});
+  check(!queue.is_due(Time{5}), "none");
+  queue.set_alarm(0, Time{6});
+  check(queue.is_due(Time{6}) && next(queue).subject() == 0, "set anew, it is due again");
+  queue.disregard_alarm(0);
+  queue.set_alarm(0, Time{6});
+  check(queue.is_due(Time{6}) && next(queue).subject() == 0, "also without a question between");
+}
+
 /// Events, alarms and the source in plain lists.
 class Reference {
  public:
@@ -277,4 +295,5 @@ void random_use_equals_the_reference() {
 CASES(order_equals_that_of_a_stable_sort, next_of_other_phases_is_the_earliest_of_all_kinds,
       event_for_the_current_instant_takes_its_phase, nothing_beyond_the_horizon_comes_out,
       alarm_is_replaced_and_cleared, alarm_precedes_later_phases_of_its_instant,
-      dueness_of_events_and_alarms, random_use_equals_the_reference);
+      dueness_of_events_and_alarms, a_disregarded_alarm_is_not_due,
+      random_use_equals_the_reference);
