@@ -26,7 +26,7 @@ define run_installed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-fuzz fuzz-readers portability weekly mutants smoke test-dist test-dist-full bench bench-check experiments check $(QUICK_CHECKS) analyze format stubs notebooks clean
+.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-fuzz fuzz-readers portability weekly mutants smoke test-dist test-dist-full bench bench-check build-check experiments check $(QUICK_CHECKS) analyze format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -150,8 +150,11 @@ stubs: $(VENV)/.dev  ## Write the type stubs of the compiled core
 notebooks: $(VENV)/.dev  ## Execute the notebooks and store them with their outputs
 	$(BIN)/python tools/render_notebooks.py
 
-bench-check: $(VENV)/.dev  ## Compare the instructions of every scenario with the committed ones; RENEW=1 replaces them
-	$(BIN)/python benchmarks/check.py $(if $(RENEW),--renew)
+bench-check: $(VENV)/.dev  ## Compare the instructions of every scenario with the committed ones; RENEW="reason" replaces them
+	$(BIN)/python benchmarks/check.py $(if $(RENEW),--renew "$$RENEW")
+
+build-check: $(VENV)/.tools  ## Compile the core without ccache and compare the processor time with a limit; minutes
+	$(BIN)/python tools/build_check.py
 
 bench: $(VENV)/.dev  ## Measure everything and write benchmarks/README.md; a quarter of an hour on a quiet machine
 	$(BIN)/python benchmarks/make_readme.py --full

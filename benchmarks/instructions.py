@@ -31,15 +31,13 @@ NUM_REQUESTS = 3000
 """Of a run whose instructions are counted."""
 
 
-def environment() -> dict[str, str]:
+def toolchain() -> str:
     """What the counts depend on, besides the code."""
-    return {
-        "machine": platform.machine(),
-        "compiler": spillway.build_info["compiler"],
-        "build type": spillway.build_info["build_type"],
-        "libc": " ".join(platform.libc_ver()),
-        "python": ".".join(platform.python_version_tuple()[:2]),
-    }
+    python = ".".join(platform.python_version_tuple()[:2])
+    return (
+        f"{platform.machine()}, compiler {spillway.build_info['compiler']}, "
+        f"{spillway.build_info['build_type']}, {' '.join(platform.libc_ver())}, Python {python}"
+    )
 
 
 def missing() -> str | None:

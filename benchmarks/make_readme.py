@@ -275,7 +275,7 @@ python benchmarks/compare.py main              # a revision and the working tree
 python benchmarks/shares.py                    # CPU time against the skeleton; also --scenario
 python benchmarks/instructions.py              # instructions per request; also --scenario
 python benchmarks/peers.py                     # other simulators, where installed
-make bench-check                               # the committed instructions; also RENEW=1
+make bench-check                               # the committed instructions; also RENEW="reason"
 python benchmarks/make_readme.py --full        # everything, and this file; also --only, --reuse
 ```
 """

@@ -23,7 +23,7 @@ _PACKAGE = Path(spillway.__file__).parents[1]
 # that of the repository. `make_readme` calls all of `bench`, `search` and `suite`.
 BENCHMARKS = {
     "bench": "--scenario W8 --repeats 1 --num-requests 100",
-    "check": "--smoke --rounds 1",
+    "check": "--smoke --shares --rounds 1",
     "compare": "--base-path {package} --head-path {package} --scenario W8 --rounds 1 --repeats 1",
     "make_readme": "--smoke --store {out}/store.json --output {out}/README.md",
     "instructions": "--scenario W8 --num-requests 100",
