@@ -187,6 +187,7 @@ void Collector::add(RequestId id) {
 void Collector::measure(std::span<const Partition> partitions) const {
   Population& all = *partitions.front().populations.front();
   std::vector<double> values(static_cast<std::size_t>(all.tally.offered));
+  const bool all_count = values.size() == added_;  // none arrived during the warm-up
   std::vector<Gathered> parts(partitions.begin() + 1, partitions.end());
   std::vector<std::uint32_t> groups;  // by row
   for (std::size_t row = 0; row < added_ && !parts.empty(); ++row) {
@@ -198,7 +199,7 @@ void Collector::measure(std::span<const Partition> partitions) const {
     with_latency(static_cast<Latency>(i), latencies_, [&](const auto& value_of) {
       for (std::size_t row = 0; row < added_; ++row) {
         const RequestId id{row};
-        if (!requests_.is_counted(id)) continue;
+        if (!all_count && !requests_.is_counted(id)) continue;
         const double value = value_of(id);
         if (std::isnan(value)) continue;
         values[count++] = value;
