@@ -86,8 +86,9 @@ HUGE: dict[str, tuple[dict[str, Any], str]] = {
             "gateway": {
                 "limit": "fixed",
                 "controller": {"kind": "aimd"},
-                "sensor": {"tick_s": 0.01},
+                "sensor": {"tick_s": 0.01, "source": "kv_utilization"},
             },
+            "signals": {"kind": "on_read"},  # renewed at every tick, also while all is idle
         },
         "gateway.sensor.tick_s = 0.01: the run would need about 14 TB",
     ),

@@ -242,9 +242,13 @@ def run(
     seed: int = 0,
     count: int = 2,
     group: Any = None,
+    index: Any = None,
     **cost: Any,
 ) -> Result:
-    """Prompts of a group share 64 tokens; `group` has the settings of all instances."""
+    """Prompts of a group share 64 tokens; `group` has the settings of all instances.
+
+    `index` has those of the gateway's record of prompts.
+    """
     names = [one.strip() for one in groups]
     return run_ns(
         [MS * at for at in arrival_ms],
@@ -255,6 +259,7 @@ def run(
         router=router.KvCost(**cost),
         instances=BLIS_SERVER.replace(**{"count": count, "latency": SLOW} | (group or {})),
         metrics={"traced_candidates": count},
+        prefix_index=index or {},
     )
 
 
@@ -320,11 +325,15 @@ def test_blocks_of_a_step_are_reported_after_its_start() -> None:
 
 
 def test_memory_reports_evicted_blocks() -> None:
-    """A long prompt takes all blocks, and the next one of the group is cold again."""
+    """A long prompt takes all blocks, and the next one of the group is cold again.
+
+    The record of what was sent holds more blocks than the memory.
+    """
     group = {"num_kv_blocks": 10}
+    index = {"capacity_blocks": 1000}
     at_ms, tokens, one = [0, 1000, 2000, 3000], [80, 80, 159, 80], [1] * 4
     sent, told = (
-        run(at_ms, tokens, one, groups="AA A", count=1, group=group, overlap=overlap)
+        run(at_ms, tokens, one, groups="AA A", count=1, group=group, index=index, overlap=overlap)
         for overlap in ("sent", "kv_events")
     )
     assert costs_of(sent) == [[10], [1 + 5], [20], [1 + 5]]

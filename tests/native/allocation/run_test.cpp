@@ -21,7 +21,8 @@ using namespace spillway;
 
 namespace {
 
-constexpr std::size_t kWarmUp = 4;  // samples; a run is asked every 2^14 events
+// Samples. A run is asked after 64 events, then after twice as many each time, up to every 2^14.
+constexpr std::size_t kWarmUp = 12;
 constexpr std::size_t kFewest = 24;
 constexpr std::int64_t kDoublings = 128;
 
