@@ -73,7 +73,8 @@ class Object:
             return None
         if not _is_number(found):
             self.source.refuse(self.at(key), found, "must be a number")
-        return found
+        number: float = found
+        return number
 
     def numbers(self, key: str) -> list[float]:
         """Return a list of numbers; an empty one if there is none."""
