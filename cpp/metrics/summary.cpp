@@ -189,9 +189,9 @@ void Collector::measure(std::span<const Partition> partitions) const {
   std::vector<double> values(static_cast<std::size_t>(all.tally.offered));
   const bool all_count = values.size() == added_;  // none arrived during the warm-up
   std::vector<Gathered> parts(partitions.begin() + 1, partitions.end());
-  std::vector<std::uint32_t> groups;  // by row
-  for (std::size_t row = 0; row < added_ && !parts.empty(); ++row) {
-    groups.push_back(static_cast<std::uint32_t>(requests_.group(RequestId{row})));
+  std::vector<std::uint32_t> group_of_row(parts.empty() ? 0 : added_);
+  for (std::size_t row = 0; row < group_of_row.size(); ++row) {
+    group_of_row[row] = static_cast<std::uint32_t>(requests_.group(RequestId{row}));
   }
   for (std::size_t i = 0; i < kNumLatencies; ++i) {
     std::size_t count = 0;
@@ -203,7 +203,7 @@ void Collector::measure(std::span<const Partition> partitions) const {
         const double value = value_of(id);
         if (std::isnan(value)) continue;
         values[count++] = value;
-        for (Gathered& one : parts) one.add(groups[row], value);
+        for (Gathered& one : parts) one.add(group_of_row[row], value);
       }
     });
     all.latencies[i] =
