@@ -183,10 +183,12 @@ inline constexpr double kGamma[{_GAMMA_DEGREE + 1}] = {{
     return (
         "#pragma once\n\n"
         "// Written by tools/make_math_tables.py.\n"
-        "// clang-format off\n\n"
+        "// clang-format off\n"
+        "// NOLINTBEGIN(modernize-use-std-numbers)\n\n"
         "namespace spillway::sim::math_tables {\n\n"
         + "\n".join(sections)
         + "\n}  // namespace spillway::sim::math_tables\n"
+        + "// NOLINTEND(modernize-use-std-numbers)\n"
     )
 
 

@@ -226,7 +226,7 @@ class Run final : workload::RequestListener {
     return is_busy;
   }
 
-  [[gnu::always_inline]] inline void handle(const Event& event) {
+  [[gnu::always_inline]] void handle(const Event& event) {
     const RequestId request{event.subject()};
     context_.begin(event);
     switch (event.phase()) {
@@ -285,7 +285,7 @@ class Run final : workload::RequestListener {
 
   // ---- life of a request -------------------------------------------------------------------
 
-  [[gnu::always_inline]] inline void submit(RequestId request) {
+  [[gnu::always_inline]] void submit(RequestId request) {
     gateways_.of(request).submit();
     sampler_.submitted(request);
     clients_.submitted(request);
@@ -297,7 +297,7 @@ class Run final : workload::RequestListener {
 
   // The way of a request through a gateway that never holds one, if nothing else is due: then no
   // request waits there, and no timer of its client has expired.
-  [[gnu::always_inline]] inline void pass(RequestId request) {
+  [[gnu::always_inline]] void pass(RequestId request) {
     GatewayReplica& gateway = gateways_.of(request);
     const signals::View view = view_for(gateway);
     if (gateway.pass(request, clients_.retries_of(request), view)) {
@@ -337,13 +337,13 @@ class Run final : workload::RequestListener {
     route(gateway, request, view ? *view : view_for(gateway));
   }
 
-  [[gnu::always_inline]] inline const gateway::Departures& dispatch_from(GatewayReplica& gateway) {
+  [[gnu::always_inline]] const gateway::Departures& dispatch_from(GatewayReplica& gateway) {
     const bool has_workers = fleet_.num_ready() > 0;
     const auto view = has_workers ? fleet_signals_for(gateway) : std::nullopt;
     return gateway.drain(view ? &*view : nullptr, has_workers);
   }
 
-  [[gnu::always_inline]] inline void pass_on(const gateway::Departures& departures) {
+  [[gnu::always_inline]] void pass_on(const gateway::Departures& departures) {
     for (const RequestId request : departures.dispatched) {
       context_.events.push({context_.now + routing_latency_, Phase::routing, 0, request.value});
     }
@@ -356,8 +356,8 @@ class Run final : workload::RequestListener {
     route(gateway, request, view_for(gateway));
   }
 
-  [[gnu::always_inline]] inline void route(GatewayReplica& gateway, RequestId request,
-                                           const signals::View& view) {
+  [[gnu::always_inline]] void route(GatewayReplica& gateway, RequestId request,
+                                    const signals::View& view) {
     const router::Target target = gateway.route(request, view);
     fleet_.send(request, target);
     load_events_.sent(gateway.index(), request, target.instance);
@@ -574,8 +574,8 @@ class Run final : workload::RequestListener {
   void plan_next_question(std::uint64_t events) {
     using namespace std::chrono_literals;
     const auto now = std::chrono::steady_clock::now();
-    if (now - asked_ < 1ms) spacing_ = std::min(2 * spacing_, LivelockGuard::kInterval);
-    if (now - asked_ > 20ms) spacing_ = std::max(spacing_ / 2, kEventsBetweenLooks);
+    if (now - asked_ < 10ms) spacing_ = std::min(2 * spacing_, LivelockGuard::kInterval);
+    if (now - asked_ > 40ms) spacing_ = std::max(spacing_ / 2, kEventsBetweenLooks);
     asked_ = now;
     next_question_ = events + spacing_;
   }

@@ -29,7 +29,7 @@ class Resizer {
   sim::Time poll_period() const { return poll_period_; }
   /// Skips polls that change nothing. They end before `settled_until`.
   void skip(std::int64_t polls) {
-    scaler_->repeat(polls, poll_period_);
+    if (scaler_) scaler_->repeat(polls, poll_period_);
     next_poll_ += sim::Time{polls * poll_period_.ns};
   }
   /// Time of the next poll, 0 with a new target; kForever: none.

@@ -114,7 +114,9 @@ class Pipeline final {
   /// 0: the next one may differ. `is_fleet_steady`: whether the metrics of idle instances, as the
   /// gateway sees them, stay the same.
   sim::Time ticks_settled_until(bool is_fleet_steady) const;
-  void repeat_tick(std::int64_t ticks) { control_->repeat(ticks); }
+  void repeat_tick(std::int64_t ticks) {
+    if (control_) control_->repeat(ticks);
+  }
   /// Settings or tenants have changed, in fields marked as `runtime`. `from`: those in force
   /// before.
   void change(const Gateway& from, const Gateway& to, const TenantChange& tenants, sim::Time now);

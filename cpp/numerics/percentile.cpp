@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace spillway::numerics {
@@ -34,8 +35,12 @@ class BucketSelection {
       : values_(values),
         least_(order_key(std::max(least, largest > 0 ? largest / kReach : least))),
         shift_(std::max(static_cast<int>(std::bit_width(order_key(largest) - least_)) - kBucketBits,
-                        0)) {
-    for (const double value : values) ++size_[bucket_of(value)];
+                        0)),
+        buckets_(values.size()) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      buckets_[i] = bucket_of(values[i]);
+      ++size_[buckets_[i]];
+    }
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < kNumBuckets; ++i) {
       begin_[i] = begin;
@@ -53,9 +58,9 @@ class BucketSelection {
   /// Moves the wanted buckets' values to the front and sorts them.
   void sort_wanted() {
     std::size_t kept = 0;
-    for (const double value : values_) {
-      values_[kept] = value;
-      kept += wanted_[bucket_of(value)] ? 1 : 0;
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      values_[kept] = values_[i];
+      kept += wanted_[buckets_[i]] ? 1 : 0;
     }
     std::sort(values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(kept));
     std::sort(wanted_buckets_.begin(), wanted_buckets_.end());
@@ -72,8 +77,8 @@ class BucketSelection {
   }
 
  private:
-  std::size_t bucket_of(double value) const {
-    return static_cast<std::size_t>((std::max(order_key(value), least_) - least_) >> shift_);
+  std::uint16_t bucket_of(double value) const {
+    return static_cast<std::uint16_t>((std::max(order_key(value), least_) - least_) >> shift_);
   }
   std::size_t bucket_at(std::int64_t rank) const {
     return static_cast<std::size_t>(std::upper_bound(begin_.begin(), begin_.end(), rank) -
@@ -84,6 +89,7 @@ class BucketSelection {
   std::span<double> values_;
   std::uint64_t least_;
   int shift_;
+  std::vector<std::uint16_t> buckets_;  // by value, as long as the values keep their places
   std::array<std::int64_t, kNumBuckets> size_{};
   std::array<std::int64_t, kNumBuckets> begin_;
   std::array<std::int64_t, kNumBuckets> place_;  // of wanted ones, once they are sorted

@@ -283,7 +283,11 @@ double normal_probability(double z) {
 
 std::int64_t decimal_exponent(double x) {
   std::int64_t exponent = 0;
-  for (double power = 10; power <= x && power < kInfinity; power *= 10) ++exponent;
+  double power = 10;
+  while (power <= x && power < kInfinity) {
+    power *= 10;
+    ++exponent;
+  }
   return exponent;
 }
 

@@ -2,6 +2,7 @@
 
 // Written by tools/make_math_tables.py.
 // clang-format off
+// NOLINTBEGIN(modernize-use-std-numbers)
 
 namespace spillway::sim::math_tables {
 
@@ -480,3 +481,4 @@ inline constexpr double kGamma[25] = {
     0x1.57104d764ca2ap-14};
 
 }  // namespace spillway::sim::math_tables
+// NOLINTEND(modernize-use-std-numbers)
