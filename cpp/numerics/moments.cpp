@@ -13,6 +13,7 @@ Moments moments_of(std::span<double> values, std::span<const double> ps,
   double sum = 0;
   double least = values.front();
   double largest = values.front();
+#pragma GCC unroll 4
   for (const double value : values) {
     sum += value;
     least = std::min(least, value);
@@ -20,6 +21,7 @@ Moments moments_of(std::span<double> values, std::span<const double> ps,
   }
   const double mean = sum / n;
   double squares = 0;
+#pragma GCC unroll 4
   for (const double value : values) squares += (value - mean) * (value - mean);
   find_percentiles(values, least, largest, ps, percentiles);
   return {mean, std::sqrt(squares / n)};
