@@ -26,6 +26,7 @@ _TAIL = 15
 TARGETS = {
     "analyze": "",
     "bench-check": "",
+    "build-check": "",
     "fuzz-readers": "SECONDS=120",
     "portability": "",
     "test-dist-full": "",
