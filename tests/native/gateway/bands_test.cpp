@@ -219,7 +219,7 @@ void a_request_that_leaves_undispatched_gets_its_charge_back() {
 /// Scripted numbers of emitted tokens, by tenant and class.
 struct Meter final : gateway::ServiceMeter {
   const std::vector<std::int64_t>& emitted(Time) override { return tokens; }
-  std::vector<std::int64_t> tokens = std::vector<std::int64_t>(2 * 4);
+  std::vector<std::int64_t> tokens = std::vector<std::int64_t>(kTenants.size() * kClasses.size());
 };
 const gateway::Cost kByToken{.unit = gateway::CostUnit::weighted_tokens,
                              .prompt_weight = 0,
@@ -236,9 +236,9 @@ void tokens_are_charged_once_and_to_their_tenant() {
     setup.bands[0].charge_tokens({});
     return setup.bands[0].take_next(Open{}, {})->id;
   };
-  meter.tokens[0 * 4 + kStandard] = 100;
+  meter.tokens[kStandard] = 100;
   check(next() == id(1), "tenant a has got more");
-  meter.tokens[1 * 4 + kStandard] = 150;
+  meter.tokens[kClasses.size() + kStandard] = 150;
   check(next() == id(0), "now b has: a's hundred are not charged again");
 }
 
@@ -251,7 +251,7 @@ void tokens_of_another_band_do_not_count() {
   setup.bands.set_meter(meter);
   setup.join(0);
   setup.join(1);
-  meter.tokens[0 * 4 + kSpare] = 100;
+  meter.tokens[kSpare] = 100;
   setup.bands[0].charge_tokens({});
   check(setup.drain() == std::vector<std::size_t>{0, 1}, "a's tokens are of the lower band");
 }
