@@ -165,8 +165,8 @@ print(f"chat, mean of {len(SEEDS)} seeds with 95 % confidence interval")
 for name, classes in by_class.items():
     goodput, tail = classes["critical"]["goodput"], classes["critical"]["p99_ttft_ms"]
     print(
-        f"{name:20} goodput {goodput.mean:7.2%} [{goodput.low:7.2%}, {goodput.high:7.2%}]   "
-        f"p99 of TTFT {tail.mean:4.0f} ms [{tail.low:4.0f}, {tail.high:4.0f}]"
+        f"{name:20} goodput {goodput!s:24} p99 of TTFT {tail.mean:4.0f} ms "
+        f"[{tail.low:4.0f}, {tail.high:4.0f}]"
     )
 
 # %% [markdown]
@@ -197,7 +197,7 @@ for ax, style, slo_class, client in zip(
     ax.errorbar(
         [interval.mean for interval in intervals],
         range(len(intervals)),
-        xerr=[interval.half_width for interval in intervals],
+        xerr=[interval.half_width or 0 for interval in intervals],
         fmt="o",
         capsize=3,
         color=style["color"],

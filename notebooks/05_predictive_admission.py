@@ -201,11 +201,13 @@ def of_critical(result):
 
 
 for load, found in matrix.items():
-    print(f"{load:24}  goodput          p99 critical (ms)  p99 of all (ms)  completed  hit rate")
+    print(
+        f"{load:24}  goodput              p99 critical (ms)  p99 of all (ms)  completed  hit rate"
+    )
     for name, results in found.items():
         figures = results.summary()
         print(
-            f"{name:24}  {figures['goodput'].mean:.3f} ± {figures['goodput'].half_width:.3f}  "
+            f"{name:24}  {figures['goodput']!s:19}"
             f"{results.interval(of_critical).mean:17,.0f}  {figures['p99_ttft_ms'].mean:15,.0f}  "
             f"{figures['completed'].mean:9,.0f}  {figures['cache_hit_rate'].mean:8.3f}"
         )
@@ -266,9 +268,10 @@ def difference(mine, other, figure, factor=1, less=0):
 
 def verdict(*intervals):
     """Confirmed if all these differences are above zero."""
-    if any(one.high < 0 for one in intervals):
+    if any(one.high is not None and one.high < 0 for one in intervals):
         return "refuted"
-    return "confirmed" if all(one.low > 0 for one in intervals) else "undecided"
+    is_above = all(one.low is not None and one.low > 0 for one in intervals)
+    return "confirmed" if is_above else "undecided"
 
 
 def figure(name):

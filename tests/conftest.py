@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 
 # Tests run side by side: threads of matrix products would only wait for each other.
@@ -11,6 +12,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from support import effort
 
 effort.load_profile()
+
+# Shells start jobs in the background with this signal ignored, which their processes inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

@@ -25,7 +25,7 @@ finally:
     del sys.path[: len(_FOLDERS)]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 # --- the noisy neighbor ---------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ def test_progress_is_one_line_on_a_terminal() -> None:
 
 
 @pytest.fixture
-def pip(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+def pip(tmp_path: Path) -> Callable[[str], subprocess.Popen[str]]:
     """Starts the tool with a pip that runs the code given."""
 
     def start(code: str) -> subprocess.Popen[str]:
@@ -168,10 +168,7 @@ def pip(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
             start_new_session=True,
         )
 
-    # Shells start jobs in the background with this signal ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield start
-    signal.signal(signal.SIGINT, before)
+    return start
 
 
 def test_progress_of_what_succeeds(pip: Callable[[str], subprocess.Popen[str]]) -> None:
