@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import optuna
 
-import spillway
 from spillway._core import search
+from spillway.simulate import finished_runs
 from spillway.study import Study, evaluation
 from spillway.study.files import read_study
 from spillway.study.gp import GpSampler
@@ -149,12 +149,12 @@ def overhead(share: float = 1) -> Part:
 
     def timed(*args: Any, **settings: Any) -> Any:
         start = time.perf_counter()
-        results = spillway.run_many(*args, **settings)
+        results = finished_runs(*args, **settings)
         simulating_s[0] += time.perf_counter() - start
         return results
 
     found = {}
-    with unittest.mock.patch.object(evaluation, "run_many", timed):
+    with unittest.mock.patch.object(evaluation, "finished_runs", timed):
         for name in _SAMPLERS:
             study = Study(simulation, read.settings["space"], "goodput", seeds=3, sampler=name)
             study.optimize(round(200 * share), check=False)

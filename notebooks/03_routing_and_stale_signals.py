@@ -63,6 +63,7 @@ def fleet(requests_per_s, groups=8, **instance_settings):
             requests_per_s=requests_per_s, duration_s=DURATION_S, clients=clients
         ),
         instances=profiles.BLIS_SERVER.replace(count=INSTANCES, **instance_settings),
+        prefix_index={"capacity_blocks": 10_000},  # of each instance, as in BLIS
         warm_up_s=WARM_UP_S,
     )
 

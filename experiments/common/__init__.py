@@ -127,6 +127,7 @@ def simulation(
         slo_classes=SLO_CLASSES,
         gateway=gateway.Gateway(admission=admission),
         router=routing,
+        prefix_index={"capacity_blocks": 10_000},
         instances=profiles.BLIS_SERVER.replace(
             count=8,
             scheduler=scheduler,
