@@ -26,7 +26,7 @@ from cmake import CMAKE_BIN_DIR
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 # Compiled as a sample: it needs Eigen, which is a build requirement.
-SAMPLE = "cpp/CMakeFiles/spillway_core.dir/Unity/unity_search_0_cxx.cxx.o"
+SAMPLE = "cpp/CMakeFiles/spillway_core.dir/Unity/unity_with_eigen_cxx.cxx.o"
 
 
 class Build:

@@ -153,7 +153,7 @@ def _configurations(look: Looking, simulation: Simulation, folder: Path) -> None
             dump(simulation, path)
             assert load(path) == simulation
     with look.at("spillway check"):
-        is_refused = any(one.is_refused for one in check(simulation))
+        is_refused = any(one.is_refused for one in check(path))
         assert _command("check", path) == (1 if is_refused else 0)
 
 
