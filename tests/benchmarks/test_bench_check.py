@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from support.paths import ROOT
+from support.paths import ROOT, importing_from
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_BENCHMARKS = str(ROOT / "benchmarks")
-sys.path.insert(0, _BENCHMARKS)
-try:
+with importing_from(ROOT / "benchmarks"):
     import check
     import instructions
     import scenarios
-finally:
-    sys.path.remove(_BENCHMARKS)
 
 _COUNTS = dict.fromkeys(scenarios.SCENARIOS, 1000.0)
 _REASON = "The format is that of [Keep a Changelog]"

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from support.paths import ROOT
+from support.paths import ROOT, importing_from
 
 import spillway
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_BENCHMARKS = str(ROOT / "benchmarks")
-sys.path.insert(0, _BENCHMARKS)
-try:
+with importing_from(ROOT / "benchmarks"):
     import scenarios
     import skeleton
-finally:
-    sys.path.remove(_BENCHMARKS)
 
 
 @pytest.mark.slow

@@ -6,17 +6,13 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from support.paths import ROOT
+from support.paths import ROOT, importing_from
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_TOOLS = str(ROOT / "tools")
-sys.path.insert(0, _TOOLS)
-try:
+with importing_from(ROOT / "tools"):
     import build_check
-finally:
-    sys.path.remove(_TOOLS)
 
 
 @pytest.mark.parametrize(

@@ -1,27 +1,16 @@
 """`tools/mutants.py` puts faults into code, and only there, and continues where it stopped."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from support.paths import ROOT, importing_from
 
+with importing_from(ROOT / "tools"):
+    import mutants
 
-def _tool() -> ModuleType:
-    path = Path(__file__).parents[2] / "tools" / "mutants.py"
-    spec = importlib.util.spec_from_file_location("mutants", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mutants"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-MUTANTS = _tool()
-FAULTS = MUTANTS.faults
+FAULTS = mutants.faults
 
 
 def test_faults_are_in_code(tmp_path: Path) -> None:
@@ -51,7 +40,7 @@ bool operator<(A a, B b) { return a.x <= b.x && a.y; }
 
 def test_an_interrupted_run_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = tmp_path / "repository"
-    for folder in MUTANTS.FOLDERS:
+    for folder in mutants.FOLDERS:
         (repository / "cpp" / folder).mkdir(parents=True)
     source = repository / "cpp" / "router" / "a.cpp"
     source.write_text("bool a = b < c || d < e || f == g;")
@@ -61,9 +50,9 @@ def test_an_interrupted_run_continues(tmp_path: Path, monkeypatch: pytest.Monkey
     subprocess.run([*git, "commit", "--quiet", "--message", "Add a"], check=True)
     build = tmp_path / "build"
     build.mkdir()
-    monkeypatch.setattr(MUTANTS, "ROOT", repository)
-    monkeypatch.setattr(MUTANTS, "BUILD", build)
-    monkeypatch.setattr(MUTANTS, "ROWS", build / "mutants.csv")
+    monkeypatch.setattr(mutants, "ROOT", repository)
+    monkeypatch.setattr(mutants, "BUILD", build)
+    monkeypatch.setattr(mutants, "ROWS", build / "mutants.csv")
     monkeypatch.setattr(sys, "argv", ["mutants.py"])
     judged = []
 
@@ -73,17 +62,17 @@ def test_an_interrupted_run_continues(tmp_path: Path, monkeypatch: pytest.Monkey
         judged.append(fault)
         return "test-native" if len(judged) % 2 else ""
 
-    monkeypatch.setattr(MUTANTS.Judge, "killer", killer)
+    monkeypatch.setattr(mutants.Judge, "killer", killer)
     stops_after = 2
     with pytest.raises(KeyboardInterrupt):
-        MUTANTS.main()
+        mutants.main()
     source.write_text("an edit that is not part of the run")
     stops_after = 99
-    assert MUTANTS.main() == 0
+    assert mutants.main() == 0
 
     assert len(judged) == len(set(judged)) == len(FAULTS(build / "mutants")) == 5
     rows = (build / "mutants.csv").read_text().splitlines()
     assert [row.rpartition(",")[2] for row in rows[1:]] == ["test-native", ""] * 2 + ["test-native"]
     monkeypatch.setattr(sys, "argv", ["mutants.py", "--seed", "2"])
     with pytest.raises(SystemExit, match="another run"):
-        MUTANTS.main()
+        mutants.main()

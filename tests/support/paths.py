@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 DATA = TESTS / "data"
 SHARED = ROOT.parent / "shared"
 """Recorded runs and traces that do not belong to the repository; tests that need them skip."""
+
+
+@contextlib.contextmanager
+def importing_from(folder: Path) -> Iterator[None]:
+    """Lets scripts of a folder be imported as modules."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
