@@ -7,7 +7,7 @@ import operator
 import os
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
 from spillway import _core
 from spillway.config import memory
@@ -16,7 +16,7 @@ from spillway.config.messages import checked, note
 from spillway.config.progress import reporting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from spillway._core.cluster import Simulation
     from spillway.config.progress import Progress, Report
@@ -29,6 +29,8 @@ __all__ = ["finished_runs", "processors", "run_many", "simulate"]
 def __dir__() -> list[str]:
     return __all__
 
+
+_Found = TypeVar("_Found")
 
 _MAX_SEED = 2**64 - 1
 _MOST_SEEDS = 10**6
@@ -156,10 +158,7 @@ def simulate(
             keep_requests=True,
             progress=None if report is None else lambda done: report(done, len(many)),
         )
-    known = [one for one in outputs if one is not None]
-    if len(known) < len(many):
-        raise KeyboardInterrupt
-    return _results(simulation, many, known)
+    return _results(simulation, many, _all_finished(outputs))
 
 
 def run_many(
@@ -213,10 +212,7 @@ def run_many(
         progress=progress,
         reference=reference,
     )
-    found = [one for one in many if one is not None]
-    if len(found) < len(many):
-        raise KeyboardInterrupt
-    return found
+    return _all_finished(many)
 
 
 def finished_runs(
@@ -330,6 +326,14 @@ def _intervals(
             note(remarks[0])
             break
     return central_intervals([one[0].summary() for one in many], _LEVEL)
+
+
+def _all_finished(found: Sequence[_Found | None]) -> list[_Found]:
+    """What a batch has found; raises KeyboardInterrupt if it was interrupted before its end."""
+    finished = [one for one in found if one is not None]
+    if len(finished) < len(found):
+        raise KeyboardInterrupt
+    return finished
 
 
 def _results(simulation: Simulation, seeds: list[int], outputs: list[dict[str, Any]]) -> Results:
