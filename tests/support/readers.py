@@ -12,6 +12,7 @@ import io
 import json
 import re
 import string
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from support.paths import DATA, ROOT
 from support.random_simulations import random_simulation
+from support.study_problems import SMALL_SPACE, overloaded
 
 import spillway
 from spillway import ConfigError, Result, TraceError, UsageError, instance, simulate
@@ -33,7 +35,10 @@ from spillway.interop.traces.decimals import decimals, spans_of
 from spillway.interop.traces.formats import FORMATS as TRACES
 from spillway.interop.traces.reading import read_columns, read_trace
 from spillway.interop.traces.timestamps import timestamp_to_ns, timestamps
+from spillway.study import Study, grid
 from spillway.study.files import read_study, read_sweep
+from spillway.study.measurements import Measurements
+from spillway.study.storage import resolve
 from spillway.traffic import read_client_pool, read_load
 
 if TYPE_CHECKING:
@@ -225,6 +230,19 @@ def _pools() -> list[Files]:
     return [{"chunk-3-trace.csv": trace, "chunk-3-dataset.json": dataset}]
 
 
+_JOURNAL, _KEPT = "journal.log", "sweep_journal.jsonl"
+
+
+@functools.cache
+def _journals() -> list[Files]:
+    with tempfile.TemporaryDirectory() as name:
+        study, sweep = Path(name, _JOURNAL), Path(name, _KEPT)
+        small = Study(overloaded(), SMALL_SPACE, "goodput", seeds=1, storage=study)
+        small.optimize(3, check=False)
+        grid(overloaded(), {next(iter(SMALL_SPACE)): [4, 8]}, seeds=2, journal=sweep)
+        return [_files_of(study, sweep)]
+
+
 def _texts() -> list[Files]:
     lines = ("0.5", "12", "2024-05-10 00:00:00.009930+00:00", "-1.25e3", "1970-01-01T00:00:00Z")
     return [{"input.txt": "\n".join(lines).encode()}]
@@ -363,6 +381,8 @@ def _readers() -> Iterator[tuple[str, Reader]]:
     yield "result", Reader(lambda f: Result.load(_only(f)).to_dict(), _results, (ValueError,))
     yield "study", Reader(lambda f: read_study(_only(f)), lambda: _examples("*_study.yaml"))
     yield "sweep", Reader(lambda f: read_sweep(_only(f)), lambda: _examples("*_sweep.yaml"))
+    yield "journal of a study", Reader(lambda f: resolve(f / _JOURNAL).get_all_studies(), _journals)
+    yield "journal of a sweep", Reader(lambda f: len(Measurements(f / _KEPT)), _journals)
     yield "profile", Reader(lambda f: Profile.load(_only(f)).text(), _profiles)
     yield "profile of a server", Reader(lambda f: read_profile(_only(f)), _profiles)
     yield "load", Reader(lambda f: read_load(_only(f)), _loads)

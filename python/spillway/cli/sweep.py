@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.cli import output
 from spillway.cli.configuration import warnings_as_lines
-from spillway.config.filesystem import make_folder
+from spillway.config.filesystem import make_folder, replacing
 
 if TYPE_CHECKING:
     import argparse
@@ -22,6 +22,9 @@ def __dir__() -> list[str]:
     return __all__
 
 
+_JOURNAL = "sweep_journal.jsonl"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument(
@@ -30,7 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "check` checks it",
     )  # fmt: skip
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write sweep.csv, or solution.json, there"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write sweep.csv, or solution.json, there; after an interruption a second call "
+        "runs only what sweep_journal.jsonl there lacks",
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="begin anew: discard the journal in DIR"
     )
     parser.add_argument("--threads", type=int, metavar="N", help="concurrent runs (default: CPUs)")
     output.add_json(parser, "seeds, metrics, rows and notes; of a solver, that of solution.json")
@@ -42,12 +52,22 @@ def run(options: argparse.Namespace) -> int:
     from spillway.study.sweeps import Sweep
 
     with warnings_as_lines():
-        found = files.read_sweep(options.sweep).run(threads=options.threads, progress=True)
+        stated = files.read_sweep(options.sweep)
+        journal = None
         if options.out is not None:
             make_folder(options.out)
+            journal = options.out / _JOURNAL
+            if options.force:
+                journal.unlink(missing_ok=True)
+            elif journal.exists():
+                output.say(f"{journal}: continues an interrupted sweep (--force begins anew)")
+        found = stated.run(threads=options.threads, progress=True, journal=journal)
+        if options.out is not None:
             name = "sweep.csv" if isinstance(found, Sweep) else "solution.json"
             output.replaced([options.out / name])
             files.write_sweep(found, options.out)
+            with replacing(options.out / _JOURNAL) as temporary:
+                temporary.unlink()  # the journal vanishes when the results appear
     output.show(options, found, lambda: _document(found))
     return 0
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from spillway._core.sim import ConfigError
 from spillway.config import files
-from spillway.study.evaluation import INTERRUPTED, Measured
 from spillway.study.feasibility import doubts
+from spillway.study.measurements import INTERRUPTED, Measured
 from spillway.study.racing import Racing, referred
 from spillway.study.records import Trial, mean, standard_error
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from spillway._core.workload import Synthetic, Trace
     from spillway.analysis.stationarity import Verdict
     from spillway.study.data import StudyData
-    from spillway.study.evaluation import Evaluator, Measured
+    from spillway.study.evaluation import Evaluator
+    from spillway.study.measurements import Measured
     from spillway.study.objective import Constraint, Objective
     from spillway.study.records import Trial
     from spillway.study.space import BoundSpace, Parameter, Point

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from spillway.config import memory
 from spillway.data import effective
 from spillway.simulate import finished_runs, processors
 from spillway.study.checks import MOST_RUNS
+from spillway.study.measurements import INTERRUPTED, Measured
 from spillway.study.objective import NoFigureError
 
 if TYPE_CHECKING:
@@ -22,13 +24,12 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway.config.progress import Report
     from spillway.result import Result, Results
+    from spillway.study.measurements import Measurements
     from spillway.study.objective import Metric
 
 __all__ = [
-    "INTERRUPTED",
     "Digest",
     "Evaluator",
-    "Measured",
     "Task",
     "as_seeds",
     "measure",
@@ -40,66 +41,10 @@ def __dir__() -> list[str]:
     return __all__
 
 
-INTERRUPTED = "interrupted before all its runs were over"
 _MOST_KEPT_BYTES = 256e6
 """Requests of finished runs that are kept at a time, to see whether the systems keep up."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """The measurements of one configuration: per metric a value per seed, or a failure.
-
-    `is_replicated`: whether the runs differ; if not, the values of one run are repeated for each
-    seed. `num_blocks`: how many blocks the trace holds if the seeds are resamples of one, or None.
-    `doubts`: per metric, why its interval over resamples is doubtful, or nothing. `trends`: that of
-    each run, if all have one. `error`: the exception that is the failure, if a metric raised it.
-    """
-
-    values: tuple[tuple[float, ...], ...] = ()
-    failure: str | None = None
-    error: Exception | None = dataclasses.field(default=None, compare=False)
-    is_replicated: bool = True
-    num_blocks: float | None = None
-    doubts: tuple[str, ...] = ()
-    trends: tuple[stationarity.Trend, ...] = ()
-
-    @property
-    def distinct(self) -> tuple[tuple[float, ...], ...]:
-        """The values of the different runs: only of the first, if all are identical."""
-        return self.values if self.is_replicated else tuple(row[:1] for row in self.values)
-
-    @property
-    def growth(self) -> stationarity.Growth | None:
-        """The growth of the number of requests in the system; None if unknown."""
-        return stationarity.growth(one.whole for one in self._distinct_trends)
-
-    @property
-    def saturation(self) -> stationarity.Verdict | None:
-        """Whether the system keeps up, judged from all runs together; None if it is not known.
-
-        Streaming runs keep no requests, and a run of fewer than 300 shows nothing.
-        """
-        growth, verdict = stationarity.of_trends(self._distinct_trends)
-        return None if growth is None else verdict
-
-    @property
-    def _distinct_trends(self) -> tuple[stationarity.Trend, ...]:
-        return self.trends if self.is_replicated else self.trends[:1]
-
-    def followed_by(self, other: Measured) -> Measured:
-        """The measurements extended by further seeds."""
-        if self.failure is not None or other.failure is not None:
-            return self if self.failure is not None else other
-        pairs = zip(self.values, other.values, strict=True)
-        rows = tuple(mine + further for mine, further in pairs)
-        differ = self.is_replicated or other.is_replicated or any(len(set(row)) > 1 for row in rows)
-        return Measured(
-            rows,
-            is_replicated=differ,
-            num_blocks=self.num_blocks,
-            doubts=tuple(one or two for one, two in zip(self.doubts, other.doubts, strict=True)),
-            trends=(*self.trends, *other.trends) if self.trends and other.trends else (),
-        )
+_RUNS_PER_THREAD = 8
+"""Runs between two writes of a journal: few are lost, and threads seldom wait for the last."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +77,8 @@ class Evaluator:
 
     The results do not depend on the choice. `report` gets the finished runs of each measurement.
     `is_judging`: whether to keep the requests of each run until the trend of their number is known,
-    which takes a few percent of the time of the run.
+    which takes a few percent of the time of the run. `journal` keeps what is measured: what it has
+    is not run again.
     """
 
     def __init__(
@@ -143,6 +89,7 @@ class Evaluator:
         executor: Executor | None = None,
         report: Report | None = None,
         is_judging: bool = False,
+        journal: Measurements | None = None,
     ) -> None:
         if threads is not None and executor is not None:
             raise TypeError("give threads or executor, not both")
@@ -151,6 +98,7 @@ class Evaluator:
         self._executor = executor
         self.report = report
         self._is_judging = is_judging
+        self._journal = journal
 
     def measure(self, simulations: Sequence[Simulation], seeds: Sequence[int]) -> list[Measured]:
         """The metrics of each simulation under each seed, in order.
@@ -158,18 +106,9 @@ class Evaluator:
         If a simulation cannot be run, or a metric has no value or raises an exception, only its own
         measurements fail. So do those that Ctrl-C prevents: with the failure INTERRUPTED.
         """
-        if not simulations:
-            return []
-        if self._executor is not None:
-            return self._measure_elsewhere(self._executor, simulations, seeds)
-        return measure(
-            simulations,
-            seeds,
-            self.metrics,
-            self._threads,
-            report=self.report,
-            is_judging=self._is_judging,
-        )
+        if self._journal is None:
+            return self._measure(simulations, seeds, self.report)
+        return self._measure_new(self._journal, simulations, seeds)
 
     def measure_all(
         self, simulations: Sequence[Simulation], seeds: Sequence[int]
@@ -183,14 +122,54 @@ class Evaluator:
                 raise one.error
         return found
 
+    def _measure_new(
+        self, journal: Measurements, simulations: Sequence[Simulation], seeds: Sequence[int]
+    ) -> list[Measured]:
+        """Measures what the journal lacks, a few simulations at a time, and adds that."""
+        keys = [journal.key(one, seeds, self.metrics) for one in simulations]
+        found = {key: one for key in keys if (one := journal.find(key)) is not None}
+        new = {key: one for key, one in zip(keys, simulations, strict=True) if key not in found}
+        size = math.ceil(_RUNS_PER_THREAD * (self._threads or processors()) / len(seeds))
+        total = len(simulations) * len(seeds)
+        for first in range(0, len(new), size):
+            some = list(new)[first : first + size]
+            done = total - (len(new) - first) * len(seeds)
+            report = _shifted(self.report, done, total)
+            measured = self._measure([new[key] for key in some], seeds, report)
+            found.update(zip(some, measured, strict=True))
+            journal.add({key: found[key] for key in some if found[key].is_whole})
+            if any(found[key].failure == INTERRUPTED for key in some):
+                break
+        return [found.get(key, _INTERRUPTED) for key in keys]
+
+    def _measure(
+        self, simulations: Sequence[Simulation], seeds: Sequence[int], report: Report | None
+    ) -> list[Measured]:
+        if not simulations:
+            return []
+        if self._executor is not None:
+            return self._measure_elsewhere(self._executor, simulations, seeds, report)
+        return measure(
+            simulations,
+            seeds,
+            self.metrics,
+            self._threads,
+            report=report,
+            is_judging=self._is_judging,
+        )
+
     def _measure_elsewhere(
-        self, executor: Executor, simulations: Sequence[Simulation], seeds: Sequence[int]
+        self,
+        executor: Executor,
+        simulations: Sequence[Simulation],
+        seeds: Sequence[int],
+        report: Report | None,
     ) -> list[Measured]:
         tasks = [
             dataclasses.replace(Task.of(one, seeds, self.metrics), is_judging=self._is_judging)
             for one in simulations
         ]
-        found = _results(executor, tasks, self.report)
+        found = _results(executor, tasks, report)
         # Workers that lack the trace receive it, and keep it from then on.
         missing = [i for i, one in enumerate(found) if one is None]
         with_trace = [tasks[i].with_trace(simulations[i]) for i in missing]

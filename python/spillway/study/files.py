@@ -412,9 +412,15 @@ class SweepFile:
         ]
         return len(plan), invalid
 
-    def run(self, *, threads: int | None = None, progress: Progress = False) -> Sweep | Solution:
-        """Runs the configurations, or solves. `progress`: see `spillway.study.grid`."""
-        common: dict[str, Any] = {"threads": threads, "progress": progress, **self._seeds()}
+    def run(
+        self,
+        *,
+        threads: int | None = None,
+        progress: Progress = False,
+        journal: str | Path | None = None,
+    ) -> Sweep | Solution:
+        """Runs the configurations, or solves. `progress`, `journal`: see `spillway.study.grid`."""
+        common = {"threads": threads, "progress": progress, "journal": journal, **self._seeds()}
         is_solver = self.kind in _SOLVERS
         if "metrics" in self.settings and not is_solver:
             common["metrics"] = self.settings["metrics"]

@@ -31,6 +31,7 @@ __all__ = [
     "as_metric",
     "as_objectives",
     "check_figures",
+    "identity",
     "rewards_shedding",
 ]
 
@@ -211,13 +212,13 @@ class Noted:
     """A metric whose value is optional: NaN if it has none."""
 
     def __init__(self, metric: Metric) -> None:
-        self._metric = metric
+        self.metric = metric
         self.name = metric.name
 
     def of(self, result: Result) -> float:
         """Its value, or NaN."""
         try:
-            return self._metric.of(result)
+            return self.metric.of(result)
         except NoFigureError:
             return math.nan
 
@@ -305,6 +306,16 @@ def as_metric(
         return Custom(metric, name or str(own_name))
     allowed = "must be a figure, a mapping of figures to weights, or a function of a result"
     raise config_error([("objective", repr(metric), allowed)])
+
+
+def identity(metric: Metric) -> str:
+    """What identifies a metric of figures. Raises ConfigError for a function."""
+    if isinstance(metric, Noted):
+        return f"{identity(metric.metric)} or NaN"
+    if isinstance(metric, Figure | WeightedSum):
+        return repr(metric)
+    allowed = "must be a figure where a journal keeps the values: a function may have changed"
+    raise config_error([("metrics", repr(metric.name), allowed)])
 
 
 def check_figures(metrics: Iterable[Metric]) -> None:

@@ -16,9 +16,10 @@ from spillway.config.progress import reporting
 from spillway.config.randomness import REPLICATION, note_on_copies
 from spillway.study import samplers, storage
 from spillway.study.assessment import assess, judged
-from spillway.study.evaluation import INTERRUPTED, Digest, Evaluator
+from spillway.study.evaluation import Digest, Evaluator
 from spillway.study.feasibility import doubts, shares_in_doubt
 from spillway.study.liveness import dead_parameters
+from spillway.study.measurements import INTERRUPTED
 from spillway.study.records import Trial, attributes, from_optuna
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway import loading, traffic
@@ -20,6 +21,7 @@ from spillway.config.randomness import note_on_copies
 from spillway.data import frames
 from spillway.study.evaluation import Evaluator, as_seeds
 from spillway.study.feasibility import offered_per_s
+from spillway.study.measurements import Measurements
 from spillway.study.objective import Constraint, as_constraints, rewards_shedding
 from spillway.study.records import mean
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway.analysis.stationarity import Growth, Verdict
     from spillway.config.progress import Progress, Report
-    from spillway.study.evaluation import Measured
+    from spillway.study.measurements import Measured
 
 __all__ = [
     "MAX_REQUESTS",
@@ -173,6 +175,7 @@ def max_rate_under_slo(
     threads: int | None = None,
     executor: Executor | None = None,
     progress: Progress = False,
+    journal: str | Path | None = None,
 ) -> Solution:
     """The highest request rate at which the SLO is met in the mean over the seeds.
 
@@ -208,6 +211,8 @@ def max_rate_under_slo(
         As for a study.
     progress
         As for `run_many`, with the runs of one probe after the other.
+    journal
+        As for `grid`: the file keeps the measurements of the probes.
 
     Raises
     ------
@@ -231,6 +236,7 @@ def max_rate_under_slo(
         max_requests=max_requests,
         threads=threads,
         executor=executor,
+        journal=journal,
     )
 
     def search() -> None:
@@ -263,6 +269,7 @@ def min_instances_for_rate(
     threads: int | None = None,
     executor: Executor | None = None,
     progress: Progress = False,
+    journal: str | Path | None = None,
 ) -> Solution:
     """The fewest instances with which the SLO is met in the mean over the seeds.
 
@@ -288,6 +295,8 @@ def min_instances_for_rate(
         As for a study.
     progress
         As for `run_many`, with the runs of one probe after the other.
+    journal
+        As for `grid`: the file keeps the measurements of the probes.
     """
     simulation = loading.as_simulation(simulation)
     if rate_per_s is not None:
@@ -301,6 +310,7 @@ def min_instances_for_rate(
         max_requests=max_requests,
         threads=threads,
         executor=executor,
+        journal=journal,
     )
 
     def search() -> None:
@@ -334,6 +344,7 @@ class _Prober:
         max_requests: int,
         threads: int | None,
         executor: Executor | None,
+        journal: str | Path | None,
     ) -> None:
         self._constraints = as_constraints(slo)
         if not self._constraints:
@@ -354,6 +365,7 @@ class _Prober:
             threads=threads,
             executor=executor,
             is_judging=True,
+            journal=None if journal is None else Measurements(Path(journal)),
         )
         self._unit = unit
         self._report: Report | None = None

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
-import json
 import os
 import socket
-import stat
 import tempfile
 import time
 from pathlib import Path
@@ -24,6 +21,7 @@ from spillway._core.sim import ConfigError
 from spillway.config import filesystem
 from spillway.config.classes import config_error
 from spillway.config.messages import note
+from spillway.study.json_lines import JsonLines
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -59,8 +57,6 @@ ABANDONED = "abandoned"
 RUNNING: set[tuple[str, int]] = set()
 """The trials that this process runs: names of studies, and numbers."""
 
-_BEGIN = b'{"op_code":'
-_PIECE = 65536
 _BETWEEN_LOOKS_S = 0.2
 
 
@@ -76,9 +72,9 @@ def resolve(storage: Any) -> BaseStorage:
     journal = Journal(Path(storage))
     try:
         return JournalStorage(journal)
-    except (AssertionError, LookupError, TypeError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever Optuna makes of entries that it did not write
         allowed = "not the journal of a study, or modified: its entries are inconsistent"
         raise config_error([(filesystem.shown(journal.path), "", allowed)]) from error
 
@@ -212,115 +208,34 @@ class Memory(InMemoryStorage):
 class Journal(BaseJournalBackend):
     """Optuna's journal, one JSON object per line, in a crash-safe file.
 
-    The lock is on the file itself, so the system releases it when a process is killed; Optuna's own
-    lock files would remain, and block all processes for half a minute. A torn last line, e.g. from
-    a full disk, is removed before the next write; its content was never reported as stored.
+    Optuna's own lock files would remain when a process is killed, and block all others for half a
+    minute.
 
     Raises ConfigError if the file cannot be read or written, with the line if one is unreadable.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._offsets = [0]  # of the known lines, and of the next one
-        self._held: int | None = None
-        with self._locked():
-            pass
+        self._lines = JsonLines(path, "op_code", "an entry of a study's journal")
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._lines.path
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
         """The entries from a number on."""
-        try:
-            with self.path.open("rb") as stream:
-                start = min(log_number_from, len(self._offsets) - 1)
-                stream.seek(self._offsets[start])
-                lines = stream.read().splitlines(keepends=True)
-        except OSError as error:
-            raise filesystem.cannot("read", self.path, error) from error
-        for number, line in enumerate(lines, start):
-            if not line.endswith(b"\n"):
-                return  # still being written, or torn
-            if number >= log_number_from:
-                yield self._entry(number, line)
-            if number + 1 == len(self._offsets):
-                self._offsets.append(self._offsets[number] + len(line))
+        for number, entry in self._lines.read(log_number_from):
+            if not isinstance(entry["op_code"], int):
+                raise self._lines.unreadable(number)
+            yield entry
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Adds entries, all or none."""
-        text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
-        with self._locked() as (handle, end):
-            try:
-                left = text.encode()
-                while left:
-                    left = left[os.write(handle, left) :]
-                os.fsync(handle)
-            except BaseException:
-                os.ftruncate(handle, end)
-                raise
+        self._lines.append(logs)
 
-    def _entry(self, number: int, line: bytes) -> dict[str, Any]:
-        entry = _parsed(line)
-        if not isinstance(entry, dict) or not isinstance(entry.get("op_code"), int):
-            raise self._unreadable(number)
-        return entry
-
-    def _unreadable(self, number: int) -> ConfigError:
-        where = f"{filesystem.shown(self.path)} line {number + 1}"
-        return config_error([(where, "", "not an entry of a study's journal")])
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> contextlib.AbstractContextManager[None]:
         """Locks the file against other processes for several entries."""
-        with self._locked() as (handle, _):
-            self._held = handle
-            try:
-                yield
-            finally:
-                self._held = None
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[tuple[int, int]]:
-        """The file, open for appending and locked against other processes, and its end."""
-        if self._held is not None:
-            yield self._held, self._mended(self._held)
-            return
-        try:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666)
-            try:
-                if not stat.S_ISREG(os.fstat(handle).st_mode):
-                    raise OSError(errno.EINVAL, "Not a regular file")
-                fcntl.flock(handle, fcntl.LOCK_EX)
-                yield handle, self._mended(handle)
-            finally:
-                os.close(handle)
-        except OSError as error:
-            raise filesystem.cannot("written", self.path, error) from error
-
-    def _mended(self, handle: int) -> int:
-        """Removes a torn last line, or ends it if only its end is missing."""
-        end = os.fstat(handle).st_size
-        start = end
-        while start > 0:
-            size = min(_PIECE, start)
-            newline = os.pread(handle, size, start - size).rfind(b"\n")
-            start -= size
-            if newline >= 0:
-                start += newline + 1
-                break
-        if start == end:
-            return end
-        begins = os.pread(handle, len(_BEGIN), start)
-        if begins != _BEGIN[: len(begins)]:
-            raise self._unreadable(self.path.read_bytes().count(b"\n"))
-        if _parsed(os.pread(handle, end - start, start)) is not None:
-            return end + os.write(handle, b"\n")
-        os.ftruncate(handle, start)
-        return start
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+        return self._lines.held()
 
 
 def _is_alive(process: int) -> bool:

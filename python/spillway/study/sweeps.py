@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from spillway.report import page
 from spillway.report.tables import joined
 from spillway.study.checks import check_runs, refusal
 from spillway.study.evaluation import Evaluator, as_seeds
+from spillway.study.measurements import Measurements
 from spillway.study.objective import Noted, as_metric
 from spillway.study.records import mean, standard_error
 from spillway.study.space import Space
@@ -35,7 +37,6 @@ from spillway.study.space import Space
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from concurrent.futures import Executor
-    from pathlib import Path
 
     import pandas as pd
     from matplotlib.axes import Axes
@@ -281,14 +282,19 @@ def grid(
     threads: int | None = None,
     executor: Executor | None = None,
     progress: Progress = False,
+    journal: str | Path | None = None,
 ) -> Sweep:
     """Runs every combination of values of several settings.
 
     `values`: the values by dotted path; the last path varies fastest. `progress`: as for
-    `run_many`, here and in all sweeps.
+    `run_many`, here and in all sweeps. `journal`: a file that keeps what is measured, for a sweep
+    after one that was interrupted: it runs only the configurations that the file lacks, and gives
+    what an uninterrupted sweep gives. With a journal, metrics must be figures.
     """
     plan = plan_grid(simulation, values, seeds=seeds)
-    return _run(plan, seeds, metrics, threads=threads, executor=executor, progress=progress)
+    return _run(
+        plan, seeds, metrics, threads=threads, executor=executor, progress=progress, journal=journal
+    )
 
 
 def plan_grid(
@@ -316,13 +322,16 @@ def sobol(
     threads: int | None = None,
     executor: Executor | None = None,
     progress: Progress = False,
+    journal: str | Path | None = None,
 ) -> Sweep:
     """Runs `n` configurations that fill a space evenly: a scrambled Sobol sequence.
 
     `n` should be a power of two. `seed` is that of the scrambling.
     """
     plan = plan_sobol(simulation, space, n, seed=seed, seeds=seeds)
-    return _run(plan, seeds, metrics, threads=threads, executor=executor, progress=progress)
+    return _run(
+        plan, seeds, metrics, threads=threads, executor=executor, progress=progress, journal=journal
+    )
 
 
 def plan_sobol(
@@ -356,6 +365,7 @@ def one_at_a_time(
     threads: int | None = None,
     executor: Executor | None = None,
     progress: Progress = False,
+    journal: str | Path | None = None,
 ) -> Sweep:
     """Runs the current configuration, then varies each parameter alone across its range.
 
@@ -363,7 +373,9 @@ def one_at_a_time(
     every option.
     """
     plan = plan_one_at_a_time(simulation, space, points, seeds=seeds)
-    return _run(plan, seeds, metrics, threads=threads, executor=executor, progress=progress)
+    return _run(
+        plan, seeds, metrics, threads=threads, executor=executor, progress=progress, journal=journal
+    )
 
 
 def plan_one_at_a_time(
@@ -405,6 +417,7 @@ def isolation(
     threads: int | None = None,
     executor: Executor | None = None,
     progress: Progress = False,
+    journal: str | Path | None = None,
 ) -> Sweep:
     """Runs named configurations side by side: each component alone, and with the others.
 
@@ -414,7 +427,9 @@ def isolation(
     `all but …` follow.
     """
     plan = plan_isolation(simulation, components, seeds=seeds)
-    return _run(plan, seeds, metrics, threads=threads, executor=executor, progress=progress)
+    return _run(
+        plan, seeds, metrics, threads=threads, executor=executor, progress=progress, journal=journal
+    )
 
 
 def plan_isolation(
@@ -451,13 +466,19 @@ def _run(
     threads: int | None,
     executor: Executor | None,
     progress: Progress,
+    journal: str | Path | None,
 ) -> Sweep:
     many = as_seeds(seeds)
     noted = [Noted(as_metric(one)) for one in metrics]
     valid = [one for _, _, one in plan if isinstance(one, Simulation)]
     with reporting(progress, "runs") as report:
         evaluator = Evaluator(
-            noted, threads=threads, executor=executor, report=report, is_judging=True
+            noted,
+            threads=threads,
+            executor=executor,
+            report=report,
+            is_judging=True,
+            journal=None if journal is None else Measurements(Path(journal)),
         )
         measured = iter(evaluator.measure_all(valid, many))
     rows = []

@@ -1,4 +1,7 @@
-"""Ctrl-C ends every command at any instant: within two seconds, with 130, and without a file."""
+"""Ctrl-C ends every command at any instant: within two seconds, with 130, and without a file.
+
+Searches and sweeps keep a journal, with which the same command then does the rest.
+"""
 
 from __future__ import annotations
 
@@ -74,6 +77,13 @@ COMMANDS: dict[str, str] = {
 }
 """A call of every command, and of every action of one; further ones by names that begin so."""
 
+JOURNALS = {
+    "optimize": "out/journal.log",
+    "sweep": "out/sweep_journal.jsonl",
+    "sweep of a solver": "out/sweep_journal.jsonl",
+}
+"""What an interrupted command leaves for the next call."""
+
 
 def write_inputs(folder: Path) -> None:
     """The files that the commands read."""
@@ -107,28 +117,32 @@ class Runs:
         self.inputs = root / "inputs"
         write_inputs(self.inputs)
 
-    def run(self, name: str, cpu_s: float | None = None) -> tuple[Ended, set[str]]:
-        """How a command ends, interrupted at an instant or not at all, and what it has written."""
+    def folder(self) -> Path:
+        """A new folder with the inputs."""
         folder = self._root / f"{next(self._numbers)}"
         shutil.copytree(self.inputs, folder)
+        return folder
+
+    def run(self, name: str, folder: Path, cpu_s: float | None = None) -> tuple[Ended, set[str]]:
+        """How a command ends, interrupted at an instant or not at all, and what it has written."""
         with child(COMMAND, COMMANDS[name].split(), folder) as process:
             ended = process.ended() if cpu_s is None else process.interrupt_at(cpu_s)
-        written = files_in(folder) - files_in(self.inputs)
-        shutil.rmtree(folder)
-        return ended, written
+        return ended, files_in(folder) - files_in(self.inputs)
 
     @functools.cache  # noqa: B019
-    def whole(self, name: str) -> tuple[Ended, set[str]]:
-        """The same of a command that is not interrupted."""
-        ended, written = self.run(name)
+    def whole(self, name: str) -> tuple[Ended, set[str], Path]:
+        """The same of a command that is not interrupted, and its folder."""
+        folder = self.folder()
+        ended, written = self.run(name, folder)
         assert ended.status == 0, ended.err
-        return ended, written
+        return ended, written, folder
 
     def check(self, name: str, cpu_s: float) -> bool:
         """Interrupts a command at an instant; returns whether it still had something to do."""
-        ended, written = self.run(name, cpu_s)
+        folder = self.folder()
+        ended, written = self.run(name, folder, cpu_s)
         what = f"{name}, interrupted after {cpu_s:.3f} s: {ended}, {written}"
-        whole, files = self.whole(name)
+        whole, files, expected = self.whole(name)
         assert ended.cpu_s < MOST_CPU_S, what
         if ended.was_settled:
             assert (ended.status, ended.out, written) == (whole.status, whole.out, files), what
@@ -139,8 +153,14 @@ class Runs:
         assert "Traceback" not in ended.err, what
         assert "ignored" not in ended.err, what
         assert whole.out.startswith(ended.out), what
-        # The journal of a study keeps its finished trials.
-        assert written <= ({"out", "out/journal.log"} if name == "optimize" else set()), what
+        if name not in JOURNALS:
+            assert written == set(), what
+            return True
+        assert written <= {"out", JOURNALS[name]}, what
+        again, written = self.run(name, folder)
+        assert (again.status, again.out, written) == (0, whole.out, files), what
+        for file in sorted(one for one in files if one.endswith(("csv", "json", "yaml"))):
+            assert (folder / file).read_bytes() == (expected / file).read_bytes(), (what, file)
         return True
 
 
@@ -170,7 +190,7 @@ def test_every_command_has_a_case() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_command_is_interrupted_at_random_instants(runs: Runs, name: str) -> None:
-    whole, _ = runs.whole(name)
+    whole, *_ = runs.whole(name)
     assert runs.check(name, 0.3 * whole.cpu_s)
     draws = random.Random(name)
     for _ in trials(6):

@@ -1,0 +1,167 @@
+"""Measurements of configurations, and a file in which they outlive an interrupted sweep."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from spillway.analysis import stationarity
+from spillway.config import interruption
+from spillway.config.files import fingerprint
+from spillway.study.json_lines import JsonLines
+from spillway.study.objective import identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from spillway._core.cluster import Simulation
+    from spillway.study.objective import Metric
+
+__all__ = ["INTERRUPTED", "Measured", "Measurements"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+INTERRUPTED = "interrupted before all its runs were over"
+_WHAT = "a measurement of a sweep"
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """The measurements of one configuration: per metric a value per seed, or a failure.
+
+    `is_replicated`: whether the runs differ; if not, the values of one run are repeated for each
+    seed. `num_blocks`: how many blocks the trace holds if the seeds are resamples of one, or None.
+    `doubts`: per metric, why its interval over resamples is doubtful, or nothing. `trends`: that of
+    each run, if all have one. `error`: the exception that is the failure, if a metric raised it.
+    """
+
+    values: tuple[tuple[float, ...], ...] = ()
+    failure: str | None = None
+    error: Exception | None = dataclasses.field(default=None, compare=False)
+    is_replicated: bool = True
+    num_blocks: float | None = None
+    doubts: tuple[str, ...] = ()
+    trends: tuple[stationarity.Trend, ...] = ()
+
+    @property
+    def distinct(self) -> tuple[tuple[float, ...], ...]:
+        """The values of the different runs: only of the first, if all are identical."""
+        return self.values if self.is_replicated else tuple(row[:1] for row in self.values)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether neither Ctrl-C nor an exception of a metric ended the measurement."""
+        return self.failure != INTERRUPTED and self.error is None
+
+    @property
+    def growth(self) -> stationarity.Growth | None:
+        """The growth of the number of requests in the system; None if unknown."""
+        return stationarity.growth(one.whole for one in self._distinct_trends)
+
+    @property
+    def saturation(self) -> stationarity.Verdict | None:
+        """Whether the system keeps up, judged from all runs together; None if it is not known.
+
+        Streaming runs keep no requests, and a run of fewer than 300 shows nothing.
+        """
+        growth, verdict = stationarity.of_trends(self._distinct_trends)
+        return None if growth is None else verdict
+
+    @property
+    def _distinct_trends(self) -> tuple[stationarity.Trend, ...]:
+        return self.trends if self.is_replicated else self.trends[:1]
+
+    def followed_by(self, other: Measured) -> Measured:
+        """The measurements extended by further seeds."""
+        if self.failure is not None or other.failure is not None:
+            return self if self.failure is not None else other
+        pairs = zip(self.values, other.values, strict=True)
+        rows = tuple(mine + further for mine, further in pairs)
+        differ = self.is_replicated or other.is_replicated or any(len(set(row)) > 1 for row in rows)
+        return Measured(
+            rows,
+            is_replicated=differ,
+            num_blocks=self.num_blocks,
+            doubts=tuple(one or two for one, two in zip(self.doubts, other.doubts, strict=True)),
+            trends=(*self.trends, *other.trends) if self.trends and other.trends else (),
+        )
+
+
+class Measurements:
+    """Finished measurements in a file, one JSON object per line.
+
+    A measurement is found again by configuration, version of Spillway, seeds and metrics, so a
+    changed sweep uses those that it still needs. The file appears with the first measurement.
+
+    Raises ConfigError if the file cannot be read or written, with the line if one is unreadable.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lines = self._lines.read() if path.exists() else ()
+        self._known = dict(self._decoded(number, line) for number, line in lines)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @staticmethod
+    def key(simulation: Simulation, seeds: Sequence[int], metrics: Iterable[Metric]) -> str:
+        """What identifies a measurement.
+
+        Raises ConfigError for a metric that is a function: whether it has changed is not known.
+        """
+        parts = [fingerprint(simulation), list(seeds), [identity(one) for one in metrics]]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def find(self, key: str) -> Measured | None:
+        """The measurement of this key; None if there is none."""
+        return self._known.get(key)
+
+    def add(self, measured: Mapping[str, Measured]) -> None:
+        """Stores measurements by their keys, all or none."""
+        if measured:
+            with interruption.deferred():
+                self._lines.append(
+                    {"key": key, "measured": _encoded(one)} for key, one in measured.items()
+                )
+                self._known |= measured
+
+    def _decoded(self, number: int, line: dict[str, Any]) -> tuple[str, Measured]:
+        try:
+            return str(line["key"]), _decoded(line["measured"])
+        except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+            raise self._lines.unreadable(number) from error
+
+    @functools.cached_property
+    def _lines(self) -> JsonLines:
+        return JsonLines(self.path, "key", _WHAT)
+
+
+def _encoded(measured: Measured) -> dict[str, Any]:
+    found = dataclasses.asdict(measured)
+    del found["error"]
+    return found
+
+
+def _decoded(stored: dict[str, Any]) -> Measured:
+    trends = [
+        stationarity.Trend(**one | {"whole": _numbers(one["whole"]), "late": _numbers(one["late"])})
+        for one in stored["trends"]
+    ]
+    more = {
+        "values": tuple(_numbers(row) for row in stored["values"]),
+        "doubts": tuple(str(one) for one in stored["doubts"]),
+        "trends": tuple(trends),
+    }
+    return Measured(**stored | more)
+
+
+def _numbers(stored: Iterable[float]) -> tuple[float, ...]:
+    return tuple(float(one) for one in stored)
