@@ -155,17 +155,20 @@ def shown(result: Result) -> dict[str, Any]:
     return columns | actions | {"activity": result.activity, "ticks": result.control.num_ticks()}
 
 
+def check_equal(quick: Result, plain: Result, what: str) -> None:
+    expected, found = shown(plain), shown(quick)
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        np.testing.assert_equal(value, expected[name], err_msg=f"{name}, {what}")
+
+
 def test_idle_spans_are_skipped_and_nothing_else_differs() -> None:
     seen: Counter[str] = Counter()
     for seed in trials(150):
         simulation = random_simulation(seed)
         quick, plain = simulate(simulation, seed), simulate(simulation, seed, reference=True)
         assert quick.digest == plain.digest, seed
-        expected = shown(plain)
-        found = shown(quick)
-        assert found.keys() == expected.keys()
-        for name, value in found.items():
-            np.testing.assert_equal(value, expected[name], err_msg=f"{name}, seed {seed}")
+        check_equal(quick, plain, f"seed {seed}")
         assert quick.events <= plain.events
         seen["a tenth of the events"] += quick.events < plain.events / 10
         seen["moved"] += len(set(quick.control["setting"].tolist())) > 1
@@ -256,3 +259,19 @@ def test_rows_of_long_spans_that_do_not_fit_into_memory_are_refused_by_name() ->
         UsageError, match=r"9,090,90\d,\d+ rows, one per tick \(gateway.sensor.tick_s"
     ):
         result.control["setting"]
+
+
+def test_the_cooldown_after_each_cut_at_the_floor_is_not_skipped() -> None:
+    """Envoy's gradient asks for its minimum while it measures, and no request comes to end that."""
+    controlled = gateway.Gateway(
+        limit=gateway.FixedLimit(max_in_flight=8),
+        controller=gateway.EnvoyGradient(interval_s=1, request_count=50, min_concurrency=3),
+        guard=gateway.Guard(floor=8, ceiling=9, cooldown_ticks=3),
+        sensor=signals.Sensor(tick_s=0.5),
+    )
+    simulation = idle(1e3, gateway=controlled)
+    result = simulate(simulation)
+    check_equal(result, simulate(simulation, reference=True), "cuts at the floor")
+    cuts = result.control.count("decrease")
+    assert cuts > 400
+    assert result.control.count("cooldown") == pytest.approx(3 * cuts, abs=3)
