@@ -14,7 +14,7 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   add("signals", "The information available to decisions.");
   add("gateway", "The gateway: admission, queues, fairness, limits, controllers.");
   add("router", "The router: which instance takes a request.");
-  add("fleet", "The instances in service: schedule and autoscaler.");
+  add("fleet", "The instances in service: target and autoscaler.");
   add("instance", "One model server.");
   add("metrics", "Ledger, figures and summaries.", bind_metrics);
   add("cluster", "One experiment.", bind_cluster);

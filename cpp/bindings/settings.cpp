@@ -92,12 +92,7 @@ const FieldInfo& field_named(const StructType& type, const std::string& name) {
 }
 
 Settings made(const TypeInfo& type, const Value& value) {
-  Settings settings{&type, sim::from_value(type, value)};
-  for (const auto& [structure, field] : sim::deprecations(type, settings.object.get())) {
-    const std::string name = std::string(structure->name) + "." + std::string(field->name);
-    py::module_::import("spillway._deprecated").attr("setting")(name, field->replacement);
-  }
-  return settings;
+  return {&type, sim::from_value(type, value)};
 }
 
 // ---- methods -------------------------------------------------------------------------------
@@ -288,8 +283,7 @@ void bind_settings(py::module_& module) {
     return to_python(made(*type.info, to_value(value)));
   });
   settings.def("_with", [](const Settings& self, const py::dict& changes) {
-    const Value encoded = self.encoded(sim::Purpose::changing);
-    return to_python(made(self.info(), with_changes(encoded, changes)));
+    return to_python(made(self.info(), with_changes(self.encoded(), changes)));
   });
   settings.def("_replace", [](const Settings& self, const py::dict& fields) {
     return to_python(made(self.info(), with_fields(self.encoded(), fields)));

@@ -33,10 +33,6 @@ struct Change {
     field("submit", &Change::submit,
           "Requests that arrive at this time, e.g. {tenant: gold, input_tokens: 100}.");
   }
-  /// Without submissions, a change is what it was before there were any.
-  bool is_part_of_identity(std::string_view field) const {
-    return field != "submit" || !submit.empty();
-  }
 };
 
 }  // namespace spillway::cluster

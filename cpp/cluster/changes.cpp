@@ -27,38 +27,17 @@ struct PlacedChange {
 
 Simulation without_changes(Simulation simulation) {
   simulation.changes.clear();
-  simulation.fleet.schedule.clear();
-  simulation.busy_monitor.schedule.clear();
   return simulation;
 }
 
-Value::Map changes_by(const signals::BusyThresholdChange& thresholds) {
-  Value::Map set;
-  const auto add = [&](const char* name, const auto& threshold) {
-    if (threshold) set.emplace_back(std::string("busy_monitor.") + name, Value(*threshold));
-  };
-  add("active_decode_blocks_threshold", thresholds.active_decode_blocks_threshold);
-  add("active_prefill_tokens_threshold", thresholds.active_prefill_tokens_threshold);
-  add("active_prefill_tokens_threshold_frac", thresholds.active_prefill_tokens_threshold_frac);
-  return set;
-}
-
-// In order of time; those of one instant as they are listed, the deprecated schedules first.
+// In order of time; those of one instant as they are listed.
 std::vector<PlacedChange> changes_of(const Simulation& simulation) {
   std::vector<PlacedChange> all;
-  const auto add = [&](double at_s, Value::Map set, std::string place) {
-    all.push_back({sim::from_seconds(at_s), std::move(set), std::move(place)});
-  };
-  for (const fleet::FleetChange& one : simulation.fleet.schedule) {
-    add(one.at_s, {{std::string(kTarget), Value(one.instances)}}, "fleet.schedule");
-  }
-  for (const signals::BusyThresholdChange& one : simulation.busy_monitor.schedule) {
-    add(one.at_s, changes_by(one), "busy_monitor.schedule");
-  }
   for (std::size_t i = 0; i < simulation.changes.size(); ++i) {
     const Change& one = simulation.changes[i];
     const auto& set = *one.set.get_if<Value::Map>();
-    if (!set.empty()) add(one.at_s, set, sim::index_path("changes", i) + ".set");
+    if (set.empty()) continue;
+    all.push_back({sim::from_seconds(one.at_s), set, sim::index_path("changes", i) + ".set"});
   }
   std::ranges::stable_sort(all, {}, &PlacedChange::from);
   return all;
@@ -81,10 +60,9 @@ Value concerned(const Simulation& from, const Value::Map& set) {
     const auto number = std::ranges::count_if(set, begins(field.name));
     if (number == 0) continue;
     known += static_cast<std::size_t>(number);
-    groups.emplace_back(
-        field.name, sim::encode(*field.type, sim::member(field, &from), sim::Purpose::changing));
+    groups.emplace_back(field.name, sim::encode(*field.type, sim::member(field, &from)));
   }
-  return known == set.size() ? Value(std::move(groups)) : sim::encode(from, sim::Purpose::changing);
+  return known == set.size() ? Value(std::move(groups)) : sim::encode(from);
 }
 
 // The simulation with new values by path. Unset: a violation has been added.

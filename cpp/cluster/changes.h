@@ -21,9 +21,9 @@ struct Version {
   std::optional<std::int64_t> target_instances;
 };
 
-/// The versions that a simulation takes after its start, in order of time: its changes, and the
-/// entries of its deprecated schedules. Reports every change that is impossible: an unknown path,
-/// a setting that cannot change during a run, an invalid value.
+/// The versions that a simulation takes after its start by its changes, in order of time. Reports
+/// every change that is impossible: an unknown path, a setting that cannot change during a run, an
+/// invalid value.
 std::vector<Version> later_versions(const Simulation& simulation, std::vector<sim::Violation>& out);
 /// Precondition: `simulation` is valid.
 std::vector<Version> later_versions(const Simulation& simulation);

@@ -101,9 +101,6 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
   };
   if (fleet.initial_instances) check_fleet("initial_instances", *fleet.initial_instances);
   if (fleet.target_instances) check_fleet("target_instances", *fleet.target_instances);
-  for (std::size_t i = 0; i < fleet.schedule.size(); ++i) {
-    check_fleet(sim::index_path("schedule", i) + ".instances", fleet.schedule[i].instances);
-  }
   if (const auto* scaler = std::get_if<fleet::QueueScaler>(&fleet.autoscaler)) {
     check_fleet("autoscaler.max_instances", scaler->max_instances);
     if (scaler->min_instances > scaler->max_instances) {

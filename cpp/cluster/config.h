@@ -85,10 +85,6 @@ struct Simulation {
           "Settings that change during the run, and requests from outside the workload, at stated "
           "times.");
   }
-  /// Without changes, a simulation is what it was before there were any.
-  bool is_part_of_identity(std::string_view field) const {
-    return field != "changes" || !changes.empty();
-  }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 

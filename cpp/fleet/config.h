@@ -4,7 +4,6 @@
 #include <optional>
 #include <string_view>
 #include <variant>
-#include <vector>
 
 #include "sim/schema/range.h"
 #include "sim/time.h"
@@ -83,28 +82,10 @@ struct QueueScaler {
 
 using Autoscaler = std::variant<NoAutoscaler, QueueScaler>;
 
-/// Target number of instances from at_s on.
-struct FleetChange {
-  double at_s = 0;
-  std::int64_t instances = 1;
-
-  static constexpr std::string_view type_name = "FleetChange";
-  static constexpr std::string_view doc = "Target number of instances from at_s on.";
-  static void fields(auto field) {
-    field("at_s", &FleetChange::at_s, "Time of the decision.")
-        .unit("s")
-        .range(sim::between(0, sim::kLongestSpan_s));
-    field("instances", &FleetChange::instances, "Target number of instances.")
-        .unit("instances")
-        .range(sim::between(0, 100000));
-  }
-};
-
 /// Which of the simulation's instances are in service, and when.
 struct Fleet {
   std::optional<std::int64_t> initial_instances;
   std::optional<std::int64_t> target_instances;
-  std::vector<FleetChange> schedule;  // see cluster::changes_of
   Autoscaler autoscaler = NoAutoscaler{};
   double startup_s = 40;
   std::optional<double> reported_ready_after_s;
@@ -126,8 +107,6 @@ struct Fleet {
         .range(sim::between(0, 100000))
         .search(1, 16)
         .runtime();
-    field("schedule", &Fleet::schedule, "Scheduled changes of the number of instances.")
-        .deprecated("changes of fleet.target_instances");
     field("autoscaler", &Fleet::autoscaler,
           "Autoscaler that also changes the number of instances.");
     field("startup_s", &Fleet::startup_s,
@@ -144,10 +123,6 @@ struct Fleet {
   bool is_constant() const {
     return !initial_instances && !target_instances &&
            std::holds_alternative<NoAutoscaler>(autoscaler);
-  }
-  /// Without a target, a fleet is what it was before there were any.
-  bool is_part_of_identity(std::string_view field) const {
-    return field != "target_instances" || target_instances;
   }
 };
 

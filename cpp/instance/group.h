@@ -151,10 +151,9 @@ struct InstanceGroup {
         "latency was fitted; written by spillway calibrate. A run counts how often its batches "
         "are outside (Result.fitted_states), and does not depend on it. Empty: not counted.");
   }
-  /// Without lockstep_ranks a group is what it was before this field existed.
+  /// Runs do not depend on what is said about the group.
   bool is_part_of_identity(std::string_view field) const {
-    return field != "provenance" && field != "fitted_states" &&
-           (field != "lockstep_ranks" || lockstep_ranks);
+    return field != "provenance" && field != "fitted_states";
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   bool draws() const { return std::holds_alternative<StepLoop>(plant) && sim::can_draw(latency); }

@@ -5,7 +5,6 @@
 #include <deque>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "signals/busy_monitor_config.h"
@@ -29,8 +28,8 @@ struct RankLoad {
 /// Which workers are busy, from the load events so far.
 class BusyWorkers {
  public:
-  BusyWorkers(BusyMonitor config, std::size_t num_workers)
-      : config_(std::move(config)), workers_(num_workers) {}
+  BusyWorkers(const BusyMonitor& config, std::size_t num_workers)
+      : config_(config), workers_(num_workers) {}
 
   /// Handles a load event with the worker's ranks, by position. Events of unknown workers are
   /// ignored.

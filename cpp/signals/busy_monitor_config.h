@@ -3,43 +3,11 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 #include "sim/schema/range.h"
 #include "sim/time.h"
 
 namespace spillway::signals {
-
-/// New thresholds during a run. A threshold that is unset here stays in force; none can be removed.
-struct BusyThresholdChange {
-  double at_s = 0;
-  std::optional<double> active_decode_blocks_threshold;
-  std::optional<std::int64_t> active_prefill_tokens_threshold;
-  std::optional<double> active_prefill_tokens_threshold_frac;
-
-  static constexpr std::string_view type_name = "BusyThresholdChange";
-  static constexpr std::string_view doc =
-      "New thresholds during a run. A threshold that is unset here stays in force; none can be "
-      "removed.";
-  static void fields(auto field) {
-    using C = BusyThresholdChange;
-    field("at_s", &C::at_s, "Time of the change, which takes effect with the next load event.")
-        .unit("s")
-        .range(sim::between(0, sim::kLongestSpan_s));
-    field("active_decode_blocks_threshold", &C::active_decode_blocks_threshold,
-          "See busy_monitor; unset: unchanged.")
-        .dimensionless()
-        .range(sim::between(0, 1));
-    field("active_prefill_tokens_threshold", &C::active_prefill_tokens_threshold,
-          "See busy_monitor; unset: unchanged.")
-        .unit("tokens")
-        .range(sim::between(0, 1e12));
-    field("active_prefill_tokens_threshold_frac", &C::active_prefill_tokens_threshold_frac,
-          "See busy_monitor; unset: unchanged.")
-        .dimensionless()
-        .range(sim::between(0, 1e6));
-  }
-};
 
 /// When a worker is busy.
 struct BusyMonitor {
@@ -50,7 +18,6 @@ struct BusyMonitor {
   bool decode_latch = true;
   bool track_output_blocks = false;
   bool router_skips_busy = true;
-  std::vector<BusyThresholdChange> schedule;  // see cluster::changes_of
 
   static constexpr std::string_view type_name = "BusyMonitor";
   static constexpr std::string_view doc =
@@ -97,8 +64,6 @@ struct BusyMonitor {
           "--router-track-output-blocks), not only prompts.");
     field("router_skips_busy", &M::router_skips_busy,
           "Whether the router skips busy workers while any worker is not busy.");
-    field("schedule", &M::schedule, "Changes of the thresholds.")
-        .deprecated("changes of busy_monitor.active_decode_blocks_threshold and its siblings");
   }
   bool has_thresholds() const {
     return active_decode_blocks_threshold || active_prefill_tokens_threshold ||

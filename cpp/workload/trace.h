@@ -88,7 +88,6 @@ struct Trace {
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   /// The digest identifies the requests, wherever they were read from.
   bool is_part_of_identity(std::string_view field) const {
-    if (field == "empty_outputs") return empty_outputs != EmptyOutputs::failed;
     return field != "file" || sha256.empty();
   }
 };

@@ -560,9 +560,7 @@ def _num_instances(simulation: Simulation) -> int | None:
     """The number of instances; None if it changes during the run."""
     fleet = simulation.fleet
     stated = (fleet.initial_instances, fleet.target_instances)
-    changes = fleet.schedule or any(
-        "fleet.target_instances" in one.set for one in simulation.changes
-    )
+    changes = any("fleet.target_instances" in one.set for one in simulation.changes)
     if fleet.autoscaler.kind != "none" or stated != (None, None) or changes:
         return None
     return sum(one.count for one in simulation.instances)
@@ -630,12 +628,9 @@ def _busy_thresholds(simulation: Simulation, demand: _Demand) -> Iterator[Findin
 
 def _busy_thresholds_over_time(simulation: Simulation) -> Iterator[tuple[str, float | None]]:
     """The threshold of KV blocks at the start and as it is changed to, with their paths."""
-    monitor, name = simulation.busy_monitor, "active_decode_blocks_threshold"
-    yield f"busy_monitor.{name}", monitor.active_decode_blocks_threshold
-    for i, one in enumerate(monitor.schedule):
-        yield f"busy_monitor.schedule[{i}].{name}", one.active_decode_blocks_threshold
+    path = "busy_monitor.active_decode_blocks_threshold"
+    yield path, simulation.busy_monitor.active_decode_blocks_threshold
     for i, change in enumerate(simulation.changes):
-        path = f"busy_monitor.{name}"
         yield f"changes[{i}].set[{path}]", change.set.get(path)
 
 

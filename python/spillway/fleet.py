@@ -1,4 +1,4 @@
-"""The instances in service over time: schedule, autoscaler, slow readiness."""
+"""The instances in service over time: target, autoscaler, slow readiness."""
 
 from typing import TYPE_CHECKING
 

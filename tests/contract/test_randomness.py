@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.descriptions import current
 from support.effort import in_parts, often, trials
 from support.random_gateways import random_simulation
 
@@ -129,7 +128,7 @@ def changes(
     description: Mapping[str, Any], written: Mapping[str, Any], path: str = ""
 ) -> Iterator[tuple[str, str, Any]]:
     """A name, the path and a value for every single change of a written configuration."""
-    for field in current(description):
+    for field in description["fields"]:
         here = f"{path}.{field['name']}".lstrip(".")
         value = written[field["name"]]
         if field["type"] not in ("struct", "variant"):

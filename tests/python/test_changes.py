@@ -11,7 +11,7 @@ from support.effort import often, trials
 from support.random_simulations import random_simulation
 
 import spillway
-from spillway import ConfigError, Simulation, fleet, gateway, instance, signals, workload
+from spillway import ConfigError, Simulation, gateway, instance, workload
 
 
 def busy(**settings: object) -> Simulation:
@@ -233,82 +233,6 @@ def test_requests_that_wait_without_instances_get_the_one_that_is_added() -> Non
     assert 60 in result.timeline["time_s"]
 
 
-# ---- the deprecated schedules --------------------------------------------------------------------
-
-SCHEDULES = "ignore:(Fleet|BusyMonitor).schedule is deprecated:DeprecationWarning"
-
-
-def with_schedules(simulation: Simulation, rng: random.Random) -> tuple[Simulation, Simulation]:
-    """The simulation with schedules, and with the same changes."""
-
-    def instants() -> list[float]:
-        return [rng.choice((0, 0.25, rng.uniform(0, 3))) for _ in range(rng.randint(0, 3))]
-
-    most = sum(group.count for group in simulation.instances)
-    resizes = [{"at_s": at_s, "instances": rng.randint(0, most)} for at_s in instants()]
-    thresholds = [
-        {"at_s": at_s, "active_decode_blocks_threshold": rng.random(),
-         **rng.choice([{}, {"active_prefill_tokens_threshold": rng.randint(0, 500)}])}
-        for at_s in instants()
-    ]  # fmt: skip
-    changes = targets(*((one["at_s"], one["instances"]) for one in resizes))
-    for one in thresholds:
-        values = {f"busy_monitor.{name}": value for name, value in one.items() if name != "at_s"}
-        changes.append({"at_s": one["at_s"], "set": values})
-    schedules = {"fleet.schedule": resizes, "busy_monitor.schedule": thresholds}
-    return simulation.with_(schedules), simulation.replace(changes=[*changes, *simulation.changes])
-
-
-@pytest.mark.filterwarnings(SCHEDULES)
-def test_schedules_are_changes() -> None:
-    differs = 0
-    for seed in trials(180):
-        simulation = random_simulation(seed).simulation
-        scheduled, changed = with_schedules(simulation, random.Random(seed))
-        expected = spillway.simulate(changed, seed).outcome_digest
-        assert spillway.simulate(scheduled, seed).outcome_digest == expected, seed
-        differs += expected != spillway.simulate(simulation, seed).outcome_digest
-    assert differs >= often(40)
-
-
-def test_schedules_warn_and_are_read_from_files(tmp_path: Any) -> None:
-    steps = [{"at_s": 3, "instances": 1}]
-    with pytest.warns(DeprecationWarning, match="state changes of fleet.target_instances") as seen:
-        stated = busy().with_({"fleet.schedule": steps})
-    assert seen[0].filename == __file__
-    with pytest.warns(DeprecationWarning, match="Fleet.schedule is deprecated"):
-        assert fleet.Fleet(schedule=steps).schedule == stated.fleet.schedule
-    with pytest.warns(DeprecationWarning, match="BusyMonitor.schedule is deprecated.* siblings"):
-        signals.BusyMonitor(schedule={"at_s": 1, "active_prefill_tokens_threshold": 5})
-    path = tmp_path / "simulation.yaml"
-    spillway.dump(stated, path)
-    with pytest.warns(DeprecationWarning, match="Fleet.schedule is deprecated"):
-        loaded = spillway.load(path)
-    assert loaded == stated
-    assert spillway.simulate(loaded).outcome_digest != spillway.simulate(busy()).outcome_digest
-    with pytest.raises(ConfigError, match=r"fleet.schedule\[0\].instances = 9: must be <= the num"):
-        busy().with_({"fleet.schedule": [{"at_s": 1, "instances": 9}]})
-
-
-@pytest.mark.filterwarnings(SCHEDULES)
-def test_a_session_sets_what_a_schedule_changes_later() -> None:
-    simulation = busy(fleet={"startup_s": 0, "schedule": [{"at_s": 6, "instances": 3}]})
-    session = spillway.start(simulation).advance(2).set({TARGET: 1})
-    assert session.advance(5).observe()["ready_instances"] == 1
-    assert session.advance(7).observe()["ready_instances"] == 3
-
-
-def test_unused_schedules_are_read_but_not_written() -> None:
-    settings = busy().to_dict()
-    assert "schedule" not in {*settings["fleet"], *settings["busy_monitor"]}
-    settings["fleet"]["schedule"] = settings["busy_monitor"]["schedule"] = []
-    assert Simulation.from_dict(settings) == busy()
-    # Fingerprints are those of versions that had no target.
-    identity = busy()._identity()["fleet"]
-    assert "target_instances" not in identity
-    assert identity["schedule"] == []
-
-
 def test_changes_are_read_from_files_and_by_set(tmp_path: Any) -> None:
     simulation = busy().replace(changes=[{"at_s": 60, "set": {LIMIT: 12}}])
     path = tmp_path / "simulation.yaml"
@@ -323,10 +247,6 @@ def test_changes_are_read_from_files_and_by_set(tmp_path: Any) -> None:
         eval(repr(simulation.changes[0]), {"Change": type(simulation.changes[0])})
         == (simulation.changes[0])
     )
-
-
-def test_without_changes_a_simulation_is_what_it_was() -> None:
-    assert spillway.fingerprint(busy()) == spillway.fingerprint(busy().replace(changes=[]))
 
 
 REFUSED = [

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-from support.descriptions import current
 
 from spillway import ConfigError, Simulation, profiles, trace, traffic
 from spillway._core.sim import exp, log
@@ -69,7 +68,7 @@ def _found() -> tuple[dict[Alternative, Way], dict[Alternative, Way]]:
     places: deque[tuple[Mapping[str, Any], Way]] = deque([(DESCRIPTION, Way({}, ""))])
     while places:  # breadth first: the shortest way to each
         noun, way = places.popleft()
-        for field in current(noun):
+        for field in noun["fields"]:
             seam = f"{noun['name']}.{field['name']}"
             path = f"{way.path}.{field['name']}".lstrip(".")
             names = {"choice": field.get("choices", ()), "bool": ("True", "False")}
@@ -95,7 +94,7 @@ def alternatives_of(simulation: Simulation) -> set[Alternative]:
     found: set[Alternative] = set()
 
     def look(noun: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        for field in current(noun):
+        for field in noun["fields"]:
             value = values[field["name"]]
             for one in value if isinstance(value, list) else [value]:
                 seam = f"{noun['name']}.{field['name']}"
@@ -434,7 +433,7 @@ class _Drawing:
 
     def noun(self, description: Mapping[str, Any]) -> dict[str, Any]:
         written = {"kind": description["kind"]} if "kind" in description else {}
-        for field in current(description):
+        for field in description["fields"]:
             written[field["name"]] = self.value(description["name"], field)
         _together(description["name"], written, self)
         return written
@@ -799,7 +798,7 @@ def simpler(simulation: Simulation) -> Iterator[Simulation]:
             return None
 
     def changed(noun: Mapping[str, Any], values: dict[str, Any]) -> Iterator[Simulation]:
-        for field in current(noun):
+        for field in noun["fields"]:
             name = field["name"]
             if (noun is DESCRIPTION and name == "workload" and is_trace) or (
                 values[name] == field["default"]
@@ -847,7 +846,7 @@ def stated(simulation: Simulation) -> dict[str, Any]:
 
     def different(noun: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
         found = {"kind": values["kind"]} if "kind" in values else {}
-        for field in current(noun):
+        for field in noun["fields"]:
             value = values[field["name"]]
             if value == field["default"]:
                 continue

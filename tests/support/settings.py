@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 from hypothesis import strategies as st
-from support.descriptions import current
 
 from spillway import (
     Simulation,
@@ -56,7 +55,7 @@ COLUMNS = {instance.ProcessorSharing: TABLE, instance.StepTable: (*STEP_AXES, "s
 
 
 def fields_of(cls: type[Any]) -> dict[str, dict[str, Any]]:
-    return {field["name"]: field for field in current(cls._describe())}
+    return {field["name"]: field for field in cls._describe()["fields"]}
 
 
 def is_number(field: Mapping[str, Any]) -> bool:
@@ -148,7 +147,7 @@ def value_of(field: Mapping[str, Any]) -> SearchStrategy[Any]:
 
 def settings_of(description: Mapping[str, Any]) -> SearchStrategy[dict[str, Any]]:
     """Complete valid settings of a class in their written form."""
-    entries = {field["name"]: value_of(field) for field in current(description)}
+    entries = {field["name"]: value_of(field) for field in description["fields"]}
     if "kind" in description:
         entries = {"kind": st.just(description["kind"]), **entries}
     return st.fixed_dictionaries(entries).map(lambda drawn: repaired(description["name"], drawn))
@@ -369,7 +368,7 @@ def leaves(
     description: Mapping[str, Any], written: Mapping[str, Any], path: str = ""
 ) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """Dotted path, descriptor and value of every setting that holds no other ones."""
-    for field in current(description):
+    for field in description["fields"]:
         here = f"{path}.{field['name']}".lstrip(".")
         value = written[field["name"]]
         if value is None:

@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "signals/needs.h"
@@ -287,8 +286,6 @@ template <>
 struct spillway::sim::EnumNames<spillway::gateway::TtftEstimator> {
   static constexpr std::array<std::string_view, 5> names{
       "queue_depth", "priority_aware", "token_backlog", "seats_and_memory", "exact"};
-  static constexpr std::array former{
-      std::pair{std::string_view("oracle"), spillway::gateway::TtftEstimator::exact}};
 };
 template <>
 struct spillway::sim::EnumNames<spillway::gateway::PricedInstance> {

@@ -94,9 +94,6 @@ class Decoder {
     for (std::size_t i = 0; text && i < type.names.size(); ++i) {
       if (*text == type.names[i]) return take(i);
     }
-    for (const auto& [name, number] : type.former) {
-      if (text && *text == name) return take(number);
-    }
     std::string allowed = "must be one of";
     for (const auto name : type.names) {
       allowed += (name == type.names[0] ? " " : ", ") + std::string(name);
@@ -339,43 +336,6 @@ void compare(const TypeInfo& type, const void* a, const void* b, const FieldInfo
       type.of);
 }
 
-// ---- deprecated fields ---------------------------------------------------------------------
-
-bool has_default(const StructType& structure, const FieldInfo& field, const void* object) {
-  return encode(*field.type, member(field, object)) ==
-         encode(*field.type, member(field, structure.defaults));
-}
-
-void add_deprecations(const TypeInfo& type, const void* object, std::vector<Deprecation>& out) {
-  std::visit(Cases{
-                 [&](const StructType& structure) {
-                   for (const FieldInfo& field : structure.fields) {
-                     if (!field.is_deprecated()) {
-                       add_deprecations(*field.type, member(field, object), out);
-                     } else if (!has_default(structure, field, object)) {
-                       out.push_back({&structure, &field});
-                     }
-                   }
-                 },
-                 [&](const VariantType& variant) {
-                   add_deprecations(*variant.alternatives[variant.index(object)],
-                                    variant.held(object), out);
-                 },
-                 [&](const ListType& list) {
-                   if (!is_noun(*list.item)) return;
-                   for (std::size_t i = 0; i < list.size(object); ++i) {
-                     add_deprecations(*list.item, item(list, object, i), out);
-                   }
-                 },
-                 [&](const OptionalType& optional) {
-                   const void* held = optional.held(object);
-                   if (held) add_deprecations(*optional.content, held, out);
-                 },
-                 [](const auto&) {},
-             },
-             type.of);
-}
-
 // ---- describe ------------------------------------------------------------------------------
 
 // Adds the description of a type: `type`, and `of`, `alternatives` or `choices`.
@@ -442,7 +402,6 @@ Value described(const FieldInfo& field, const void* defaults, Depth depth) {
   }
   if (field.is_dimensionless) entry.emplace_back("dimensionless", true);
   if (field.is_runtime) entry.emplace_back("runtime", true);
-  if (field.is_deprecated()) entry.emplace_back("deprecated", Value(field.replacement));
   return entry;
 }
 
@@ -466,16 +425,12 @@ Value encode(const TypeInfo& type, const void* object, Purpose purpose) {
             return Value(choice.names[*static_cast<const std::uint8_t*>(object)]);
           },
           [&](const StructType& structure) {
-            const bool is_written = purpose == Purpose::writing;
             const bool all = purpose != Purpose::identity || !structure.is_part_of_identity;
             Value::Map map;
             map.reserve(structure.fields.size() + 1);
             if (!structure.kind.empty()) map.emplace_back("kind", Value(structure.kind));
             for (const FieldInfo& field : structure.fields) {
               if (!all && !structure.is_part_of_identity(object, field.name)) continue;
-              if (is_written && field.is_deprecated() && has_default(structure, field, object)) {
-                continue;
-              }
               map.emplace_back(field.name, encode(*field.type, member(field, object), purpose));
             }
             return Value(std::move(map));
@@ -515,12 +470,6 @@ std::vector<Difference> differences(const TypeInfo& type, const void* a, const v
   std::vector<Difference> found;
   const std::string root;
   compare(type, a, b, nullptr, Place(root), found);
-  return found;
-}
-
-std::vector<Deprecation> deprecations(const TypeInfo& type, const void* object) {
-  std::vector<Deprecation> found;
-  add_deprecations(type, object, found);
   return found;
 }
 

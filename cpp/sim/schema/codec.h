@@ -14,9 +14,9 @@
 /// address of a value of `type`.
 namespace spillway::sim {
 
-/// The purpose of an encoded value: to be written, to be changed by path, or to be compared. They
-/// differ if a structure has deprecated fields or `is_part_of_identity`.
-enum class Purpose : std::uint8_t { writing, changing, identity };
+/// The purpose of an encoded value: to be written, or to be compared. They differ if a structure
+/// has `is_part_of_identity`.
+enum class Purpose : std::uint8_t { writing, identity };
 
 Value encode(const TypeInfo& type, const void* object, Purpose purpose = Purpose::writing);
 /// Settings that `value` omits keep their values. Reports unknown keys and wrong types.
@@ -33,12 +33,6 @@ struct Difference {
 /// The innermost fields in which two values of a type differ. Lists of different lengths, and
 /// alternatives of different kinds, differ as a whole.
 std::vector<Difference> differences(const TypeInfo& type, const void* a, const void* b);
-/// A deprecated field that does not have its default.
-struct Deprecation {
-  const StructType* structure;
-  const FieldInfo* field;
-};
-std::vector<Deprecation> deprecations(const TypeInfo& type, const void* object);
 
 /// How much to describe of nested structures.
 enum class Depth : std::uint8_t { all, names };

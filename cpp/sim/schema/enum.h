@@ -6,8 +6,6 @@
 namespace spillway::sim {
 
 /// Specialize with `static constexpr std::array names` to give an enum (0, 1, …) its written form.
-/// Names of earlier versions are still read if `static constexpr std::array former` pairs them with
-/// their values.
 template <class E>
 struct EnumNames;
 

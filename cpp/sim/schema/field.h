@@ -57,7 +57,6 @@ struct FieldInfo {
   bool is_dimensionless = false;
   bool is_runtime = false;
   bool is_hidden = false;
-  std::string_view replacement{};  ///< what to state instead; empty: the field is not deprecated
 
   /// The unit of the number, or of the numbers in a list.
   FieldInfo& unit(std::string_view text) {
@@ -86,12 +85,6 @@ struct FieldInfo {
     is_runtime = true;
     return *this;
   }
-  /// Marks a setting that a later version removes. It is written only while it has a value.
-  FieldInfo& deprecated(std::string_view instead) {
-    replacement = instead;
-    return *this;
-  }
-  bool is_deprecated() const { return !replacement.empty(); }
   /// Marks a member that is carried along but neither written nor documented.
   FieldInfo& hidden() {
     is_hidden = true;

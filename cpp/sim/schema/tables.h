@@ -156,13 +156,7 @@ AttachmentType attachment_type() {
 template <class T>
 ChoiceType choice_type() {
   static_assert(sizeof(T) == 1);
-  ChoiceType type{.names = {EnumNames<T>::names.begin(), EnumNames<T>::names.end()}, .former = {}};
-  if constexpr (requires { EnumNames<T>::former; }) {
-    for (const auto& [name, value] : EnumNames<T>::former) {
-      type.former.emplace_back(name, static_cast<std::uint8_t>(value));
-    }
-  }
-  return type;
+  return {.names = {EnumNames<T>::names.begin(), EnumNames<T>::names.end()}};
 }
 
 template <class T>

@@ -27,7 +27,6 @@ struct PlainType {};    ///< Value: a mapping that has a meaning of its own, suc
 /// An enum of one byte.
 struct ChoiceType {
   std::vector<std::string_view> names;
-  std::vector<std::pair<std::string_view, std::uint8_t>> former;  ///< names of earlier versions
 };
 
 struct StructType {

@@ -167,8 +167,6 @@ def _docstring(description: Mapping[str, Any]) -> str:
         if allowed := allowed_values(field):
             details.append(allowed)
         lines += [f"{field['name']} : {', '.join(details)}", f"    {field['doc']}"]
-        if "deprecated" in field:
-            lines.append(f"    Deprecated: state {field['deprecated']}.")
     if description.get("reasons"):
         lines += ["", "Reasons for a rejection", "-----------------------"]
         lines += [f"{reason['name']}\n    {reason['doc']}" for reason in description["reasons"]]

@@ -159,8 +159,6 @@ def _details(field: Mapping[str, Any]) -> str:
         )
     if "runtime" in field:
         parts.append("can change during a run")
-    if "deprecated" in field:
-        parts.append(f"deprecated: state {field['deprecated']}")
     return "; ".join(part for part in parts if part)
 
 
@@ -227,8 +225,6 @@ def _yaml(
     """The values of a structure as YAML lines, with a description above each setting."""
     lines = []
     for field in description["fields"]:
-        if field["name"] not in values:  # deprecated
-            continue
         details = _details(field)
         comment = field["doc"] + (f" [{details}]" if details else "")
         if not indent:

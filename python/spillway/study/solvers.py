@@ -555,7 +555,7 @@ def _end_of(simulation: Simulation) -> str | None:
         return "clients have their own duration_s or num_requests"
     if simulation.horizon_s is not None:
         return f"horizon_s = {simulation.horizon_s:g} ends it"
-    if simulation.changes or simulation.fleet.schedule or simulation.busy_monitor.schedule:
+    if simulation.changes:
         return "settings change at stated times"
     return None
 

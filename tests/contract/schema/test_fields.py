@@ -19,7 +19,7 @@ from support.settings import (
 )
 
 import spillway
-from spillway import ConfigError, _core, fleet, signals
+from spillway import ConfigError, _core
 from spillway.config import classes
 
 
@@ -77,13 +77,6 @@ def test_number_has_unit_and_range(cls: type[Any], name: str) -> None:
     suffix = name.rpartition("_")[2]
     if suffix in units:
         assert units[suffix] in field["unit"]
-
-
-def test_what_the_deprecated_schedules_change_may_change_under_way() -> None:
-    changed = {name for name in fields_of(signals.BusyThresholdChange) if name != "at_s"}
-    fields = fields_of(signals.BusyMonitor)
-    assert {name for name, field in fields.items() if "runtime" in field} == changed
-    assert "runtime" in fields_of(fleet.Fleet)["target_instances"]
 
 
 @each_number(NUMBERS)

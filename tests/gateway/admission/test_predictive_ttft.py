@@ -480,16 +480,6 @@ def test_the_exact_estimate_is_right_to_the_nanosecond_if_no_other_follows(seed:
             assert bool(run(length, exact).requests["admitted"][-1]) is admitted
 
 
-def test_the_exact_estimate_is_still_read_by_its_former_name() -> None:
-    written = gateway.PredictiveTtft(estimator="exact").to_dict()
-    assert written["estimator"] == "exact"
-    assert gateway.PredictiveTtft.from_dict(written | {"estimator": "oracle"}) == (
-        gateway.PredictiveTtft(estimator="exact")
-    )
-    with pytest.raises(ConfigError, match=r"seats_and_memory, exact$"):
-        gateway.PredictiveTtft(estimator="orakel")
-
-
 PUBLISHED_BUDGETS = [
     gateway.TtftBudget(slo_class=name, budget_s=budget_s)
     for name, budget_s in (("critical", 0.2), ("standard", 0.5), ("sheddable", 0.3))

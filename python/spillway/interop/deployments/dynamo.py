@@ -251,7 +251,6 @@ TARGET = Target(
         ("gateway", "the frontend rejects or dispatches at once"),
         ("router.overlap_credit", "the credit is at most 1"),
         ("router", "of the modes of Dynamo's router, kv, round-robin and random are written"),
-        ("busy_monitor.schedule", "send a body of /busy_threshold at each time"),
         ("busy_monitor", "thresholds are written with the admission policy busy_threshold"),
         ("instances[].ingress.queue_size", "its environment variable could not be verified"),
         ("instances[].ingress", "of the gates of workers, engine_request_limit is written"),
