@@ -6,7 +6,6 @@ it with `simulate`, look at the `Result`, and change one thing with `simulation.
 """
 
 import importlib
-import sys
 from typing import TYPE_CHECKING
 
 # The modules of settings come first: they make the classes of the core.
@@ -19,7 +18,6 @@ from spillway._core.sim import (
     UsageError,
     build_info,
 )
-from spillway._deprecated import Finder
 
 # Imported now: a later import of the module would hide the function of the same name.
 from spillway.simulate import run_many, simulate
@@ -104,8 +102,6 @@ _HOMES = {
 
 
 _MODULES = {"profiles": "spillway.config.profiles"}
-
-sys.meta_path.append(Finder())
 
 
 def __dir__() -> list[str]:

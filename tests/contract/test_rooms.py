@@ -23,7 +23,6 @@ PACKAGE = Path(spillway.__file__).parent
 # and do not meet. Imports within functions and for type checkers count like all others.
 RANK = {
     "_core": 0,
-    "_deprecated": 0,
     "_lazy": 0,
     "config": 1,
     "catalog": 2,
@@ -53,11 +52,7 @@ ROOM_OF = {
     **dict.fromkeys(
         ("fleet", "gateway", "metrics", "policies", "router", "signals", "workload"), "config"
     ),
-    **dict.fromkeys(("presets", "scenarios"), "catalog"),
 }
-
-# Names modules of all rooms in its table of what has moved.
-EXEMPT = "_deprecated"
 
 
 def room_of(module: str) -> str:
@@ -111,8 +106,6 @@ def violations(root: Path) -> list[str]:
         if room not in RANK:
             found.append(f"{name}: lies in no known room")
             continue
-        if name == EXEMPT:
-            continue
         used = set(imported(path.read_text(encoding="utf-8"), {*known}))
         graph[name] = used - {name}
         for other in sorted(used):
@@ -140,15 +133,14 @@ def test_every_room_is_seen() -> None:
 
 CLEAN = {
     "__init__.py": 'from spillway.simulate import simulate\n_HOMES = {"load": "spillway.loading"}',
-    "_deprecated.py": 'MODULES = {"spillway.old": ("spillway.result",)}\n',
     "router.py": "from spillway.config import classes\nfrom spillway._core import sim\n",
     "config/__init__.py": '"""See `spillway.study`."""\n',
     "config/classes.py": "from spillway._core.sim import ConfigError\n",
-    "presets.py": "from spillway.router import Weighted\n",
+    "catalog/__init__.py": "from spillway.router import Weighted\n",
     "data/result.py": "import json\nfrom spillway.config.classes import rebuild\n",
     "report/tables.py": "from spillway.data import result\n",
     "result.py": "def f():\n    from spillway.report.tables import table\n",
-    "loading.py": "from spillway import presets, router\n",
+    "loading.py": "from spillway import catalog, router\n",
     "simulate.py": "from spillway.result import Result\nfrom spillway import loading\n",
     "study/__init__.py": "from spillway.study.space import Space\n",
     "study/space.py": "import spillway.simulate\n",
@@ -221,7 +213,6 @@ def own_names(source: str) -> set[str]:
     return {name for name in found if not name.startswith("_")}
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of former names
 @pytest.mark.parametrize("name", public_modules())
 def test_a_module_shows_what_is_public(name: str) -> None:
     module = importlib.import_module(name)

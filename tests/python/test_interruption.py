@@ -7,7 +7,6 @@ import inspect
 import pkgutil
 import random
 import sys
-import warnings
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,13 +30,11 @@ def long_functions() -> Iterator[str]:
     """The public functions and methods that take threads, an executor, or a listener."""
     for found in pkgutil.walk_packages(spillway.__path__, "spillway."):
         names = found.name.split(".")
-        if any(one.startswith("_") for one in names) or names[1] in ("cli", "config", "presets"):
+        if any(one.startswith("_") for one in names) or names[1] in ("cli", "config"):
             continue
         module = importlib.import_module(found.name)
         for name in getattr(module, "__all__", ()):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)
-                one = getattr(module, name, None)
+            one = getattr(module, name, None)
             if getattr(one, "__module__", None) != found.name:
                 continue
             parts = {name: one}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -31,26 +30,6 @@ def __dir__() -> list[str]:
 
 
 _LATENCIES = ("ttft", "tpot", "e2e")
-_RENAMED = {
-    "meets_targets": "meets_on_idle_fleet",
-    "would_meet_targets": "would_meet_on_idle_fleet",
-}
-
-
-def _current(name: str) -> str:
-    new = _RENAMED.get(name, name)
-    if new != name:
-        warnings.warn(f"{name} is now {new}", DeprecationWarning, stacklevel=3)
-    return new
-
-
-class _Summary(dict[str, "Figure"]):
-    """Figures that are also found under the names that they had in 0.1.0."""
-
-    def __missing__(self, name: str) -> Figure:
-        if name in _RENAMED:
-            return self[_current(name)]
-        raise KeyError(name)
 
 
 class AdmissionRegret(Rows):
@@ -73,9 +52,6 @@ class AdmissionRegret(Rows):
         super().__init__(columns)
         self.is_paired = is_paired
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return super().__getitem__(_current(name))
-
     def summary(self) -> dict[str, Figure]:
         """Figures over all rejected requests of the run.
 
@@ -88,13 +64,13 @@ class AdmissionRegret(Rows):
         """
         promised = int(self["has_targets"].sum())
         admitted = int(self["meets_when_all_admitted"].sum()) if self.is_paired else None
-        return _Summary(
-            rejected=len(self["row"]),
-            with_targets=promised,
-            would_meet_on_idle_fleet=int(self["meets_on_idle_fleet"].sum()),
-            would_meet_when_all_admitted=admitted,
-            regrettable=admitted / promised if admitted is not None and promised else None,
-        )
+        return {
+            "rejected": len(self["row"]),
+            "with_targets": promised,
+            "would_meet_on_idle_fleet": int(self["meets_on_idle_fleet"].sum()),
+            "would_meet_when_all_admitted": admitted,
+            "regrettable": admitted / promised if admitted is not None and promised else None,
+        }
 
 
 def admission_regret(result: ResultData) -> AdmissionRegret:

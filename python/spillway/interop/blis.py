@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from spillway import _core
 from spillway._core.sim import ConfigError
-from spillway._deprecated import moved
 from spillway.config import files, filesystem, yaml
 from spillway.interop.traces import TraceError, read_columns
 from spillway.interop.traces.csv_table import CsvTable, csv_tables
@@ -37,13 +36,6 @@ __all__ = ["FIGURES", "Recording", "recordings", "simulations"]
 
 def __dir__() -> list[str]:
     return __all__
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        """Returns a name that has moved to another module."""
-        return moved(__name__, name)
 
 
 _CANDIDATES = 4

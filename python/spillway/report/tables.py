@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spillway._deprecated import moved
 from spillway.config.text import figures, number, point, setting, table
 from spillway.data.figures import FIGURES, LATENCIES, STATISTICS, group_rows
 from spillway.report.notes import SMALL_SAMPLE
@@ -36,13 +35,6 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        """Returns a name that has moved to another module."""
-        return moved(__name__, name)
 
 
 _OUTCOMES = (

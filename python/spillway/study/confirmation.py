@@ -8,7 +8,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import ConfigError, UsageError
-from spillway._deprecated import moved
 from spillway.config import filesystem, text
 from spillway.config.files import fingerprint
 from spillway.config.provenance import notes_on_servers
@@ -46,13 +45,6 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        """Returns a name that has changed."""
-        return moved(__name__, name)
 
 
 _MEANING = {

@@ -181,10 +181,6 @@ def test_rejection_is_regrettable_if_targets_are_met_when_all_are_admitted() -> 
     assert 0 < summary["would_meet_when_all_admitted"] == in_time.sum() < len(in_time)
     assert summary["would_meet_on_idle_fleet"] == len(in_time)
     assert summary["regrettable"] == in_time.mean()
-    with pytest.warns(DeprecationWarning, match="is now would_meet_on_idle_fleet"):
-        assert summary["would_meet_targets"] == len(in_time)
-    with pytest.warns(DeprecationWarning, match="is now meets_on_idle_fleet"):
-        assert regret["meets_targets"].all()
 
 
 def test_changes_of_the_admission_policy_do_not_reject_when_all_are_admitted() -> None:

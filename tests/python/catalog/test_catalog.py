@@ -15,7 +15,6 @@ import jsonschema
 import pytest
 import yaml
 
-import spillway
 from spillway import (
     ConfigError,
     Simulation,
@@ -220,7 +219,7 @@ def test_every_preset_is_the_same_by_name_and_by_function(
 ) -> None:
     made = by_name.function_of(name)
     assert made() == catalog.get(name)
-    by_file = load(write({"schema": 2, "presets": ["noisy-neighbor", name]}))
+    by_file = load(write({"schema": 1, "presets": ["noisy-neighbor", name]}))
     assert by_file == made().apply(LOADED)
     assert fingerprint(by_file) == fingerprint(made().apply(LOADED))
 
@@ -498,7 +497,7 @@ def test_schema_knows_the_presets() -> None:
 
 
 def test_set_presets(write: Callable[[Any], Path], capsys: pytest.CaptureFixture[str]) -> None:
-    path = write({"schema": 2, "instances": {"count": 3}, "router": "round_robin"})
+    path = write({"schema": 1, "instances": {"count": 3}, "router": "round_robin"})
     own = load(path)
 
     def digest_of(*arguments: str) -> str:
@@ -525,7 +524,7 @@ def test_scenario_replaces_that_of_the_file_and_keeps_its_gateway(
     write: Callable[[Any], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = {
-        "schema": 2,
+        "schema": 1,
         "presets": ["noisy-neighbor", "vllm-on-eks-post5"],
         "tenants": [{"name": "A", "weight": 9}],
         "gateway": {"guard": {"floor": 8}},
@@ -578,77 +577,3 @@ def test_describe_presets(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  instances.latency.linear, instances.latency.jittered.mean\n" in out
     assert cli.main(["describe", "presets.llm-d-flow"]) == 2
     assert "unknown preset; did you mean 'llm-d-flow-control'?" in capsys.readouterr().err
-
-
-# --- former names ---------------------------------------------------------------------------------
-
-FORMER = [
-    ("presets.gateway_pre", {"workers": 3}, vllm_on_eks.pre(workers=3)),
-    ("presets.gateway_post4", {}, vllm_on_eks.post4()),
-    ("presets.gateway_post5", {}, vllm_on_eks.post5()),
-    ("presets.static_caps", {"timeout_s": 3}, vllm_on_eks.static_caps(timeout_s=3)),
-    ("presets.llm_d_flow_control", {"version": "2026-05"}, llm_d.flow_control(version="2026-05")),
-    ("presets.dynamo_1_2", {}, dynamo.v1_2()),
-    ("presets.dynamo_1_3", {"queue_size": 3}, dynamo.v1_3(queue_size=3)),
-    ("presets.dynamo_dev_b", {}, dynamo.dev_b()),
-    ("presets.dynamo_dev_c", {}, dynamo.dev_c()),
-    ("presets.toy_plant", {}, vllm_on_eks.toy_plant().instances),
-    ("presets.l4_fleet", {"workers": 3}, vllm_on_eks.l4(workers=3).instances),
-    (
-        "presets.iteration_14_scheduler",
-        {"preemption_margin": 5},
-        blis.iteration_14(preemption_margin=5).scheduler,
-    ),
-    ("scenarios.get", {"name": "toy-plant"}, catalog.get("toy-plant")),
-    ("scenarios.names", {}, catalog.names("scenario")),
-    ("scenarios.table", {}, catalog.text.scenarios()),
-]
-
-
-def former(path: str) -> Any:
-    module, name = path.split(".")
-    with pytest.warns(DeprecationWarning, match=f"^spillway.{path} is now spillway.catalog."):
-        return getattr(getattr(spillway, module), name)
-
-
-@pytest.mark.parametrize(("path", "arguments", "expected"), FORMER, ids=[one[0] for one in FORMER])
-def test_former_functions(path: str, arguments: Any, expected: Any) -> None:
-    found = former(path)(**arguments)
-    if isinstance(expected, catalog.Preset):
-        assert found.settings == expected.settings
-        assert found.apply(LOADED) == expected.apply(LOADED)
-    else:
-        assert found == expected
-
-
-def test_former_classes() -> None:
-    settings = {"gateway": gateway.Gateway(), "tenants": (workload.Tenant(name="A"),)}
-    ours = former("presets.GatewayPreset")(name="x", doc="", **settings)
-    assert ours.apply(LOADED) == LOADED.replace(
-        gateway=gateway.Gateway(),
-        tenants=[workload.Tenant(name="A"), *(one for one in LOADED.tenants if one.name != "A")],
-    )
-    parts = {
-        name: getattr(dynamo.dev_b(), name) for name in ("admission", "busy_monitor", "ingress")
-    }
-    ours = former("presets.DynamoPreset")(name="x", doc="", **parts)
-    assert ours.apply(LOADED) == dynamo.dev_b().apply(LOADED)
-    clients = LOADED.workload
-    ours = former("scenarios.Scenario")(name="x", doc="", duration_s=1, workload=clients)
-    assert ours.apply() == LOADED
-    for path, value in {
-        "presets.WEIGHTS": {"A": 2, "B": 1, "C": 1},
-        "presets.TARGET_P99_TTFT_S": 2.0,
-        "scenarios.TENANTS": LOADED.tenants,
-        "scenarios.SLO_CLASSES": LOADED.slo_classes,
-    }.items():
-        assert former(path) == value
-
-
-@pytest.mark.parametrize("module", ["presets", "scenarios"])
-def test_former_modules_have_no_other_names(module: str) -> None:
-    found = getattr(spillway, module)
-    with pytest.raises(AttributeError, match=f"^module 'spillway.{module}' has no attribute 'x'$"):
-        found.x  # noqa: B018
-    for name in dir(found):
-        former(f"{module}.{name}")
