@@ -32,8 +32,8 @@ def __dir__() -> list[str]:
     return __all__
 
 
-VERSION = 5
-"""The version that is written; version 4 (Spillway 0.1.0), without a digest, is also read."""
+VERSION = 1
+"""Of the form of the files."""
 
 # The tables of a result, and the prefix that marks the names of their arrays.
 _PREFIXES = {
@@ -57,19 +57,6 @@ _OUTPUT: Mapping[str, type | tuple[type, ...]] = {
     "end_s": (int, float),
 }
 _CODES = {"tenant": "tenants", "slo_class": "slo_classes"}
-# The arrays of version 4, which has no list of them. A table that was not requested is empty, and
-# so is `offered`, which version 4 does not have.
-_VERSION_4 = {
-    "columns": "outcome reason admitted tenant slo_class instance rank input_tokens output_tokens "
-    "attempts preemptions arrival_s ttft_s e2e_s tpot_s queue_s scheduling_delay_s itl_mean_s",
-    "decisions": "row time_s instance score regret candidate_instance candidate_score "
-    "candidate_waiting candidate_running candidate_in_flight candidate_kv_utilization "
-    "candidate_age_s",
-    "timeline": "time_s in_flight permits waiting running kv_utilization ready_instances submitted "
-    "dispatched shed completed queued emitted_tokens",
-    "control": "time_s replica action value samples setting permits in_flight",
-}
-
 _Header = tuple[str, tuple[int, ...]]  # type of the elements as NumPy writes it, and shape
 
 
@@ -121,15 +108,13 @@ def read(stream: BinaryIO) -> dict[str, Any]:
         text = str(_array(archive, "document"))
         document = json.loads(text)
         version = document["result_version"]
-        if version not in (4, VERSION):
+        if version != VERSION:
             raise ValueError(f"result_version {version}")
         stated = {name: one for name, one in headers.items() if name not in ("document", "digest")}
-        if version == 4:
-            _check_version_4(stated)
-        elif stated != {name: (kind, tuple(n)) for name, (kind, n) in document["arrays"].items()}:
+        if stated != {name: (kind, tuple(n)) for name, (kind, n) in document["arrays"].items()}:
             raise ValueError("its arrays are not those that were saved")
         arrays = {name: _array(archive, name) for name in stated}
-        if version != 4 and str(_array(archive, "digest")) != _digest(text, arrays):
+        if str(_array(archive, "digest")) != _digest(text, arrays):
             raise ValueError("its content is not what was saved: the digest differs")
     output = document["output"]
     for key, kind in _OUTPUT.items():
@@ -171,22 +156,6 @@ def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
     with archive.open(f"{name}.npy") as member:
         array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
         return array
-
-
-def _check_version_4(headers: Mapping[str, _Header]) -> None:
-    """Checks names, types and lengths; the values of version 4 cannot be checked."""
-    expected: set[str] = set()
-    for table, known in _VERSION_4.items():
-        names = {_PREFIXES[table] + name for name in known.split()}
-        if table in ("columns", "control") or names & headers.keys():
-            expected |= names
-        if len({headers[name][1][:1] for name in names & headers.keys()}) > 1:
-            raise ValueError(f"its {table} differ in length")
-    if headers.keys() != expected:
-        wrong = ", ".join(sorted(headers.keys() ^ expected))
-        raise ValueError(f"its arrays are not those of a result: {wrong}")
-    if any(np.dtype(kind).kind not in "biuf" for kind, _ in headers.values()):
-        raise ValueError("an array holds no numbers")
 
 
 def _digest(document: str, arrays: Table) -> str:

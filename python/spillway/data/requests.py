@@ -91,9 +91,9 @@ class Requests(Mapping[str, "NDArray[Any]"]):
 
     request_id, tenant, slo_class, outcome, reason (text; reason is empty unless the request was
     rejected); admitted (bool, by the gateway); instance (int, -1: never routed); input_tokens,
-    output_tokens (delivered so far), requested_output_tokens (that the request asked for; missing
-    from results saved by versions that did not save it), attempts, preemptions (int); arrival_s,
-    ttft_s, e2e_s, tpot_s, queue_s, scheduling_delay_s, itl_mean_s (seconds, NaN: not applicable).
+    output_tokens (delivered so far), requested_output_tokens (that the request asked for),
+    attempts, preemptions (int); arrival_s, ttft_s, e2e_s, tpot_s, queue_s, scheduling_delay_s,
+    itl_mean_s (seconds, NaN: not applicable).
     Where clients retry, the row describes the last attempt, but arrival is that of the first, from
     which latencies count; queue_s is that of the last attempt.
     """
@@ -102,7 +102,7 @@ class Requests(Mapping[str, "NDArray[Any]"]):
         self,
         columns: Mapping[str, NDArray[Any]],
         names: Mapping[str, Sequence[str]],
-        requested_output_tokens: NDArray[Any] | None = None,
+        requested_output_tokens: NDArray[Any],
     ) -> None:
         self._columns = columns
         self._names = names
@@ -112,18 +112,17 @@ class Requests(Mapping[str, "NDArray[Any]"]):
         if name == "request_id":
             ids = self._names["request_id"]
             return np.array(ids[: self.num_rows] if ids else [str(i) for i in range(self.num_rows)])
-        if name == _REQUESTED and self._requested is not None:
+        if name == _REQUESTED:
             return self._requested
         if name in CODED:
             return np.array(self._names[CODED[name]]).take(self._columns[name])
         return self._columns[name]
 
     def __iter__(self) -> Iterator[str]:
-        requested = () if self._requested is None else (_REQUESTED,)
-        return iter(("request_id", *self._columns, *requested))
+        return iter(("request_id", *self._columns, _REQUESTED))
 
     def __len__(self) -> int:
-        return 1 + len(self._columns) + (self._requested is not None)
+        return 2 + len(self._columns)
 
     def __repr__(self) -> str:
         return f"<Requests: {self.num_rows} rows, columns {', '.join(self)}>"

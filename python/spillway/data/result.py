@@ -80,11 +80,6 @@ class ResultData:
         """The requested output_tokens, and the number of the prefix_group (-1: none)."""
         self._columns()
         offered: Mapping[str, NDArray[Any]] = self._output["offered"]
-        if not offered:
-            raise _core.sim.UsageError(
-                "this result was saved by an earlier version, without the requested output "
-                "lengths and prefix groups: simulate again"
-            )
         return offered
 
     def _names(self) -> dict[str, Sequence[str]]:
@@ -124,9 +119,7 @@ class ResultData:
         Raises UsageError if they were not kept: in streaming mode, or by `run_many` without
         `keep_requests`.
         """
-        columns = self._columns()
-        offered = self._output["offered"]
-        return Requests(columns, self._names(), offered["output_tokens"] if offered else None)
+        return Requests(self._columns(), self._names(), self._offered()["output_tokens"])
 
     @property
     def decisions(self) -> Decisions:
@@ -195,13 +188,8 @@ class ResultData:
         prefix_index_forgot: whether the gateway's record of prompts was full;
         busy_threshold_exceeded: whether any rank exceeded a threshold of `busy_monitor`;
         peak_kv_utilization: maximum share (0 to 1) of a rank's KV blocks in use.
-
-        A result that an earlier version saved has only `not_completed`, without expired, evicted
-        and cancelled requests.
         """
-        ledger = self.ledger
-        known = {"not_completed": {**ledger["rejected"], **ledger["worker_rejected"]}}
-        return dict(self._output.get("activity", known))
+        return dict(self._output["activity"])
 
     @property
     def instances(self) -> list[dict[str, Any]]:
@@ -226,7 +214,7 @@ class ResultData:
         the batch) and outside (those outside the fitted states); most_running_requests and
         most_kv_tokens of a rank. `notes` warns above 5%.
         """
-        return list(self._output.get("fitted_states", ()))
+        return list(self._output["fitted_states"])
 
     @property
     def ranks(self) -> list[dict[str, Any]]:
@@ -236,7 +224,7 @@ class ResultData:
         the run uses load events: with thresholds of `busy_monitor`, the admission policy
         `busy_threshold` or an ingress that is not open.
         """
-        return list(self._output.get("ranks", ()))
+        return list(self._output["ranks"])
 
     @property
     def ingresses(self) -> list[dict[str, Any]]:
@@ -245,7 +233,7 @@ class ResultData:
         instance; entered_at_once, entered_from_queue, refused; unfinished, awaiting_response (of a
         `dual_limit_gate`), queued at the end; most_unfinished, most_queued. All in requests.
         """
-        return list(self._output.get("ingresses", ()))
+        return list(self._output["ingresses"])
 
     @property
     def steps(self) -> int:
@@ -300,7 +288,7 @@ class ResultData:
             hasher.update(name.encode())
             values = column
             if name in CODED:
-                # By name, because another version may number the codes differently.
+                # By name: the codes are numbered as the core lists them.
                 labels, values = np.unique(self.requests[name], return_inverse=True)
                 hasher.update(json.dumps(labels.tolist()).encode())
             hasher.update(np.ascontiguousarray(values).tobytes())
@@ -351,7 +339,7 @@ class ResultData:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads a file that `save` wrote, including files of Spillway 0.1.0.
+        """Reads a file that `save` wrote.
 
         Raises ValueError if the file does not hold a result as it was saved: names, types, lengths
         and a digest of the content are checked. OSError if it cannot be opened.

@@ -147,7 +147,7 @@ def _failed(result: ResultData) -> Iterator[str]:
 
 def _stopped_tenants(result: ResultData) -> Iterator[str]:
     """Tenants that waited behind one at its own limit."""
-    if not result.activity.get("tenant_limit_stopped_others"):
+    if not result.activity["tenant_limit_stopped_others"]:
         return
     gateway = result.simulation.gateway
     bands = [
@@ -171,7 +171,7 @@ def _stopped_tenants(result: ResultData) -> Iterator[str]:
 def _small_index(result: ResultData, parts: Parts) -> Iterator[str]:
     """A record of prompts that forgets what the instances still have."""
     index, groups = result.simulation.prefix_index, result.simulation.instances
-    if index.capacity_blocks is None or not result.activity.get("prefix_index_forgot"):
+    if index.capacity_blocks is None or not result.activity["prefix_index_forgot"]:
         return
     held = index.capacity_blocks * index.block_size_tokens
     cached = max(
@@ -294,7 +294,7 @@ def _short_list(idle: Sequence[_Idle]) -> list[str]:
 
 def _idle(result: ResultData, parts: Parts) -> list[_Idle]:
     """The mechanisms of a run that never acted."""
-    if not result.ledger["attempts"] or not result.activity.get("limit_held"):
+    if not result.ledger["attempts"] or not result.activity["limit_held"]:
         return []
     return [
         *_idle_limits(result, parts),
@@ -366,8 +366,8 @@ def _idle_controller(result: ResultData, parts: Parts) -> Iterator[_Idle]:
 
 def _unused_memory(result: ResultData, parts: Parts) -> Iterator[str]:
     has_memory = any(one.plant.kind == "step_loop" for one in result.simulation.instances)
-    peak = result.activity.get("peak_kv_utilization")
-    if has_memory and peak is not None and peak <= _UNUSED_MEMORY:
+    peak = result.activity["peak_kv_utilization"]
+    if has_memory and peak <= _UNUSED_MEMORY:
         blocks = parts.stated("instances[].num_kv_blocks")
         yield f"at most {peak:.1%} of the KV blocks were in use ({blocks})."
 

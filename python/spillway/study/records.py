@@ -131,23 +131,24 @@ def from_optuna(frozen: FrozenTrial) -> Trial | None:
     if not frozen.state.is_finished():
         return None
     held = frozen.user_attrs
-    record: Mapping[str, Any] = held.get("record", {"point": dict(frozen.params)})
+    of_abandoned = attributes(Trial(number=frozen.number, point=dict(frozen.params)))
+    record: Mapping[str, Any] = held.get("record", of_abandoned["record"])
     return Trial(
         number=frozen.number,
         point=dict(record["point"]),
-        seeds=tuple(record.get("seeds", ())),
-        values=tuple(record.get("values", ())),
+        seeds=tuple(record["seeds"]),
+        values=tuple(record["values"]),
         ses=tuple(held.get("objective_se", ())),
-        violations=tuple(record.get("violations", ())),
+        violations=tuple(record["violations"]),
         violation_ses=tuple(held.get("constraints_se", ())),
-        is_replicated=record.get("is_replicated", True),
-        saturation=record.get("saturation"),
-        fingerprint=record.get("fingerprint", ""),
+        is_replicated=record["is_replicated"],
+        saturation=record["saturation"],
+        fingerprint=record["fingerprint"],
         duplicate_of=held.get("duplicate_of"),
-        failure=held.get("failure", None if record.get("values") else "it was abandoned"),
-        warnings=tuple(record.get("warnings", ())),
+        failure=held.get("failure", None if record["values"] else "it was abandoned"),
+        warnings=tuple(record["warnings"]),
         is_baseline=bool(held.get("baseline", False)),
-        **{name: tuple(tuple(row) for row in record.get(name, ())) for name in _ROWS},
+        **{name: tuple(tuple(row) for row in record[name]) for name in _ROWS},
     )
 
 

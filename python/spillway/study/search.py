@@ -71,15 +71,13 @@ def opened(
         )
     problem = study._problem()
     known = found.user_attrs.get("problem")
-    if known is None:
-        found.set_user_attr("problem", problem)
-    elif known != problem:
+    if known not in (None, problem):
         differing = ", ".join(key for key in problem if known.get(key) != problem[key])
         # A simulation's fingerprint differs between versions too, so their trials do not mix.
-        by = found.user_attrs.get("made_of", {}).get("spillway", "0.1.0 or earlier")
         raise UsageError(
-            f"the storage holds another study named {name!r}, begun with Spillway {by}: "
-            f"{differing} differ; use another name or another file"
+            f"the storage holds another study named {name!r}, begun with Spillway "
+            f"{found.user_attrs['made_of']['spillway']}: {differing} differ; use another name or "
+            "another file"
         )
     made_of = {
         "optuna": optuna.__version__,
@@ -88,6 +86,8 @@ def opened(
     }
     if found.user_attrs.get("made_of") != made_of:
         found.set_user_attr("made_of", made_of)
+    if known is None:
+        found.set_user_attr("problem", problem)
     if is_shared:
         storage.release_abandoned(found, place)
     return found, place

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from support.changes import targets
 from support.effort import trials
-from support.paths import DATA
 
 from spillway import Result, Simulation, UsageError, fleet, simulate, trace, workload
 from spillway.config.profiles import BLIS_SERVER
@@ -365,12 +364,6 @@ def test_a_loaded_result_knows_what_its_requests_asked_for(
         same(one.admission_by_group_age(step_s=1), result.admission_by_group_age(step_s=1))
         assert one.why(int(regret["row"][0])) == result.why(int(regret["row"][0]))
         assert one.digest == result.digest
-
-
-def test_results_of_earlier_versions_say_what_they_lack() -> None:
-    loaded = Result.load(DATA / "result_v4.npz")
-    with pytest.raises(UsageError, match="saved by an earlier version"):
-        loaded.admission_by_group_age(step_s=1)
 
 
 def test_group_age_in_a_closed_loop_follows_the_requests_of_the_run() -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.paths import DATA
 from support.settings import ODD as RICH
 
 from spillway import Result, Simulation, fingerprint, gateway, profiles, simulate, trace
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-RESULT_4 = DATA / "result_v4.npz"  # saved by Spillway 0.1.0
 ODD_IDS = ["plain", "with,comma", 'with "quotes"', "two\nlines", "", " space ", "größe", "1e5"]
 
 
@@ -270,27 +268,6 @@ def test_tampered_result_is_refused(tmp_path: Path, how: str) -> None:
     path.write_bytes(archive(**(TAMPERED | CHANGED)[how](members(path))))
     found = refusal(path)
     assert found.startswith(f"ValueError: {path} holds no result that this version can read")
-
-
-@pytest.mark.parametrize("how", TAMPERED)
-def test_tampered_result_of_an_earlier_version_is_refused(tmp_path: Path, how: str) -> None:
-    path = tmp_path / "result.npz"
-    path.write_bytes(archive(**TAMPERED[how](members(RESULT_4))))
-    found = refusal(path)
-    assert found.startswith(f"ValueError: {path} holds no result that this version can read")
-
-
-def test_result_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    found = Result.load(RESULT_4)
-    assert (found.seed, found.summary()["completed"]) == (3, 12)
-    assert found.requests.num_rows == len(found.decisions["row"]) == 12
-    assert len(found.timeline["time_s"]) == 5
-    assert len(found.control["time_s"]) == 1
-    assert str(found)
-    found.save(tmp_path / "again.npz")
-    again = Result.load(tmp_path / "again.npz")
-    assert again.digest == found.digest
-    assert again.simulation == found.simulation
 
 
 def test_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -516,14 +516,6 @@ def test_saved_results_keep_their_notes(tmp_path: Any) -> None:
     assert Result.load(tmp_path / "result.npz").notes() == result.notes()
 
 
-def test_results_of_earlier_versions_have_notes() -> None:
-    result = run(IN_A_ROW, gateway=gateway.Gateway(admission="reject_all"))
-    output = {key: value for key, value in result._output.items() if key != "activity"}
-    earlier = Result(result.simulation, 0, output)
-    assert notes_of_losses(earlier) == notes_of_losses(result)
-    assert repr(earlier)
-
-
 def test_streaming_reports_the_same() -> None:
     simulation = Simulation(
         workload=workload.Synthetic(num_requests=200, requests_per_s=100),

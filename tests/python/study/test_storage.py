@@ -8,7 +8,6 @@ import json
 import multiprocessing
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,12 +20,11 @@ import optuna
 import pytest
 from support.effort import few_of, scaled, trials
 from support.interrupting import child
-from support.paths import DATA, TESTS
+from support.paths import TESTS
 from support.study_problems import SMALL_SPACE, overloaded
 
 import spillway
 from spillway import ConfigError, Simulation, Study, UsageError, instance, trace
-from spillway.config import files
 from spillway.study import evaluation, samplers, storage
 
 if TYPE_CHECKING:
@@ -372,30 +370,6 @@ def test_full_disk_leaves_a_journal_that_opens(
     again = small(storage=journal)
     again.optimize(12, total=True, check=False)
     assert trials_of(again) == uninterrupted(12)
-
-
-def test_journal_of_an_earlier_version_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    journal = tmp_path / "journal.log"
-    shutil.copy(DATA / "study_0_1_0.log", journal)
-    recorded = [json.loads(line) for line in journal.read_text().splitlines()]
-    problem = next(p for one in recorded if (p := one.get("user_attr", {}).get("problem")))
-    own = files.fingerprint(overloaded())
-    monkeypatch.setattr(
-        files,
-        "fingerprint",
-        lambda simulation: problem["simulation"] if simulation == overloaded() else "another",
-    )
-    study = small(storage=journal)
-    assert [one.state for one in study.records] == 6 * ["complete"]
-    assert [one.point[name] for one in study.records[:2] for name in SMALL_SPACE][:2] == [32, 5.0]
-    assert study.baseline.objectives == ((0.17, 0.135),)
-    # Trials of two versions do not mix: the fingerprint tells them apart.
-    shutil.copy(DATA / "study_0_1_0.log", journal)
-    monkeypatch.setattr(files, "fingerprint", lambda _: own + "of another version")
-    with pytest.raises(UsageError, match=r"with Spillway 0\.1\.0 or earlier: simulation differ"):
-        small(storage=journal)
 
 
 # A process pauses between a look at the trials and what follows from it.
