@@ -137,7 +137,7 @@ traffic = workload.Synthetic(
     ],
 )
 (FOLDER / "fleet.yaml").write_text(
-    "schema: 2\n"
+    "schema: 1\n"
     "router: least_loaded\n"
     "instances: {server: server.yaml}\n"
     "metrics: {timeline_step_s: 0.5}\n"

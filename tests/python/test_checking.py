@@ -514,7 +514,7 @@ def test_a_tenant_at_its_limit_in_a_higher_band_stops_those_below() -> None:
 
 def test_check_fails_on_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "keys.yaml"
-    file.write_text(to_yaml({"schema": 2} | two_keys().to_dict()))
+    file.write_text(to_yaml({"schema": 1} | two_keys().to_dict()))
     assert main(["check", str(file)]) == 1
     printed = capsys.readouterr()
     assert printed.out.startswith(f"{file}: refused, ")

@@ -1,8 +1,7 @@
 """Configuration files: simulations from settings, and back.
 
-A configuration file is YAML or JSON with the keys of `Simulation`, plus `schema` (2) and `profile`
-(vllm or blis_0_6). A setting that it omits takes the profile's value, or else the default. Files of
-schema 1 had another default server, `profiles.BLIS_SERVER`, and keep it.
+A configuration file is YAML or JSON with the keys of `Simulation`, plus `schema` (1) and `profile`
+(vllm or blis_0_6). A setting that it omits takes the profile's value, or else the default.
 
 YAML is read by the core schema of version 1.2 (see `spillway.config.yaml`): `1:30`, `1_000` and
 `yes` are text, `0x10` is 16, and there are no aliases. `spillway.loading` reads the presets and the
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = [
     "KINDS",
     "SCHEMA",
-    "SCHEMAS",
     "check_kind",
+    "check_schema",
     "dump",
     "fingerprint",
     "kind_of",
@@ -48,10 +47,8 @@ def __dir__() -> list[str]:
     return __all__
 
 
-SCHEMA = 2
-"""Version of the configuration files and study files that are written."""
-SCHEMAS = (1, 2)
-"""The versions that are read."""
+SCHEMA = 1
+"""Version of the form of configuration files and study files."""
 
 KINDS = {
     "study": ("space", "maximize", "minimize"),
@@ -107,6 +104,12 @@ def check_kind(settings: Mapping[str, Any], path: str | Path, wanted: str) -> No
     raise config_error([(str(path), "", f"a {found} file, not a {wanted} file; use: {command}")])
 
 
+def check_schema(path: str, value: Any) -> None:
+    """Raises ConfigError for any other version of a file than the present one."""
+    if value != SCHEMA or isinstance(value, bool):
+        raise config_error([(path, repr(value), f"must be {SCHEMA}")])
+
+
 def note_empty(settings: Mapping[str, Any], path: str | Path) -> None:
     """Warns if a file is empty."""
     if not settings:
@@ -132,11 +135,9 @@ def to_simulation(settings: Mapping[str, Any]) -> Simulation:
     Raises ConfigError with all violations.
     """
     stated = dict(settings)
-    schema = stated.pop("schema", SCHEMA)
+    check_schema("schema", stated.pop("schema", SCHEMA))
     profile = stated.pop("profile", "vllm")
-    if schema not in SCHEMAS or isinstance(schema, bool):
-        raise config_error([("schema", repr(schema), f"must be {' or '.join(map(str, SCHEMAS))}")])
-    complete = _on_blis_servers(stated) if schema == 1 or profile == "blis_0_6" else stated
+    complete = _on_blis_servers(stated) if profile == "blis_0_6" else stated
     return profiles.apply(profile, Simulation.from_dict(complete), stated)
 
 

@@ -68,8 +68,8 @@ BLIS_SERVER = InstanceGroup(
 """The server of BLIS's strategy experiments (Llama 3.1 8B on two H100; coefficients of 2025).
 
 Context costs nothing, and its KV memory is more than two H100 have: it reproduces published
-numbers, and describes no real server. Instances of the profile `blis_0_6`, and those of
-configuration files of schema 1, are this server where they do not state otherwise.
+numbers, and describes no real server. Instances of the profile `blis_0_6` are this server where
+they do not state otherwise.
 """
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway._core.cluster import Simulation
 from spillway.config import profiles
-from spillway.config.files import SCHEMAS
+from spillway.config.files import SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,7 @@ def file_schema(*, presets: Mapping[str, Any], server: Mapping[str, Any]) -> dic
     for one in schema["properties"]["instances"]["anyOf"]:
         one.get("items", one)["properties"]["server"] = server
     schema["properties"] = {
-        "schema": {"enum": list(SCHEMAS), "description": "Version of the file format."},
+        "schema": {"const": SCHEMA, "description": "Version of the file format."},
         "profile": {
             "enum": list(profiles.NAMES),
             "description": "Profile of the simulation's semantics.",
@@ -78,9 +78,8 @@ def _field_schema(field: Mapping[str, Any]) -> dict[str, Any]:
     if field.get("optional"):
         schema = {"anyOf": [schema, {"type": "null"}]}
     unit = f" [{field['unit']}]" if field["unit"] else ""
-    deprecated = {"deprecated": True} if "deprecated" in field else {}
     description = field["doc"] + unit
-    return {**schema, **deprecated, "description": description, "default": field["default"]}
+    return {**schema, "description": description, "default": field["default"]}
 
 
 def _object_schema(description: Mapping[str, Any]) -> dict[str, Any]:

@@ -119,7 +119,7 @@ _SPACE = {
 }
 _BASE = {
     "schema": Key(
-        whole(files.SCHEMAS[0], files.SCHEMAS[-1]),
+        files.check_schema,
         "Version of the file.",
         str(files.SCHEMA),
         str(files.SCHEMA),

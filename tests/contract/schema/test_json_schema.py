@@ -35,7 +35,7 @@ def test_schema_is_one_and_takes_what_exists() -> None:
 
 def test_schema_refuses_what_the_core_refuses() -> None:
     refused: list[dict[str, Any]] = [
-        {"schema": 3},
+        {"schema": 2},
         {"profile": "vlm"},
         {"router": "lest_loaded"},
         {"router": {"ties": "first"}},

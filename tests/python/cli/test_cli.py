@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EXAMPLE = ROOT / "examples" / "noisy_neighbor.yaml"
-SMALLEST = TESTS / "golden" / "configs" / "smallest_v1.yaml"
+SMALLEST = TESTS / "golden" / "configs" / "smallest.yaml"
 
 CONFIG = """\
 schema: 1
@@ -253,7 +253,7 @@ def test_heavy_shedding_is_explained(run: Callable[..., str]) -> None:
     small = run("run", "config.yaml", *admitting, "--set", "instances.num_kv_blocks=2")
     assert (
         "100.0% of the requests were not completed: unservable, decided by "
-        "instances[0].num_kv_blocks = 2." in small
+        "instances[0].num_kv_blocks = 2, instances[0].max_model_len = 131072." in small
     )
 
 
@@ -527,7 +527,7 @@ def test_validate(
          "instances[0].latency.preset = 'llama-8b': unknown preset; one of llama-3.1-8b-"),
         ("warm_up_s: ten\n", "warm_up_s = 'ten': must be a number"),
         ("warm_up_s: .inf\n", "warm_up_s = inf: must be a finite number >= 0 and <= 3200000000"),
-        ("schema: 3\n", "schema = 3: must be 1"),
+        ("schema: 2\n", "schema = 2: must be 1"),
         ("profile: sglang\n", "profile = 'sglang': must be one of vllm, blis_0_6"),
         ("a: [1\n", "bad.yaml line 2: not valid YAML or JSON: "),
         ("just words\n", "bad.yaml: must be a mapping of settings such as `router: round_robin`"),
@@ -699,7 +699,7 @@ def test_scenario_replaces_workload_tenants_and_classes(
 ) -> None:
     # The file's own workload would not fit these tenants.
     Path("fleet.yaml").write_text(
-        "schema: 2\ninstances: {count: 3}\ntenants: [{name: A, weight: 9}]\n"
+        "schema: 1\ninstances: {count: 3}\ntenants: [{name: A, weight: 9}]\n"
     )
     expected = catalog.get("baseline").apply(Simulation().with_({"instances.count": 3}))
     digest = fingerprint(expected)[:12]

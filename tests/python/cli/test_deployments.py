@@ -54,13 +54,13 @@ def test_without_a_folder_everything_is_printed(
     config.write_text("schema: 1\n")
     status, out, _ = called(capsys, "export", config, "--to", "vllm")
     assert status == 0
-    assert out.startswith("# --- vllm-0.sh\nvllm serve $MODEL \\\n  --max-num-seqs 256 \\\n")
+    assert out.startswith("# --- vllm-0.sh\nvllm serve $MODEL \\\n  --max-num-seqs 1024 \\\n")
     assert out.endswith("vllm@0.29 carries every setting that it decides\n")
     command = tmp_path / "serve.sh"
     command.write_text("vllm serve m --seed 3")
     status, out, err = called(capsys, "import", command, "--from", "vllm")
     assert status == 0
-    assert out.startswith("schema: 2\nworkload:\n")
+    assert out.startswith("schema: 1\nworkload:\n")
     assert err == (
         f'spillway: not simulated: {command}: model = "m": describes the server: give gpu, and it '
         "is computed\n"
@@ -94,7 +94,7 @@ def test_unknown_systems_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 GUARDED = """\
-schema: 2
+schema: 1
 workload: {kind: synthetic, requests_per_s: 5, num_requests: 40}
 slo_classes: [{name: standard, target_ttft_s: 1}]
 gateway: {limit: {kind: fixed, max_in_flight: 1}}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 CONFIG = """\
-schema: 2
+schema: 1
 workload: {kind: synthetic, num_requests: 20000, requests_per_s: 20}
 slo_classes: [{name: standard, target_ttft_s: 1}]
 gateway: {limit: {kind: fixed, max_in_flight: 16}}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CONFIG = """\
-schema: 2
+schema: 1
 workload: {kind: synthetic, num_requests: 40, requests_per_s: 20}
 slo_classes: [{name: standard, target_ttft_s: 1}]
 gateway: {limit: {kind: fixed, max_in_flight: 16}}

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-SMALLEST = TESTS / "golden" / "configs" / "smallest_v1.yaml"
+SMALLEST = TESTS / "golden" / "configs" / "smallest.yaml"
 EXAMPLE = ROOT / "examples" / "noisy_neighbor.yaml"
 
 TRACE_CSV = "arrival_s,input_tokens,output_tokens,tenant\n0,100,5,gold\n0.5,200,3,free\n"
@@ -127,22 +127,19 @@ def test_same_settings_as_yaml_and_json(write: Callable[..., Path]) -> None:
         ("instances: {kv_cache: {prefix_caching: false}}", None),
     ],
 )
-def test_files_of_schema_1_keep_their_default_server(
+def test_the_default_server_of_the_profile_of_blis(
     write: Callable[..., Path], written: str, group: Any
 ) -> None:
-    found = load(write(f"schema: 1\n{written}\n"))
+    found = load(write(f"profile: blis_0_6\n{written}\n"))
     if group is not None:
-        assert found == Simulation(instances=group)
+        assert found == profiles.blis_0_6(Simulation(instances=group))
     for one in found.instances:
         assert (one.max_num_seqs, one.max_num_batched_tokens, one.max_model_len) == (256, 2048, 0)
         assert (one.async_scheduling, one.kv_cache.reserve_full_prompt) == (False, False)
-    assert load(write("schema: 1\nprofile: blis_0_6\n")) == load(write("profile: blis_0_6\n"))
 
 
-@pytest.mark.parametrize("schema", ["", "schema: 2"])
-def test_the_default_server_of_other_files_is_that_of_the_classes(
-    write: Callable[..., Path], schema: str
-) -> None:
+@pytest.mark.parametrize("schema", ["", "schema: 1"])
+def test_the_default_server_is_that_of_the_classes(write: Callable[..., Path], schema: str) -> None:
     found = load(write(f"{schema}\ninstances: {{count: 3}}\n"))
     assert found == Simulation(instances=instance.InstanceGroup(count=3))
 
@@ -202,9 +199,9 @@ NO_MAPPING = "{path}: must be a mapping of settings such as `router: round_robin
         ("round_robin\n", NO_MAPPING + ", not 'round_robin'"),
         ("arrival_s,input_tokens\n0,1\n", NO_MAPPING),
         ("3\n", NO_MAPPING + ", not 3"),
-        ("schema: 3\n", "schema = 3: must be 1 or 2"),
-        ("schema: '1'\n", "schema = '1': must be 1 or 2"),
-        ("schema: true\n", "schema = True: must be 1 or 2"),
+        ("schema: 2\n", "schema = 2: must be 1"),
+        ("schema: '1'\n", "schema = '1': must be 1"),
+        ("schema: true\n", "schema = True: must be 1"),
         ("profile: vlm\n", "profile = 'vlm': must be one of vllm, blis_0_6"),
         ("profile: [vllm]\n", "profile = ['vllm']: must be one of vllm, blis_0_6"),
         ("router: {kind: least_loaded, tie: first}", "unknown setting; did you mean 'ties'?"),
@@ -357,7 +354,7 @@ def test_yaml_that_contains_itself_is_refused(write: Callable[..., Path], conten
     assert "the alias *a is not supported" in message(write(content))
 
 
-def test_smallest_file_loads_in_every_version() -> None:
+def test_smallest_file() -> None:
     found = load(SMALLEST)
     assert found == Simulation(
         workload=workload.Trace(),
@@ -370,12 +367,9 @@ def test_smallest_file_loads_in_every_version() -> None:
                 count=4,
                 max_num_seqs=256,
                 max_num_batched_tokens=2048,
-                max_model_len=0,
                 block_size_tokens=16,
                 num_kv_blocks=132139,
-                kv_cache=instance.KvCache(reserve_full_prompt=False),
                 latency=instance.Linear.preset("llama-3.1-8b-h100-tp2"),
-                async_scheduling=False,
             )
         ],
     )
@@ -400,9 +394,9 @@ def test_dump_and_load(tmp_path: Path, simulation: Simulation, name: str) -> Non
     assert fingerprint(load(path)) == fingerprint(simulation)
     assert [one.name for one in tmp_path.iterdir()] == [name]
     if name.endswith("json"):
-        assert json.loads(path.read_text())["schema"] == 2
+        assert json.loads(path.read_text())["schema"] == 1
     else:
-        assert path.read_text().startswith("schema: 2\n")
+        assert path.read_text().startswith("schema: 1\n")
 
 
 def test_dump_overwrites_and_keeps_permissions(tmp_path: Path) -> None:

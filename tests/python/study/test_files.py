@@ -181,7 +181,7 @@ def test_impossible_study_ends_with_the_nearest(
         ({"racing": "x"}, "racing = 'x': must be true, false, or a mapping of first_seeds and p"),
         ({"racing": {"p": 0.7}}, "racing.p = 0.7: must be a finite number > 0 and < 0.5"),
         ({"check": "maybe"}, "check = 'maybe': must be true or false"),
-        ({"schema": 3}, "schema = 3: must be a whole number >= 1 and <= 2"),
+        ({"schema": 2}, "schema = 2: must be 1"),
         ({"scenario": ["baseline"]}, "scenario = ['baseline']: must be text"),
         ({"simulation": 3}, "simulation = 3: must be a file or a mapping"),
     ],
