@@ -32,7 +32,7 @@ def test_decisions_are_the_recorded_ones(name: str) -> None:
     if found != recorded:
         pytest.fail(
             f"{difference(recorded, found)}\n\n"
-            "If this is meant: python tests/golden/regenerate.py, and say why in CHANGELOG.md.",
+            "If this is meant: python tests/golden/regenerate.py, and say why in the commit.",
             pytrace=False,
         )
 
