@@ -12,6 +12,7 @@
 #include "cluster/profiles.h"
 #include "cluster/randomness.h"
 #include "cluster/run.h"
+#include "cluster/session.h"
 
 namespace spillway::bindings {
 

@@ -6,16 +6,9 @@
 #include <string>
 
 #include "bindings/python_call.h"
-#include "gateway/admission/python_admission.h"
-#include "gateway/controller/python_controller.h"
-#include "gateway/fairness/python_fairness.h"
-#include "gateway/limit/python_limit.h"
-#include "gateway/usage_limit/python_usage_limit.h"
-#include "instance/scheduler/python_scheduler.h"
-#include "router/filters/python_filter.h"
-#include "router/pickers/python_picker.h"
-#include "router/python_router.h"
-#include "router/scorers/python_scorer.h"
+#include "gateway/python_policies.h"
+#include "instance/python_policies.h"
+#include "router/python_policies.h"
 #include "sim/value.h"
 #include "workload/request_table.h"
 

@@ -13,6 +13,7 @@
 
 #include "cluster/nesting.h"
 #include "cluster/randomness.h"
+#include "cluster/session.h"
 #include "sim/schema/codec.h"
 
 namespace spillway::cluster {

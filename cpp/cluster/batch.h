@@ -14,6 +14,8 @@
 
 namespace spillway::cluster {
 
+class Session;
+
 struct BatchOptions {
   std::size_t threads = 1;
   bool is_checked = false;     ///< as in RunOptions

@@ -86,7 +86,6 @@ class Fleet final : public gateway::ServiceMeter {
   signals::InstanceSignal seen(sim::InstanceId id) { return signal_store_.seen(id, context_.now); }
   std::span<const sim::InstanceId> ready() const { return state_.ready(); }
   std::int64_t num_ready() const { return state_.num_ready(); }
-  /// Whether no instance is ready, but one may become so without a further target.
   /// Before when the autoscaler, which has just polled, changes nothing while the system is empty,
   /// as it is now; 0: the next poll may.
   sim::Time settled_until() const {
@@ -97,6 +96,7 @@ class Fleet final : public gateway::ServiceMeter {
   /// Skips polls of the autoscaler, except the last of those before `until`. Returns how long they
   /// take. Precondition: `until` is at most `settled_until`.
   sim::Time skip_polls(sim::Time until);
+  /// Whether no instance is ready, but one may become so without a further target.
   bool awaits_instances() const { return num_ready() == 0 && next_resize() != sim::kForever; }
   std::span<const std::unique_ptr<instance::Instance>> instances() const { return instances_; }
   /// Null unless instances are scraped.

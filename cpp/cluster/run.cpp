@@ -1,16 +1,12 @@
 #include "cluster/run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
-#include <span>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "cluster/clients.h"
@@ -18,11 +14,16 @@
 #include "cluster/fitted_states.h"
 #include "cluster/fleet.h"
 #include "cluster/gateways.h"
+#include "cluster/held_run.h"
+#include "cluster/idle_spans.h"
+#include "cluster/interruption.h"
 #include "cluster/livelock.h"
 #include "cluster/load_events.h"
 #include "cluster/nesting.h"
+#include "cluster/observation.h"
 #include "cluster/report.h"
 #include "cluster/sampler.h"
+#include "cluster/setting_changes.h"
 #include "sim/schema/codec.h"
 
 namespace spillway::cluster {
@@ -34,35 +35,25 @@ using sim::RequestId;
 using sim::Time;
 using workload::Outcome;
 
-namespace {
-
-/// How long it takes until the gateway's metrics of idle instances stay the same. Readings that are
-/// renewed when a decision is due depend on the decisions, and lost or stale ones on chance.
-Time settling_time(const signals::Signals& transport) {
-  if (std::holds_alternative<signals::Live>(transport)) return Time{0};
-  const auto* scraped = std::get_if<signals::Scraped>(&transport);
-  if (!scraped || scraped->loss_probability > 0 || scraped->stale_after_s) return sim::kForever;
-  return sim::from_seconds(scraped->delay_s + 3 * scraped->period_s + scraped->phase_s);
-}
-
-}  // namespace
-
 /// One run: owns the actors, takes the earliest event and passes it to the actor of its phase.
 /// Results of an actor are passed on here, so no actor knows another one.
-class Run final : workload::RequestListener {
+class Run final : public HeldRun, workload::RequestListener {
  public:
-  Run(const Simulation& simulation, std::uint64_t seed, RunOptions options)
+  /// `later`: the versions of the simulation.
+  Run(const Simulation& simulation, std::uint64_t seed, RunOptions options,
+      std::vector<Version> later)
       : options_(std::move(options)),
-        later_(later_versions(simulation)),
         context_(simulation, seed, options_.requests, options_.interrupted, options_.is_observed,
-                 later_),
+                 later),
         clients_(context_),
         fleet_(context_, *this, options_.reference),
         load_events_(context_, fleet_.instances(), fleet_.scrapes()),
         sampler_(context_),
         fitted_states_(context_),
         gateways_(context_, fleet_.ranks(), context_.needs.tokens_by_group ? &fleet_ : nullptr),
-        settling_time_(settling_time(simulation.signals)),
+        setting_changes_(context_, std::move(later)),
+        idle_spans_(context_, options_.reference),
+        interruption_(options_.interrupted),
         livelock_(static_cast<std::uint64_t>(clients_.max_attempts())),
         passes_(!options_.reference && simulation.fleet.is_constant() &&
                 gateways_.replicas().front()->never_holds()),
@@ -88,45 +79,24 @@ class Run final : workload::RequestListener {
     sampler_.start();
     fitted_states_.start();
     load_events_.start();
-    for (const Version& one : to_come()) schedule_change(one.from);
+    setting_changes_.start();
   }
 
-  /// Changes settings at an instant after all that has happened. Throws ConfigError. False: this
-  /// takes a run from the start, because of what this one has scheduled or measures.
-  bool set(const sim::Value::Map& values, Time at) {
-    std::vector<Version> next = versions_from(context_.simulation, later_, at, values);
-    for (const Version& one : next) {
-      const bool is_measured = (context_.needs | needs_of(one.simulation)) == context_.needs &&
-                               (context_.follows_loads || !depends_on_loads(one.simulation));
-      if (!is_measured) return false;
-    }
+  bool set(const sim::Value::Map& values, Time at) override {
     // Ticks, scrapes and samples have ended if the queued requests had no instance to wait for.
     const bool has_given_up = gateways_.counters().queued() > 0 && !has_pending_work();
-    if (has_given_up && has_target(next)) return false;
-    forget_past_versions();
-    const auto num_derived_again = static_cast<std::ptrdiff_t>(next.size()) - 1;
-    later_.erase(later_.end() - num_derived_again, later_.end());
-    later_.insert(later_.end(), std::make_move_iterator(next.begin()),
-                  std::make_move_iterator(next.end()));
-    schedule_change(at);
-    return true;
+    return setting_changes_.add(values, at, has_given_up);
   }
 
-  /// A request from outside the workload, at an instant after all that has happened. Unset: this
-  /// takes a run from the start, because this one does not know its tenant or class, or has acted
-  /// as if no request would follow.
-  std::optional<std::size_t> submit(const workload::Submission& request, Time at) {
+  std::optional<std::size_t> submit(const workload::Submission& request, Time at) override {
     if (has_wound_down_ || !clients_.submissions().are_known(request)) return std::nullopt;
     return clients_.submit(request, at);
   }
-  const Submissions& submissions() const { return clients_.submissions(); }
+  const Submissions& submissions() const override { return clients_.submissions(); }
 
-  /// Handles all events up to an instant, those of the instant included.
-  void advance(Time until) { handle_events(until, false); }
-  /// The same while there are requests, or requests to come.
-  void advance_while_busy(Time until) { handle_events(until, true); }
-  /// The same until `requests` more have arrived. Returns the instant up to which all has happened.
-  Time advance_by(std::int64_t requests) {
+  void advance(Time until) override { handle_events(until, false); }
+  void advance_while_busy(Time until) override { handle_events(until, true); }
+  Time advance_by(std::int64_t requests) override {
     const std::size_t enough = context_.record->offered + static_cast<std::size_t>(requests);
     handle_events(horizon_, true, enough);
     const bool is_at_horizon = context_.record->offered < enough && !is_idle() &&
@@ -136,55 +106,29 @@ class Run final : workload::RequestListener {
     return reached;
   }
 
-  Time horizon() const { return horizon_; }
-  /// The instant of the last event.
-  Time now() const { return context_.now; }
+  Time horizon() const override { return horizon_; }
+  Time now() const override { return context_.now; }
 
-  std::vector<std::string> tenants() const {
+  std::vector<std::string> tenants() const override {
     std::vector<std::string> names;
     names.reserve(context_.requests.tenants.size());
     for (const workload::Tenant& one : context_.requests.tenants) names.push_back(one.name);
     return names;
   }
 
-  /// Whether requests have pending events, apart from the effects of ticks. Ticks, scrapes and
-  /// samples continue as long as they do.
-  bool has_pending_work() const {
-    const bool awaits_instances =
-        fleet_.awaits_instances() || (fleet_.num_ready() == 0 && has_target(to_come()));
+  bool has_pending_work() const override {
+    const bool awaits_instances = fleet_.awaits_instances() ||
+                                  (fleet_.num_ready() == 0 && setting_changes_.will_set_target());
     return clients_.has_pending() || gateways_.has_pending_work(awaits_instances);
   }
 
-  /// The state at an instant up to which all events have been handled: the true one, or as the
-  /// gateway sees it, whose own counts are always fresh.
-  Observation observe(Time now, bool is_true) {
+  Observation observe(Time now, bool is_true) override {
     context_.now = now;
-    Observation seen{.state = {.at = now}, .tenants = {}, .instances = {}};
-    seen.tenants.resize(context_.requests.tenants.size());
-    fleet_.add_to(seen.state, seen.tenants);
-    gateways_.add_to(seen.state, seen.tenants);
-    sampler_.add_to(seen.tenants);
-    if (is_true) return seen;
-    seen.state.waiting = seen.state.running = 0;
-    seen.state.kv_utilization = 0;
-    if (fleet_.num_ready() == 0) return seen;
-    for (const InstanceId id : fleet_.ready()) {
-      SeenInstance& one = seen.instances.emplace_back();
-      one.id = id;
-      one.signal = fleet_.seen(id);
-      for (const auto& gateway : gateways_.replicas()) {
-        one.in_flight += gateway->local_state().in_flight[id.index()];
-      }
-      seen.state.waiting += one.signal.waiting;
-      seen.state.running += one.signal.running;
-      seen.state.kv_utilization += one.signal.kv_utilization;
-    }
-    seen.state.kv_utilization /= static_cast<double>(seen.instances.size());
-    return seen;
+    return is_true ? true_state(context_, fleet_, gateways_, sampler_)
+                   : seen_state(context_, fleet_, gateways_, sampler_);
   }
 
-  /// Ends the run: what has not ended by the horizon is unfinished.
-  Output finish() {
+  Output finish() override {
     fleet_.close(horizon_);
     context_.statistics.add_rest();
     Output output = report({context_, clients_, gateways_, fleet_, load_events_, horizon_});
@@ -209,7 +153,7 @@ class Run final : workload::RequestListener {
 #ifdef SPILLWAY_CHECK_EVERY_EVENT
       for (const auto& one : fleet_.instances()) one->check_memory();
 #endif
-      if (context_.events.popped() % kEventsBetweenLooks == 0) check_progress();
+      if (context_.events.popped() % Interruption::kEventsBetweenCalls == 0) check_progress();
     }
   }
 
@@ -444,83 +388,27 @@ class Run final : workload::RequestListener {
   // Skips scrapes of a worker that read what the last one has read.
   void skip_scrapes(InstanceId worker) {
     if (load_events_.was_lost(worker)) return;
-    skip_calm([&](Time until) { return load_events_.skip_scrapes(worker, until); });
+    idle_spans_.skip(until_, [&](Time until) { return load_events_.skip_scrapes(worker, until); });
   }
 
   // Skips ticks of an idle gateway that are like the last one. Returns how long they take.
   Time skip_ticks(GatewayReplica& gateway) {
-    const Time settled_until = gateway.ticks_settled_until(has_steady_metrics());
+    const bool is_fleet_steady = idle_spans_.has_steady_metrics(gateways_.counters());
+    const Time settled_until = gateway.ticks_settled_until(is_fleet_steady);
     if (settled_until <= context_.now) return Time{0};
-    return skip_calm(
-        [&](Time until) { return gateway.skip_ticks(std::min(until, settled_until)); });
+    return idle_spans_.skip(
+        until_, [&](Time until) { return gateway.skip_ticks(std::min(until, settled_until)); });
   }
-
-  // Whether metrics of the instances, as gateways see them, stay the same while the system is
-  // empty. To be called at every tick.
-  bool has_steady_metrics() {
-    const gateway::GatewayCounters counters = gateways_.counters();
-    if (counters.present() > 0 || counters.attempts != attempts_before_calm_) {
-      attempts_before_calm_ = counters.attempts;
-      calm_since_ = context_.now;
-    }
-    return counters.present() == 0 && context_.now - calm_since_ >= settling_time_;
-  }
-
-  // Calls `skip_until` with the time before which nothing happens but ticks, scrapes and samples,
-  // which change nothing for each other in an empty system. It returns the time that was skipped.
-  // The pending events are looked through seldom while that yields nothing.
-  Time skip_calm(const auto& skip_until) {
-    if (options_.reference || ++num_calm_ < patience_) return Time{0};
-    num_calm_ = 0;
-    const Time next = context_.events.next_due_besides(kPeriodic);
-    const Time skipped = skip_until(std::min(until_ + Time{1}, next));
-    patience_ = skipped > Time{0} ? kLeastPatience : std::min(2 * patience_, kMostPatience);
-    return skipped;
-  }
-
-  std::span<const Version> to_come() const { return std::span(later_).subspan(next_version_); }
-  static bool has_target(std::span<const Version> versions) {
-    return std::ranges::any_of(versions,
-                               [](const Version& one) { return one.target_instances.has_value(); });
-  }
-
-  void schedule_change(Time at) { context_.events.push({at, Phase::settings_change, 0, 0}); }
 
   void change_settings() {
-    while (next_version_ < later_.size() && later_[next_version_].from <= context_.now) {
-      const Simulation& from =
-          next_version_ == 0 ? context_.simulation : later_[next_version_ - 1].simulation;
-      change(from, later_[next_version_++]);
-    }
-  }
-
-  // All before the one in force: a session may change settings at every tick.
-  void forget_past_versions() {
-    if (next_version_ <= 1) return;
-    later_.erase(later_.begin(), later_.begin() + static_cast<std::ptrdiff_t>(next_version_) - 1);
-    next_version_ = 1;
-  }
-
-  void change(const Simulation& from, const Version& version) {
-    const Simulation& to = version.simulation;
-    if (version.target_instances) fleet_.set_target(*version.target_instances);
-    load_events_.set_thresholds(to.busy_monitor);
-    std::vector<workload::Tenant> tenants = context_.requests.tenants;
-    gateway::TenantChange change{.to = tenants};
-    for (std::size_t i = 0; i < to.tenants.size(); ++i) {
-      if (!sim::differ(from.tenants[i], to.tenants[i])) continue;
-      change.are_new = true;
-      change.are_weights_new |= from.tenants[i].weight != to.tenants[i].weight;
-    }
-    const bool concerns_gateways = change.are_new || sim::differ(from.gateway, to.gateway) ||
-                                   sim::differ(from.router, to.router);
-    if (!concerns_gateways) return;
-    for (workload::Tenant& one : tenants) {
-      const auto own = std::ranges::find(to.tenants, one.name, &workload::Tenant::name);
-      if (own != to.tenants.end()) one = *own;
-    }
-    for (const auto& gateway : gateways_.replicas()) {
-      if (gateway->change(from, to, change)) drain(*gateway);
+    while (const std::optional<DueChange> change = setting_changes_.take_due()) {
+      const Version& to = change->to;
+      if (to.target_instances) fleet_.set_target(*to.target_instances);
+      load_events_.set_thresholds(to.simulation.busy_monitor);
+      if (!change->concerns_gateways) continue;
+      for (const auto& gateway : gateways_.replicas()) {
+        if (gateway->change(change->from, to.simulation, change->of_tenants())) drain(*gateway);
+      }
     }
   }
 
@@ -534,7 +422,8 @@ class Run final : workload::RequestListener {
     if (!continues()) return;
     const Time settled_until = is_empty() ? fleet_.settled_until() : Time{0};
     if (settled_until > context_.now) {
-      skip_calm([&](Time until) { return fleet_.skip_polls(std::min(until, settled_until)); });
+      idle_spans_.skip(
+          until_, [&](Time until) { return fleet_.skip_polls(std::min(until, settled_until)); });
     }
     fleet_.schedule_resize();
   }
@@ -560,35 +449,15 @@ class Run final : workload::RequestListener {
   // Ends a run that is interrupted or in a livelock.
   void check_progress() {
     const std::uint64_t events = context_.events.popped();
-    if (options_.interrupted && events >= next_question_) {
-      plan_next_question(events);
-      if (options_.interrupted()) throw sim::Interrupted();
-    }
+    interruption_.ask(events);
     if (events % LivelockGuard::kInterval != 0) return;
     livelock_.check(context_, clients_, horizon_, gateways_.counters().present(),
                     [this](const Event& event) { handle(event); });
   }
 
-  // A question costs more than an event, but an event may also take milliseconds: that of a policy
-  // in Python, or of a large fleet.
-  void plan_next_question(std::uint64_t events) {
-    using namespace std::chrono_literals;
-    const auto now = std::chrono::steady_clock::now();
-    if (now - asked_ < 10ms) spacing_ = std::min(2 * spacing_, LivelockGuard::kInterval);
-    if (now - asked_ > 40ms) spacing_ = std::max(spacing_ / 2, kEventsBetweenLooks);
-    asked_ = now;
-    next_question_ = events + spacing_;
-  }
-
-  static constexpr std::uint64_t kEventsBetweenLooks = 64;
-  static_assert(LivelockGuard::kInterval % kEventsBetweenLooks == 0);
+  static_assert(LivelockGuard::kInterval % Interruption::kEventsBetweenCalls == 0);
 
   RunOptions options_;
-  std::uint64_t next_question_ = 0;  // number of events before it is asked whether to end
-  std::uint64_t spacing_ = kEventsBetweenLooks;
-  std::chrono::steady_clock::time_point asked_;
-  std::vector<Version> later_;
-  std::size_t next_version_ = 0;  // of the later ones
   Context context_;
   Clients clients_;
   Fleet fleet_;
@@ -596,19 +465,12 @@ class Run final : workload::RequestListener {
   Sampler sampler_;
   FittedStates fitted_states_;
   Gateways gateways_;
-  Time settling_time_;  // of the metrics of an empty system; kForever: they never settle
+  SettingChanges setting_changes_;
+  IdleSpans idle_spans_;
+  Interruption interruption_;
   LivelockGuard livelock_;
-  bool passes_;  // requests may `pass`
-  static constexpr std::uint32_t kPeriodic = sim::EventQueue::bit_of(Phase::controller_tick) |
-                                             sim::EventQueue::bit_of(Phase::telemetry) |
-                                             sim::EventQueue::bit_of(Phase::timeline_sample);
-  static constexpr std::int64_t kLeastPatience = 8;
-  static constexpr std::int64_t kMostPatience = 4096;
-  std::int64_t attempts_before_calm_ = 0;
-  Time calm_since_{0};         // the system has been empty at every tick
-  Time until_{0};              // up to which events are handled
-  std::int64_t num_calm_ = 0;  // chances to skip since the pending events were looked through
-  std::int64_t patience_ = kLeastPatience;  // chances until the next time
+  bool passes_;                  // requests may `pass`
+  Time until_{0};                // up to which events are handled
   bool has_wound_down_ = false;  // something periodic has ended, because all requests have
   Time horizon_;
   Time admission_latency_;
@@ -619,105 +481,18 @@ Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& o
   if (!options.is_checked) sim::check(simulation);
   check_has_requests(simulation);
   const InsideRun inside;
-  Run run(simulation, seed, options);
+  Run run(simulation, seed, options, later_versions(simulation));
   run.start();
   run.advance(run.horizon());
   return run.finish();
 }
 
-Session::Session(Simulation simulation, std::uint64_t seed, RunOptions options)
-    : simulation_(std::move(simulation)) {
-  if (!options.is_checked) sim::check(simulation_);
-  check_has_requests(simulation_);
-  options.is_observed = true;
-  const InsideRun inside;
-  run_ = std::make_unique<Run>(simulation_, seed, std::move(options));
-  run_->start();
-  tenants_ = run_->tenants();
-}
-Session::~Session() = default;
-
-Run& Session::run_for(const char* call) const {
-  if (failed_in_ != nullptr) {
-    throw sim::UsageError(std::string(call) + ": an error ended the run of this session, inside " +
-                          failed_in_ + "; a fork can still be made, as of now_s");
-  }
-  if (!run_) throw sim::UsageError(std::string(call) + ": the session is over: finish was called");
-  return *run_;
-}
-
-auto Session::handle(const char* call, const auto& work) {
-  const sim::Exclusive::Call alone(calls_, call);
-  const InsideRun inside;
-  Run& run = run_for(call);
-  try {
-    return work(run);
-  } catch (const sim::Interrupted&) {  // between two events
-    now_ = std::max(now_.load(), run.now());
-    throw;
-  } catch (...) {
-    failed_in_ = call;
-    throw;
-  }
-}
-
-auto Session::ask(const char* call, const auto& work) const {
-  const sim::Exclusive::Call alone(calls_, call);
-  return work(run_for(call));
-}
-
-void Session::advance(Time until) {
-  handle("advance", [&](Run& run) {
-    const Time last = std::min(until, run.horizon());
-    run.advance_while_busy(last);
-    now_ = std::max(now_.load(), last);
-  });
-}
-void Session::advance_by(std::int64_t requests) {
-  handle("advance", [&](Run& run) { now_ = std::max(now_.load(), run.advance_by(requests)); });
-}
-bool Session::has_pending_work() const {
-  return ask("has_pending_work", [](const Run& run) { return run.has_pending_work(); });
-}
-bool Session::set(const sim::Value::Map& values, Time at) {
-  return ask("set", [&](Run& run) {
-    const bool is_taken = run.set(values, at);
-    if (is_taken) ++num_changes_;
-    return is_taken;
-  });
-}
-Observation Session::observe(bool is_true) {
-  return handle("observe", [&](Run& run) {
-    run.advance(now_);
-    return run.observe(now_, is_true);
-  });
-}
-std::optional<std::size_t> Session::submit(const workload::Submission& request, Time at) {
-  return ask("submit", [&](Run& run) {
-    const std::optional<std::size_t> number = run.submit(request, at);
-    if (number) ++num_changes_;
-    return number;
-  });
-}
-std::size_t Session::num_submitted() const {
-  return ask("num_submitted", [](const Run& run) { return run.submissions().size(); });
-}
-SubmissionStatus Session::status(std::size_t number) const {
-  return ask("status", [&](const Run& run) {
-    if (number >= run.submissions().size()) {
-      throw sim::UsageError("status: no request has the number " + std::to_string(number));
-    }
-    return run.submissions().status(number, now_);
-  });
-}
-
-Output Session::finish() {
-  return handle("finish", [&](Run& run) {
-    run.advance(run.horizon());
-    Output output = run.finish();
-    run_.reset();
-    return output;
-  });
+std::unique_ptr<HeldRun> hold(const Simulation& simulation, std::uint64_t seed,
+                              RunOptions options) {
+  auto run =
+      std::make_unique<Run>(simulation, seed, std::move(options), later_versions(simulation));
+  run->start();
+  return run;
 }
 
 }  // namespace spillway::cluster

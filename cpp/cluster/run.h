@@ -1,23 +1,11 @@
 #pragma once
 
-#include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "cluster/config.h"
 #include "cluster/output.h"
-#include "cluster/submissions.h"
-#include "metrics/timeline.h"
-#include "signals/signal_source.h"
-#include "sim/exclusive.h"
-#include "sim/ids.h"
-#include "sim/time.h"
-#include "sim/value.h"
 #include "workload/requests.h"
 
 namespace spillway::cluster {
@@ -39,81 +27,5 @@ struct RunOptions {
 /// Throws ConfigError for invalid settings or a trace without requests, and NestingError if too
 /// many runs contain it.
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options = {});
-
-/// A ready instance as the gateway sees it.
-struct SeenInstance {
-  sim::InstanceId id;
-  signals::InstanceSignal signal;  ///< as last reported
-  std::int64_t in_flight = 0;      ///< routed there and not finished: the gateways' own count
-};
-
-/// The state at an instant.
-struct Observation {
-  metrics::Sample state;  ///< of gateway and fleet; as reported or true
-  std::vector<metrics::TenantSample> tenants;
-  std::vector<SeenInstance> instances;  ///< empty in the true state
-};
-
-class Run;
-
-/// A run that can be held between two instants, looked at, and continued. Handled in whatever
-/// pieces, it has the result of `run`.
-///
-/// A session takes one call at a time. While it is inside one, every other call throws UsageError
-/// and has no effect, whether it comes from a policy or a callback of its own run or from another
-/// thread. `now`, `num_changes` and `tenants` can be read at any time. A run that has thrown an
-/// error while it handled events takes no further calls. One that was interrupted is held at the
-/// instant that it has reached.
-class Session {
- public:
-  Session(Simulation simulation, std::uint64_t seed, RunOptions options = {});
-  ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
-
-  /// Handles all events up to an instant, that of the horizon at most. Where all requests have
-  /// ended, those that follow wait for the next request, or for `observe` or `finish`: whether
-  /// ticks, scrapes and samples continue depends on it.
-  void advance(sim::Time until);
-  /// The same up to the instant at which `requests` more have arrived, not counting retries. If
-  /// fewer come, up to the last event, or the horizon.
-  void advance_by(std::int64_t requests);
-  /// The instant up to which events have been handled.
-  sim::Time now() const { return now_; }
-  /// Whether requests are to come, or have not ended.
-  bool has_pending_work() const;
-  /// Names of the tenants, those of the workload included.
-  const std::vector<std::string>& tenants() const { return tenants_; }
-  /// State of gateway and fleet now: as the gateway sees it, or the true one.
-  Observation observe(bool is_true);
-  /// A request from outside the workload, at an instant after now. Returns its number, or nothing:
-  /// this takes a session of a simulation with that change, advanced to now.
-  std::optional<std::size_t> submit(const workload::Submission& request, sim::Time at);
-  /// The requests from outside the workload, those of the simulation's changes included.
-  std::size_t num_submitted() const;
-  /// How far one of them has come. Throws UsageError for a number that none of them has.
-  SubmissionStatus status(std::size_t number) const;
-  /// Changes settings at an instant after now. Throws ConfigError. False: this takes a session of a
-  /// simulation with that change, advanced to now.
-  bool set(const sim::Value::Map& values, sim::Time at);
-  /// How often `submit` and `set` have taken effect.
-  std::size_t num_changes() const { return num_changes_; }
-  /// Handles the remaining events and returns the result. The session is over then.
-  Output finish();
-
- private:
-  // Both are calls. The first handles events, the second does not.
-  auto handle(const char* call, const auto& work);
-  auto ask(const char* call, const auto& work) const;
-  Run& run_for(const char* call) const;
-
-  Simulation simulation_;
-  std::unique_ptr<Run> run_;
-  std::vector<std::string> tenants_;
-  std::atomic<sim::Time> now_{sim::Time{0}};
-  std::atomic<std::size_t> num_changes_ = 0;
-  const char* failed_in_ = nullptr;  // the call in which the run threw an error
-  mutable sim::Exclusive calls_{"session", "now_s and seed"};
-};
 
 }  // namespace spillway::cluster

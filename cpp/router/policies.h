@@ -5,7 +5,7 @@
 #include "router/always_busiest.h"
 #include "router/kv_cost.h"
 #include "router/least_loaded.h"
-#include "router/python_router.h"
+#include "router/python_policies.h"
 #include "router/round_robin.h"
 #include "router/weighted.h"
 

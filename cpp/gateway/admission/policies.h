@@ -13,13 +13,13 @@
 #include "gateway/admission/latency_slo.h"
 #include "gateway/admission/predictive_ttft.h"
 #include "gateway/admission/probabilistic.h"
-#include "gateway/admission/python_admission.h"
 #include "gateway/admission/reject_all.h"
 #include "gateway/admission/slo_gated.h"
 #include "gateway/admission/tenant_budget.h"
 #include "gateway/admission/tenant_token_bucket.h"
 #include "gateway/admission/tier_shed.h"
 #include "gateway/admission/token_bucket.h"
+#include "gateway/python_policies.h"
 
 namespace spillway::gateway {
 

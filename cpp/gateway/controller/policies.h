@@ -8,9 +8,9 @@
 #include "gateway/controller/gradient2.h"
 #include "gateway/controller/mimd.h"
 #include "gateway/controller/pid.h"
-#include "gateway/controller/python_controller.h"
 #include "gateway/controller/static_limit.h"
 #include "gateway/controller/vegas.h"
+#include "gateway/python_policies.h"
 
 namespace spillway::gateway {
 

@@ -5,10 +5,10 @@
 #include "gateway/fairness/deficit_round_robin.h"
 #include "gateway/fairness/global_fifo.h"
 #include "gateway/fairness/least_attained_service.h"
-#include "gateway/fairness/python_fairness.h"
 #include "gateway/fairness/start_time_fair.h"
 #include "gateway/fairness/tenant_round_robin.h"
 #include "gateway/fairness/virtual_token_counter.h"
+#include "gateway/python_policies.h"
 
 namespace spillway::gateway {
 

@@ -7,11 +7,11 @@
 #include "gateway/limit/dual_limit.h"
 #include "gateway/limit/fixed_limit.h"
 #include "gateway/limit/per_tenant.h"
-#include "gateway/limit/python_limit.h"
 #include "gateway/limit/saturation.h"
 #include "gateway/limit/token_budget.h"
 #include "gateway/limit/unlimited.h"
 #include "gateway/limit/worker_budget.h"
+#include "gateway/python_policies.h"
 #include "workload/tenants.h"
 
 namespace spillway::gateway {

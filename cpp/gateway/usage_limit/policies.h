@@ -2,8 +2,8 @@
 
 #include <variant>
 
+#include "gateway/python_policies.h"
 #include "gateway/usage_limit/priority_holdback.h"
-#include "gateway/usage_limit/python_usage_limit.h"
 #include "gateway/usage_limit/soft_reflective.h"
 #include "gateway/usage_limit/static_ceilings.h"
 

@@ -2,9 +2,9 @@
 
 #include <variant>
 
+#include "instance/python_policies.h"
 #include "instance/scheduler/fcfs.h"
 #include "instance/scheduler/priority_fcfs.h"
-#include "instance/scheduler/python_scheduler.h"
 #include "instance/scheduler/reverse_priority.h"
 #include "instance/scheduler/sjf.h"
 

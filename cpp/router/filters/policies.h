@@ -3,8 +3,8 @@
 #include <variant>
 
 #include "router/filters/prefix_cache_affinity.h"
-#include "router/filters/python_filter.h"
 #include "router/filters/utilization_filter.h"
+#include "router/python_policies.h"
 
 namespace spillway::router {
 

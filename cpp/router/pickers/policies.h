@@ -4,10 +4,10 @@
 
 #include "router/pickers/best.h"
 #include "router/pickers/power_of_two.h"
-#include "router/pickers/python_picker.h"
 #include "router/pickers/random.h"
 #include "router/pickers/softmax.h"
 #include "router/pickers/weighted_random.h"
+#include "router/python_policies.h"
 
 namespace spillway::router {
 

@@ -2,6 +2,7 @@
 
 #include <variant>
 
+#include "router/python_policies.h"
 #include "router/scorers/active_requests.h"
 #include "router/scorers/compiled_scorer.h"
 #include "router/scorers/kv_utilization.h"
@@ -10,7 +11,6 @@
 #include "router/scorers/no_hit_lru.h"
 #include "router/scorers/precise_prefix_cache.h"
 #include "router/scorers/prefix_affinity.h"
-#include "router/scorers/python_scorer.h"
 #include "router/scorers/queue_depth.h"
 #include "router/scorers/running_requests.h"
 #include "router/scorers/vllm_dp.h"

@@ -20,25 +20,58 @@ DECLARED = re.compile(r"^struct (\w+) (?:: [\w:<>]+ )?{", re.MULTILINE)
 
 @pytest.mark.parametrize("cls", KINDED, ids=lambda cls: cls.__name__)
 def test_kind_is_the_name_of_its_header(cls: type[Any]) -> None:
-    """Or the class, if the kind alone is too general; kinds of a few lines share a file."""
+    """Or the class, if the kind alone is too general; kinds of a few lines share a file.
+
+    So do the policies written in Python, of which a stage may have a single one.
+    """
     structs = {
         header.stem: DECLARED.findall(header.read_text())
         for header in (ROOT / "cpp" / MODULE_OF[cls.__name__]).rglob("*.h")
     }
     (header,) = (stem for stem, names in structs.items() if cls.__name__ in names)
     kinds = {one.__name__ for one in KINDED}.intersection(structs[header])
-    if kinds == {cls.__name__}:
+    if header == "python_policies":
+        assert cls.kind == "python"
+    elif kinds == {cls.__name__}:
         assert cls.kind.replace("_", "") in cls.__name__.lower()
         assert header in (cls.kind, re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower())
 
 
 def alternatives(path: str) -> list[dict[str, Any]]:
-    """The alternatives at a path of settings."""
+    """The alternatives at a path of settings, which may lead through a kind."""
     place = Simulation._describe()
     for step in path.split("."):
+        if "alternatives" in place:
+            place = next(one for one in place["alternatives"] if one["kind"] == step)
+            continue
         field = next(field for field in place["fields"] if field["name"] == step)
         place = field.get("of") or field
     return list(place["alternatives"])
+
+
+# Seam → the README, and the heading above the table there (empty: the first table).
+TABLES = {
+    "gateway.admission": ("gateway/admission", ""),
+    "gateway.bands.fairness": ("gateway/fairness", ""),
+    "gateway.limit": ("gateway/limit", ""),
+    "gateway.usage_limit": ("gateway/usage_limit", ""),
+    "gateway.controller": ("gateway/controller", ""),
+    "router": ("router", "## Routers"),
+    "router.weighted.filters": ("router", "## Filters"),
+    "router.weighted.scorers": ("router", "## Scorers"),
+    "router.weighted.picker": ("router", "## Pickers"),
+}
+
+
+@pytest.mark.parametrize("path", TABLES)
+def test_table_has_a_row_for_every_policy(path: str) -> None:
+    folder, heading = TABLES[path]
+    text = (ROOT / "cpp" / folder / "README.md").read_text(encoding="utf-8")
+    _, found, below = text.partition(f"{heading}\n")
+    assert found
+    table = below[below.index("| kind |") :].partition("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert sorted(rows) == sorted(one["kind"] for one in alternatives(path))
 
 
 def test_every_policy_occurs_in_the_tree() -> None:

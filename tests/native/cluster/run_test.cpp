@@ -14,6 +14,7 @@
 #include "blis_server.h"
 #include "check.h"
 #include "cluster/columns.h"
+#include "cluster/session.h"
 #include "workload/generate.h"
 
 using namespace spillway;

@@ -9,6 +9,7 @@ namespace spillway::workload {
 class RequestTable;
 }
 
+/// The policies of an instance that are written in Python.
 namespace spillway::instance {
 
 class SchedulerPolicy;

@@ -1,4 +1,4 @@
-#include "instance/scheduler/python_scheduler.h"
+#include "instance/python_policies.h"
 
 #include "instance/scheduler/scheduler.h"
 

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "metrics/timeline.h"
+#include "signals/signal_source.h"
+#include "sim/ids.h"
+
+namespace spillway::cluster {
+
+struct Context;
+class Fleet;
+class Gateways;
+class Sampler;
+
+/// A ready instance as the gateway sees it.
+struct SeenInstance {
+  sim::InstanceId id;
+  signals::InstanceSignal signal;  ///< as last reported
+  std::int64_t in_flight = 0;      ///< routed there and not finished: the gateways' own count
+};
+
+/// The state at an instant.
+struct Observation {
+  metrics::Sample state;  ///< of gateway and fleet; as reported or true
+  std::vector<metrics::TenantSample> tenants;
+  std::vector<SeenInstance> instances;  ///< empty in the true state
+};
+
+/// The true state now.
+Observation true_state(const Context& context, Fleet& fleet, const Gateways& gateways,
+                       const Sampler& sampler);
+/// The state now as the gateway sees it, whose own counts are always fresh.
+Observation seen_state(const Context& context, Fleet& fleet, const Gateways& gateways,
+                       const Sampler& sampler);
+
+}  // namespace spillway::cluster

@@ -1,0 +1,342 @@
+#include "cluster/rules.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "cluster/changes.h"
+#include "cluster/context.h"
+#include "sim/names.h"
+#include "sim/schema/codec.h"
+#include "workload/limits.h"
+
+namespace spillway::cluster {
+
+/// The names of the tenants or classes: those that the configuration states, then those that occur
+/// elsewhere.
+class KnownNames {
+ public:
+  template <class Named>
+  KnownNames(const std::vector<Named>& stated, const char* what)
+      : num_stated_(stated.size()), what_(what) {
+    for (const Named& one : stated) add(one.name);
+  }
+  void add(std::string_view name) {
+    index_.add(name);
+    names_.push_back(name);
+  }
+
+  const char* what() const { return what_; }
+  std::size_t num_names() const { return index_.num_names(); }
+  std::span<const std::string_view> stated() const { return std::span(names_).first(num_stated_); }
+  std::span<const std::string_view> all() const { return names_; }
+  bool has(std::string_view name) const { return index_.has(name); }
+  bool states(std::string_view name) const { return position(name) < num_stated_; }
+  std::size_t position(std::string_view name) const { return index_.of(name); }
+
+ private:
+  sim::NameIndex index_;
+  std::vector<std::string_view> names_;
+  std::size_t num_stated_;
+  const char* what_;
+};
+
+inline std::string quoted(std::string_view name) {
+  std::string text = "'";
+  text += name;
+  return text += "'";
+}
+
+/// A simulation whose rules are checked, and what has been reported.
+class Inspection {
+ public:
+  Inspection(const Simulation& of, const std::string& path, std::vector<sim::Violation>& out)
+      : simulation(of),
+        synthetic(std::get_if<workload::Synthetic>(&of.workload)),
+        tenants(of.tenants, "tenants"),
+        slo_classes(of.slo_classes, "slo_classes"),
+        path_(path),
+        out_(out) {
+    const auto* trace = std::get_if<workload::Trace>(&of.workload);
+    lacks_requests = trace && !trace->requests;
+    if (synthetic) {
+      for (const workload::Client& client : synthetic->clients) tenants.add(client.tenant);
+    } else if (!lacks_requests) {
+      tenants_of_trace_ = workload::possible_tenants(*trace);
+      classes_of_trace_ = workload::possible_slo_classes(*trace);
+    }
+    for (const std::string& name : tenants_of_trace_) tenants.add(name);
+    for (const std::string& name : classes_of_trace_) slo_classes.add(name);
+  }
+  Inspection(const Inspection&) = delete;
+  Inspection& operator=(const Inspection&) = delete;
+
+  const Simulation& simulation;
+  const workload::Synthetic* synthetic;  ///< null: the workload is a trace
+  bool lacks_requests;                   ///< a trace that may have any tenants and classes
+  KnownNames tenants;
+  KnownNames slo_classes;
+
+  void report(std::string_view at, std::string value, std::string allowed) {
+    out_.push_back({sim::join_path(path_, at), std::move(value), std::move(allowed)});
+  }
+  /// Reports a name that is none of `allowed`, which are some of `names`.
+  void report_unknown(std::string_view name, std::string_view at, const KnownNames& names,
+                      std::span<const std::string_view> allowed) {
+    std::string hint;
+    if (out_.size() < sim::kShownViolations) {
+      hint = sim::did_you_mean(name, {allowed.begin(), allowed.end()});
+    }
+    report(at, quoted(name), std::string("must be one of the ") + names.what() + hint);
+  }
+  void must_be_known(std::string_view name, std::string_view at, const KnownNames& names) {
+    if (!names.has(name)) report_unknown(name, at, names, names.all());
+  }
+  void must_be_stated(std::string_view name, std::string_view at, const KnownNames& names) {
+    if (!names.states(name)) report_unknown(name, at, names, names.stated());
+  }
+
+  std::vector<sim::Violation>& reported() { return out_; }
+
+ private:
+  const std::string& path_;
+  std::vector<sim::Violation>& out_;
+  std::vector<std::string> tenants_of_trace_;
+  std::vector<std::string> classes_of_trace_;
+};
+
+namespace {
+
+std::string entry(std::string_view list, std::size_t index, std::string_view field = "") {
+  const std::string path = sim::index_path(std::string(list), index);
+  return field.empty() ? path : sim::join_path(path, field);
+}
+
+// ---- names ---------------------------------------------------------------------------------
+
+void must_differ(Inspection& seen, const KnownNames& names) {
+  const std::span<const std::string_view> stated = names.stated();
+  for (std::size_t i = 0; i < stated.size(); ++i) {
+    if (names.position(stated[i]) == i) continue;
+    seen.report(entry(names.what(), i, "name"), quoted(stated[i]), "must be unique");
+  }
+}
+void tenants_differ(Inspection& seen) { must_differ(seen, seen.tenants); }
+void slo_classes_differ(Inspection& seen) { must_differ(seen, seen.slo_classes); }
+
+void names_can_be_counted(Inspection& seen) {
+  for (const KnownNames* names : {&seen.tenants, &seen.slo_classes}) {
+    if (names->num_names() <= workload::kMaxNames) continue;
+    seen.report(names->what(), std::to_string(names->num_names()) + " names",
+                "must be <= " + std::to_string(workload::kMaxNames));
+  }
+}
+
+void sensed_tenant_is_known(Inspection& seen) {
+  const gateway::Gateway& gateway = seen.simulation.gateway;
+  if (!gateway::is_controlled(gateway)) return;
+  if (gateway.sensor.scope != signals::SensorScope::tenant) return;
+  seen.must_be_known(gateway.sensor.tenant, "gateway.sensor.tenant", seen.tenants);
+}
+
+// The tenants and classes in the lists of a policy.
+void names_in_admission_are_known(Inspection& seen) {
+  if (seen.lacks_requests) return;
+  const std::vector<gateway::Admission>& policies = seen.simulation.gateway.admission;
+  const auto check = [&](const sim::Value& listed, const std::string& at, const char* field,
+                         const KnownNames& names) {
+    const sim::Value* name = listed.find(field);
+    if (!name) return;
+    seen.must_be_known(*name->get_if<std::string>(), sim::join_path(at, field), names);
+  };
+  for (std::size_t i = 0; i < policies.size(); ++i) {
+    const sim::Value policy = sim::encode(policies[i]);
+    for (const auto& [field, value] : *policy.get_if<sim::Value::Map>()) {
+      const auto* list = value.get_if<sim::Value::List>();
+      for (std::size_t j = 0; list && j < list->size(); ++j) {
+        const std::string at = entry(entry("gateway.admission", i, field), j);
+        check((*list)[j], at, "tenant", seen.tenants);
+        check((*list)[j], at, "slo_class", seen.slo_classes);
+      }
+    }
+  }
+}
+
+void clients_can_send(Inspection& seen) {
+  const workload::Synthetic* synthetic = seen.synthetic;
+  for (std::size_t i = 0; synthetic && i < synthetic->clients.size(); ++i) {
+    const workload::Client& client = synthetic->clients[i];
+    const auto at = [&](const char* field) { return entry("workload.clients", i, field); };
+    seen.must_be_stated(client.slo_class, at("slo_class"), seen.slo_classes);
+    if (!seen.simulation.tenants.empty()) {
+      seen.must_be_stated(client.tenant, at("tenant"), seen.tenants);
+    }
+    const bool has_end =
+        client.is_finite() || synthetic->duration_s || seen.simulation.horizon_s.has_value();
+    if (client.closed_loop() && !has_end) {
+      seen.report(at("arrivals"), "'closed_loop'",
+                  "must have an end: set the client's duration_s or num_requests, or the "
+                  "workload's duration_s");
+    }
+  }
+}
+
+void submissions_are_known(Inspection& seen) {
+  if (seen.lacks_requests) return;
+  const std::vector<Change>& changes = seen.simulation.changes;
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    for (std::size_t j = 0; j < changes[i].submit.size(); ++j) {
+      const workload::Submission& one = changes[i].submit[j];
+      const std::string at = entry(entry("changes", i, "submit"), j);
+      seen.must_be_known(one.tenant, at + ".tenant", seen.tenants);
+      seen.must_be_known(one.slo_class, at + ".slo_class", seen.slo_classes);
+    }
+  }
+}
+
+// ---- the fleet -----------------------------------------------------------------------------
+
+void fleet_has_instances(Inspection& seen) {
+  if (!seen.simulation.instances.empty()) return;
+  seen.report("instances", "[]", "must hold at least one group");
+}
+
+void must_exist(Inspection& seen, std::int64_t instances, std::string_view at) {
+  const auto all = static_cast<std::int64_t>(num_instances(seen.simulation));
+  if (instances <= all) return;
+  seen.report(at, std::to_string(instances),
+              "must be <= the number of instances (" + std::to_string(all) + ")");
+}
+void initial_instances_exist(Inspection& seen) {
+  const auto& initial = seen.simulation.fleet.initial_instances;
+  if (initial) must_exist(seen, *initial, "fleet.initial_instances");
+}
+void target_instances_exist(Inspection& seen) {
+  const auto& target = seen.simulation.fleet.target_instances;
+  if (target) must_exist(seen, *target, "fleet.target_instances");
+}
+void scaled_instances_exist(Inspection& seen) {
+  const auto* scaler = std::get_if<fleet::QueueScaler>(&seen.simulation.fleet.autoscaler);
+  if (scaler) must_exist(seen, scaler->max_instances, "fleet.autoscaler.max_instances");
+}
+void scaler_has_a_range(Inspection& seen) {
+  const auto* scaler = std::get_if<fleet::QueueScaler>(&seen.simulation.fleet.autoscaler);
+  if (!scaler || scaler->min_instances <= scaler->max_instances) return;
+  seen.report("fleet.autoscaler.min_instances", std::to_string(scaler->min_instances),
+              "must be <= max_instances (" + std::to_string(scaler->max_instances) + ")");
+}
+
+// ---- what parts require of each other ------------------------------------------------------
+
+void exact_estimate_is_possible(Inspection& seen) {
+  if (!gateway::needs_of(seen.simulation.gateway).exact_estimate) return;
+  const std::vector<instance::InstanceGroup>& groups = seen.simulation.instances;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const instance::InstanceGroup& group = groups[i];
+    const auto report = [&](const char* field, std::string value) {
+      seen.report(entry("instances", i, field), std::move(value),
+                  "not supported with estimator: exact in gateway.admission, which can only "
+                  "predict a step_loop without ranks behind an open ingress");
+    };
+    if (!std::holds_alternative<instance::StepLoop>(group.plant)) {
+      report("plant", sim::to_text(sim::encode(group.plant)));
+    }
+    if (group.data_parallel_size > 1) {
+      report("data_parallel_size", std::to_string(group.data_parallel_size));
+    }
+    if (!std::holds_alternative<instance::Open>(group.ingress)) {
+      report("ingress", sim::to_text(sim::encode(group.ingress)));
+    }
+  }
+}
+
+void horizon_is_after_warm_up(Inspection& seen) {
+  const std::optional<double> horizon_s = seen.simulation.horizon_s;
+  const double warm_up_s = seen.simulation.warm_up_s;
+  if (!horizon_s || *horizon_s > warm_up_s) return;
+  seen.report("warm_up_s", sim::to_text(warm_up_s),
+              "must be < horizon_s (" + sim::to_text(*horizon_s) + ")");
+}
+
+void reported_latencies_are_synchronous(Inspection& seen) {
+  if (!seen.simulation.metrics.uses_reported_latencies()) return;
+  const std::vector<instance::InstanceGroup>& groups = seen.simulation.instances;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const bool has_steps = std::holds_alternative<instance::StepLoop>(groups[i].plant);
+    if (!has_steps || !groups[i].async_scheduling) continue;
+    seen.report(entry("instances", i, "async_scheduling"), "true",
+                "must be false with a metrics.accounting that is not clock");
+  }
+}
+
+void tracked_output_is_kept(Inspection& seen) {
+  if (!seen.simulation.busy_monitor.track_output_blocks) return;
+  const std::vector<instance::InstanceGroup>& groups = seen.simulation.instances;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (groups[i].preemption == instance::Preemption::keep_emitted) continue;
+    seen.report(entry("instances", i, "preemption"), "restart",
+                "must be keep_emitted with busy_monitor.track_output_blocks, which counts tokens");
+  }
+}
+
+void streaming_traces_no_candidates(Inspection& seen) {
+  const metrics::Metrics& metrics = seen.simulation.metrics;
+  if (!metrics.streaming || metrics.traced_candidates == 0) return;
+  seen.report("metrics.traced_candidates", std::to_string(metrics.traced_candidates),
+              "must be 0 in streaming mode, which keeps no data per request");
+}
+
+// Only of a simulation that is valid without them.
+void changes_are_possible(Inspection& seen) {
+  if (seen.simulation.changes.empty() || !seen.reported().empty()) return;
+  later_versions(seen.simulation, seen.reported());
+}
+
+constexpr Rule kRules[] = {
+    {"tenants_differ", {"tenants[].name"}, tenants_differ},
+    {"slo_classes_differ", {"slo_classes[].name"}, slo_classes_differ},
+    {"fleet_has_instances", {"instances"}, fleet_has_instances},
+    {"initial_instances_exist", {"fleet.initial_instances"}, initial_instances_exist},
+    {"target_instances_exist", {"fleet.target_instances"}, target_instances_exist},
+    {"scaled_instances_exist", {"fleet.autoscaler.max_instances"}, scaled_instances_exist},
+    {"scaler_has_a_range", {"fleet.autoscaler.min_instances"}, scaler_has_a_range},
+    {"exact_estimate_is_possible",
+     {"instances[].plant", "instances[].data_parallel_size", "instances[].ingress"},
+     exact_estimate_is_possible},
+    {"horizon_is_after_warm_up", {"warm_up_s"}, horizon_is_after_warm_up},
+    {"reported_latencies_are_synchronous",
+     {"instances[].async_scheduling"},
+     reported_latencies_are_synchronous},
+    {"tracked_output_is_kept", {"instances[].preemption"}, tracked_output_is_kept},
+    {"streaming_traces_no_candidates",
+     {"metrics.traced_candidates"},
+     streaming_traces_no_candidates},
+    {"names_can_be_counted", {"tenants", "slo_classes"}, names_can_be_counted},
+    {"sensed_tenant_is_known", {"gateway.sensor.tenant"}, sensed_tenant_is_known},
+    {"names_in_admission_are_known", {"gateway.admission[]"}, names_in_admission_are_known},
+    {"clients_can_send",
+     {"workload.clients[].slo_class", "workload.clients[].tenant", "workload.clients[].arrivals"},
+     clients_can_send},
+    {"submissions_are_known",
+     {"changes[].submit[].tenant", "changes[].submit[].slo_class"},
+     submissions_are_known},
+    {"changes_are_possible", {"changes[].set"}, changes_are_possible},
+};
+
+}  // namespace
+
+std::span<const Rule> rules() { return kRules; }
+
+void check_rules(std::span<const Rule> rules, const Simulation& simulation, const std::string& path,
+                 std::vector<sim::Violation>& out) {
+  Inspection inspection(simulation, path, out);
+  for (const Rule& rule : rules) rule.check(inspection);
+}
+
+void Simulation::validate(const std::string& path, std::vector<sim::Violation>& out) const {
+  check_rules(rules(), *this, path, out);
+}
+
+}  // namespace spillway::cluster

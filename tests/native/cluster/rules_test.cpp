@@ -1,0 +1,193 @@
+// Every rule of a simulation, by name: a configuration that breaks it, and nothing else.
+#include "cluster/rules.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "workload/limits.h"
+
+using namespace spillway;
+using cluster::Rule;
+using cluster::Simulation;
+
+namespace {
+
+struct Broken {
+  std::string_view rule;
+  std::string_view path;  // of the rule
+  std::function<void(Simulation&)> change;
+};
+
+workload::Client& client_of(Simulation& simulation) {
+  return std::get<workload::Synthetic>(simulation.workload).clients.front();
+}
+
+void estimate_exactly(Simulation& simulation) {
+  simulation.gateway.admission = {
+      gateway::PredictiveTtft{.estimator = gateway::TtftEstimator::exact}};
+}
+
+template <class Named>
+std::vector<Named> too_many(std::vector<Named> names) {
+  for (std::size_t i = 0; i < workload::kMaxNames; ++i) {
+    names.emplace_back().name = std::to_string(i);
+  }
+  return names;
+}
+
+// Each breaks one rule at one of its paths.
+std::vector<Broken> broken() {
+  return {
+      {"tenants_differ", "tenants[].name",
+       [](Simulation& s) { s.tenants = {{.name = "default"}, {.name = "default"}}; }},
+      {"slo_classes_differ", "slo_classes[].name",
+       [](Simulation& s) { s.slo_classes.push_back(s.slo_classes.front()); }},
+      {"fleet_has_instances", "instances", [](Simulation& s) { s.instances.clear(); }},
+      {"initial_instances_exist", "fleet.initial_instances",
+       [](Simulation& s) { s.fleet.initial_instances = 2; }},
+      {"target_instances_exist", "fleet.target_instances",
+       [](Simulation& s) { s.fleet.target_instances = 2; }},
+      {"scheduled_instances_exist", "fleet.schedule[].instances",
+       [](Simulation& s) { s.fleet.schedule = {{.at_s = 1, .instances = 2}}; }},
+      {"scaled_instances_exist", "fleet.autoscaler.max_instances",
+       [](Simulation& s) { s.fleet.autoscaler = fleet::QueueScaler{.max_instances = 2}; }},
+      {"scaler_has_a_range", "fleet.autoscaler.min_instances",
+       [](Simulation& s) {
+         s.fleet.autoscaler = fleet::QueueScaler{.min_instances = 2, .max_instances = 1};
+       }},
+      {"exact_estimate_is_possible", "instances[].plant",
+       [](Simulation& s) {
+         estimate_exactly(s);
+         s.instances.front().plant = instance::ProcessorSharing{};
+       }},
+      {"exact_estimate_is_possible", "instances[].data_parallel_size",
+       [](Simulation& s) {
+         estimate_exactly(s);
+         s.instances.front().data_parallel_size = 2;
+       }},
+      {"exact_estimate_is_possible", "instances[].ingress",
+       [](Simulation& s) {
+         estimate_exactly(s);
+         s.instances.front().ingress = instance::EngineRequestLimit{};
+       }},
+      {"horizon_is_after_warm_up", "warm_up_s",
+       [](Simulation& s) { s.horizon_s = s.warm_up_s = 1; }},
+      {"reported_latencies_are_synchronous", "instances[].async_scheduling",
+       [](Simulation& s) {
+         s.metrics.accounting = metrics::Accounting::blis;
+         s.instances.front().async_scheduling = true;
+       }},
+      {"tracked_output_is_kept", "instances[].preemption",
+       [](Simulation& s) {
+         s.busy_monitor.track_output_blocks = true;
+         s.instances.front().preemption = instance::Preemption::restart;
+       }},
+      {"streaming_traces_no_candidates", "metrics.traced_candidates",
+       [](Simulation& s) {
+         s.metrics.streaming = true;
+         s.metrics.traced_candidates = 1;
+       }},
+      {"names_can_be_counted", "tenants",
+       [](Simulation& s) { s.tenants = too_many<workload::Tenant>({{.name = "default"}}); }},
+      {"names_can_be_counted", "slo_classes",
+       [](Simulation& s) { s.slo_classes = too_many(s.slo_classes); }},
+      {"sensed_tenant_is_known", "gateway.sensor.tenant",
+       [](Simulation& s) {
+         s.gateway.limit = {gateway::FixedLimit{}};
+         s.gateway.controller = gateway::Aimd{};
+         s.gateway.sensor.scope = signals::SensorScope::tenant;
+         s.gateway.sensor.tenant = "gold";
+       }},
+      {"names_in_admission_are_known", "gateway.admission[]",
+       [](Simulation& s) {
+         s.gateway.admission = {gateway::TenantBudget{.budgets = {{.tenant = "gold"}}}};
+       }},
+      {"clients_can_send", "workload.clients[].slo_class",
+       [](Simulation& s) { client_of(s).slo_class = "gold"; }},
+      {"clients_can_send", "workload.clients[].tenant",
+       [](Simulation& s) { s.tenants = {{.name = "gold"}}; }},
+      {"clients_can_send", "workload.clients[].arrivals",
+       [](Simulation& s) { client_of(s).arrivals = workload::ClosedLoop{}; }},
+      {"submissions_are_known", "changes[].submit[].tenant",
+       [](Simulation& s) { s.changes = {{.submit = {{.tenant = "gold"}}}}; }},
+      {"submissions_are_known", "changes[].submit[].slo_class",
+       [](Simulation& s) { s.changes = {{.submit = {{.slo_class = "gold"}}}}; }},
+      {"changes_are_possible", "changes[].set",
+       [](Simulation& s) {
+         s.changes = {{.at_s = 1, .set = sim::Value::Map{{"quantum_ns", sim::Value(2.0)}}}};
+       }},
+  };
+}
+
+// The path of a setting without the positions in lists.
+std::string without_positions(std::string path) {
+  for (std::size_t begin = path.find('['); begin != path.npos; begin = path.find('[', begin + 2)) {
+    const std::size_t end = path.find_first_not_of("0123456789", begin + 1);
+    if (end != path.npos && path[end] == ']') path.erase(begin + 1, end - begin - 1);
+  }
+  return path;
+}
+
+bool is_at(const std::string& path, std::string_view expected) {
+  const std::string place = without_positions(path);
+  return place.starts_with(expected) &&
+         (place.size() == expected.size() || place[expected.size()] == '.' ||
+          place[expected.size()] == '[');
+}
+
+std::string list_of(const std::vector<sim::Violation>& violations) {
+  std::string text;
+  for (const sim::Violation& one : violations) {
+    text += one.path + " = " + one.value + ": " + one.allowed + "\n";
+  }
+  return text;
+}
+
+std::vector<sim::Violation> violations_of(std::span<const Rule> rules, const Simulation& of) {
+  std::vector<sim::Violation> found;
+  cluster::check_rules(rules, of, "", found);
+  return found;
+}
+
+void each_is_broken_alone_and_where_it_says() {
+  check(violations_of(cluster::rules(), {}).empty(), "the defaults break none");
+  for (const Broken& one : broken()) {
+    Simulation simulation;
+    one.change(simulation);
+    for (const Rule& rule : cluster::rules()) {
+      const std::vector<sim::Violation> found = violations_of({&rule, 1}, simulation);
+      const std::string what =
+          std::string(one.rule) + " is broken; " + std::string(rule.name) + ": " + list_of(found);
+      check(found.empty() == (rule.name != one.rule), what);
+      check(std::ranges::all_of(found, [&](const auto& v) { return is_at(v.path, one.path); }),
+            what);
+    }
+  }
+}
+
+void every_path_of_every_rule_has_a_case() {
+  std::set<std::pair<std::string_view, std::string_view>> stated;
+  std::set<std::pair<std::string_view, std::string_view>> tried;
+  for (const Rule& rule : cluster::rules()) {
+    for (const std::string_view path : rule.paths) {
+      if (path.empty()) continue;
+      check(stated.emplace(rule.name, path).second, std::string(rule.name) + " is unique");
+    }
+  }
+  for (const Broken& one : broken()) tried.emplace(one.rule, one.path);
+  for (const auto& [rule, path] : stated) {
+    check(tried.contains({rule, path}),
+          "a case breaks " + std::string(rule) + " at " + std::string(path));
+  }
+  check(tried == stated, "every case names a rule and one of its paths");
+}
+
+}  // namespace
+
+CASES(each_is_broken_alone_and_where_it_says, every_path_of_every_rule_has_a_case);
