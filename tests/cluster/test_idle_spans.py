@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.effort import often, trials
+from support.specimens import examples
 
 from spillway import (
     ConfigError,
@@ -24,16 +25,7 @@ from spillway import (
     trace,
 )
 
-CONTROLLERS: tuple[Any, ...] = (
-    gateway.Aimd(target_s=0.2),
-    gateway.Mimd(target_s=0.2),
-    gateway.Pid(target_s=0.2, ki_per_s=0.1, kd_s=0.5),
-    gateway.Vegas(),
-    gateway.Gradient2(),
-    gateway.EnvoyGradient(interval_s=20, request_count=5),
-    gateway.EnvoyGradient(fixed_min_rtt_s=0.05),
-    gateway.Concur(),
-)
+CONTROLLERS = [one for one in examples("Gateway.controller") if one.kind != "static"]
 SOURCES = (
     "ttft",
     "engine_ttft",

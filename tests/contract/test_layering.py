@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from support.paths import ROOT
+from support.paths import ROOT, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -280,14 +280,6 @@ BROKEN = {
         "cluster/run.cpp", "bool f() { return a == Accounting::blis; }", "mentions Accounting::blis"
     ),
 }  # fmt: skip
-
-
-def written(root: Path, files: dict[str, str]) -> Path:
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    return root
 
 
 def test_clean_tree_has_no_violation(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.paths import written
 
 import spillway
 from spillway import cli
@@ -170,14 +171,6 @@ BROKEN = {
         "circle: study.space → study.y → study.space",
     ),
 }
-
-
-def written(root: Path, files: dict[str, str]) -> Path:
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    return root
 
 
 def test_clean_package_has_no_violation(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def run_under(alternative: Alternative, pressure: Pressure) -> Result:
             return result
     raise AssertionError(
         f"no run with {alternative} sheds {low} to {high} of its requests; list the settings that "
-        "do in STRICT of tests/support/random_simulations.py"
+        "do as `strict` in its specimen"
     )
 
 

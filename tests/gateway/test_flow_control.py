@@ -287,15 +287,6 @@ def test_drain_latency_does_not_go_with_attempts() -> None:
 # --- ceilings -------------------------------------------------------------------------------------
 
 
-def in_flight_by_class(result: Result) -> Counter[str]:
-    classes = result.requests["slo_class"].tolist()
-    return Counter(
-        slo_class
-        for slo_class, one in zip(classes, ways(result), strict=True)
-        if one.dispatched is not None
-    )
-
-
 FIVE = [gateway.Band(priority=one) for one in (4, 3, 1, 0, -1)]
 
 

@@ -14,6 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.specimens import at
+
 from spillway import (
     Simulation,
     gateway,
@@ -71,19 +74,6 @@ def token_bucket_least_loaded() -> Simulation:
         ],
         horizon_s=1.8,
     )
-
-
-_TOKENS = gateway.Cost(unit="weighted_tokens", charge_at="token")
-_ESTIMATED = gateway.Cost(unit="weighted_tokens", output_estimate="mean", settles=True)
-FAIRNESS = {
-    "global_fifo": gateway.GlobalFifo(),
-    "round_robin": gateway.TenantRoundRobin(),
-    "deficit_round_robin": gateway.DeficitRoundRobin(cost=_ESTIMATED, quantum=100),
-    "deficit_round_robin_verbatim": gateway.DeficitRoundRobin(semantics="verbatim"),
-    "start_time_fair": gateway.StartTimeFair(cost=_ESTIMATED),
-    "virtual_token_counter": gateway.VirtualTokenCounter(cost=_TOKENS),
-    "least_attained_service": gateway.LeastAttainedService(),
-}
 
 
 def fair_queueing(fairness: object) -> Simulation:
@@ -164,27 +154,6 @@ _CLASSES = [
     workload.SloClass(name="batch", priority=-1, target_ttft_s=0.15, target_tpot_s=0.0091),
     workload.SloClass(name="sheddable", priority=-2, target_ttft_s=0.05, target_e2e_s=0.3),
 ]
-# Settings with which each policy has something to refuse.
-ADMISSION = {
-    "tenant_token_bucket": gateway.TenantTokenBucket(
-        capacity_tokens=4000,
-        refill_tokens_per_s=9000,
-        own=[gateway.TenantRate(tenant="bronze", capacity_tokens=900, refill_tokens_per_s=2000)],
-        reserves=[gateway.ClassReserve(slo_class="batch", share=0.3)],
-    ),
-    "tenant_budget": gateway.TenantBudget(
-        default_share=0.2, budgets=[gateway.TenantShare(tenant="gold", share=0.5)]
-    ),
-    "slo_gated": gateway.SloGated(standard_threshold=3, sheddable_threshold=1),
-    "tier_shed": gateway.TierShed(max_load=4),
-    "gaie_legacy": gateway.GaieLegacy(queue_depth_threshold=1),
-    "probabilistic": gateway.Probabilistic(k=1, power=2, queue_depth_threshold=2),
-    "latency_slo": gateway.LatencySlo(),
-    "early_rejection": gateway.EarlyRejection(),
-    "envoy_admission": gateway.EnvoyAdmission(success="first_token_in_time", window_s=0.5),
-    "dagor": gateway.Dagor(signal="ttft", threshold_s=0.1, window_s=0.2, user_levels=4),
-    "bouncer": gateway.Bouncer(percentile=75, min_samples=2, min_share=0.2),
-}
 
 
 def admitted_by(admission: object) -> Simulation:
@@ -225,8 +194,12 @@ RUNS = {
     "predictive_ttft": predictive,
     "token_bucket_least_loaded": token_bucket_least_loaded,
     "flow_control": flow_control,
-    **{kind: functools.partial(fair_queueing, policy) for kind, policy in FAIRNESS.items()},
-    **{kind: functools.partial(admitted_by, policy) for kind, policy in ADMISSION.items()},
+    **{
+        name: functools.partial(run, policy)
+        for seam, run in {"Band.fairness": fair_queueing, "Gateway.admission": admitted_by}.items()
+        for one in at(seam)
+        for name, policy in one.golden.items()
+    },
 }
 
 

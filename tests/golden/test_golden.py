@@ -6,12 +6,14 @@ import csv
 import difflib
 import io
 from collections import Counter
+from typing import Any
 
 import pytest
 from golden import regenerate
-from support.settings import fields_of
+from support.random_simulations import VARIANTS, alternatives_of
+from support.specimens import at
 
-from spillway import gateway
+from spillway.config import describe
 
 
 def difference(expected: str, found: str) -> str:
@@ -42,15 +44,12 @@ def test_every_recording_belongs_to_a_run() -> None:
 
 
 def test_every_policy_is_recorded() -> None:
-    admission = fields_of(gateway.Gateway)["admission"]["alternatives"]
-    fairness = fields_of(gateway.Band)["fairness"]["alternatives"]
-    recorded = {policy.kind for policy in (regenerate.ADMISSION | regenerate.FAIRNESS).values()}
-    elsewhere = {
-        *("always_admit", "reject_all"),  # no state
-        *("busy_threshold", "predictive_ttft", "token_bucket"),  # in runs of their own
-        *("python", "compiled"),  # of no code of their own
-    }
-    assert recorded | elsewhere == {one["kind"] for one in (*admission, *fairness)}
+    """But those without settings, which have no state."""
+    recorded = {one for make in regenerate.RUNS.values() for one in alternatives_of(make())}
+    for one in VARIANTS:
+        if one.seam in ("Gateway.admission", "Band.fairness"):
+            has_settings = describe.descriptor(VARIANTS[one].path)["of"]["fields"]
+            assert one in recorded or not has_settings, one
 
 
 def test_the_run_shows_what_it_is_for() -> None:
@@ -67,10 +66,13 @@ def test_the_run_shows_what_it_is_for() -> None:
     assert {row["output_tokens"] for row in rows} > {"0", "1"}
 
 
-@pytest.mark.parametrize("kind", regenerate.ADMISSION)
-def test_admission_policies_refuse_some_and_admit_some(kind: str) -> None:
-    rows = list(csv.DictReader(io.StringIO(regenerate.decision_log(kind))))
-    reasons = {reason["name"] for reason in type(regenerate.ADMISSION[kind])._describe()["reasons"]}
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [golden for one in at("Gateway.admission") for golden in one.golden.items()],
+)
+def test_admission_policies_refuse_some_and_admit_some(name: str, policy: Any) -> None:
+    rows = list(csv.DictReader(io.StringIO(regenerate.decision_log(name))))
+    reasons = {reason["name"] for reason in type(policy)._describe()["reasons"]}
     refused = [row["reason"] in reasons for row in rows]
     assert 5 <= sum(refused) <= 50
     assert sum(row["outcome"] == "completed" for row in rows) >= 5

@@ -13,6 +13,7 @@ from support.effort import in_parts, often, trials
 from support.engine_trials import (
     Latency,
     depends_on_context,
+    random_scheduler,
     random_step_table,
     with_async_scheduling,
     with_spare_memory,
@@ -43,7 +44,6 @@ STREAMED_SEEDS = trials(48)
 
 CLASSES = ("critical", "standard", "batch", "sheddable")
 TENANTS = ("gold", "silver", "bronze")
-PRIORITIES = ("slo_class", "constant", "age", "inverted_age")
 # The share of the seeds that must show a feature; the others must occur in 3 %.
 SHARES = {
     "preempted": 0.2,
@@ -175,21 +175,6 @@ def random_latency(rng: random.Random) -> Latency:
             ),
         )
     ).replace(beta_context_us=rng.choice((0, 0, 0.01, 0.3)))
-
-
-def random_scheduler(rng: random.Random) -> Any:
-    kind = rng.choice(
-        (
-            instance.Fcfs,
-            instance.Fcfs,
-            instance.Sjf,
-            instance.PriorityFcfs,
-            instance.ReversePriority,
-        )
-    )
-    if kind in (instance.Fcfs, instance.Sjf):
-        return kind()
-    return kind(priority=rng.choice(PRIORITIES))
 
 
 def random_group(rng: random.Random, count: int) -> instance.InstanceGroup:

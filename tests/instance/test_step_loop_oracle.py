@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from instance.specimens_of_schedulers import PRIORITIES
 from support.effort import examples, often, trials
 from support.engine_trials import (
     CLASSES,
-    PRIORITIES,
     assert_same,
     depends_on_context,
     random_kv_cache,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from support.effort import trials
+from support.specimens import examples
 
 from spillway import (
     Result,
@@ -175,17 +176,7 @@ def tied_trace(with_names: bool) -> workload.Trace:
 
 
 @pytest.mark.parametrize("with_names", [True, False])
-@pytest.mark.parametrize(
-    "scheduler",
-    [
-        instance.Fcfs(),
-        instance.Sjf(),
-        instance.PriorityFcfs(),
-        instance.PriorityFcfs(priority="age"),
-        instance.ReversePriority(),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("scheduler", examples("InstanceGroup.scheduler"), ids=repr)
 def test_ties_are_resolved_by_name(scheduler: Any, with_names: bool) -> None:
     simulation = Simulation(
         workload=tied_trace(with_names),

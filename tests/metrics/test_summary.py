@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.effort import examples, often, trials
+from support.engine_trials import random_scheduler
 from support.runs import ns, run, steady
 
 from spillway import Result, Simulation, gateway, instance, metrics, router, simulate, workload
@@ -61,18 +62,6 @@ def random_client(rng: random.Random, index: int) -> workload.Client:
         output_tokens=workload.Exponential(
             mean_tokens=rng.choice((2, 20, 200)), min_tokens=0, max_tokens=400
         ),
-    )
-
-
-def random_scheduler(rng: random.Random) -> Any:
-    priority = rng.choice(("slo_class", "constant", "age", "inverted_age"))
-    return rng.choice(
-        (
-            instance.Fcfs(),
-            instance.Sjf(),
-            instance.PriorityFcfs(priority=priority),
-            instance.ReversePriority(priority=priority),
-        )
     )
 
 

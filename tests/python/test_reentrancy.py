@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.whole_python_policies import BUSY, PLACES, acting, loaded, methods
+from support.python_policies import BUSY, PLACES, acting, loaded, methods
 
 import spillway
 from spillway import Simulation, UsageError, _core, policies, testing

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import specimens
 from support.effort import examples
 
 from spillway import (
@@ -30,7 +31,6 @@ from spillway import (
     trace,
     workload,
 )
-from spillway.config import classes
 from spillway.testing import InstanceSignals, Reading, Request, build, checks
 from spillway.testing._seams import seams
 from spillway.testing.policies import BUILT
@@ -208,15 +208,7 @@ def life(result: Result) -> list[tuple[float, str, int]]:
 
 @pytest.mark.parametrize(
     "policy",
-    [
-        gateway.AlwaysAdmit(),
-        gateway.RejectAll(),
-        gateway.TokenBucket(capacity_tokens=3000, refill_tokens_per_s=4000),
-        gateway.TenantTokenBucket(capacity_tokens=3000, refill_tokens_per_s=6000),
-        gateway.EnvoyAdmission(success="first_token_in_time", rps_threshold=1),
-        gateway.Dagor(signal="ttft", threshold_s=0.2),
-        gateway.Bouncer(),
-    ],
+    [one.by_events for one in specimens.at("Gateway.admission") if one.by_events],
     ids=lambda policy: policy.kind,
 )
 def test_verdicts_are_those_of_a_run(policy: Any) -> None:
@@ -248,7 +240,7 @@ def test_verdicts_are_those_of_a_run(policy: Any) -> None:
                 built.dispatched(asked[row])
         else:
             getattr(built, call)(asked[row], now_s=at_s)
-    if policy.kind not in ("always_admit", "reject_all"):
+    if policy.to_dict().keys() > {"kind"}:
         assert min(outcomes["completed"], outcomes["rejected"]) > 20
 
 
@@ -538,18 +530,14 @@ def test_shares_of_deficit_round_robin_keep_within_a_quantum(
         assert max(shares) - min(shares) <= quantum
 
 
+COST = gateway.Cost(unit="weighted_tokens", charge_at="completion")
+
+
 @pytest.mark.parametrize(
     "policy",
     [
-        gateway.GlobalFifo(),
-        gateway.TenantRoundRobin(),
-        gateway.DeficitRoundRobin(quantum=200, cost=gateway.Cost(unit="prompt_tokens")),
-        gateway.DeficitRoundRobin(semantics="verbatim"),
-        gateway.StartTimeFair(cost=gateway.Cost(unit="prompt_tokens")),
-        gateway.VirtualTokenCounter(
-            cost=gateway.Cost(unit="weighted_tokens", charge_at="completion")
-        ),
-        gateway.LeastAttainedService(),
+        one.replace(cost=COST) if "cost" in one.to_dict() else one
+        for one in specimens.examples("Band.fairness")
     ],
     ids=str,
 )
@@ -763,16 +751,7 @@ def test_samples_reach_a_controller() -> None:
 
 
 @pytest.mark.parametrize(
-    "policy",
-    [
-        gateway.Aimd(),
-        gateway.Mimd(),
-        gateway.Pid(),
-        gateway.Vegas(),
-        gateway.Gradient2(),
-        gateway.Concur(),
-    ],
-    ids=lambda policy: policy.kind,
+    "policy", specimens.examples("Gateway.controller"), ids=lambda policy: policy.kind
 )
 def test_limit_keeps_within_its_guard(policy: Any) -> None:
     guard = gateway.Guard(floor=4, ceiling=40)
@@ -1067,14 +1046,11 @@ def test_requests_are_equal_to_themselves_alone() -> None:
 
 # ---- batteries -----------------------------------------------------------------------------------
 
-# Each class of policy that can stand in a simulation as it is; some need code of a user.
 POLICIES = [
-    cls
-    for module in classes.CORE_MODULES
-    for cls in classes.config_classes(getattr(_core, module))
-    if cls.__name__ in seams()
-    and seams()[cls.__name__].name not in ("Simulation.workload", "Trace.transforms")
-    and cls.kind not in ("python", "compiled")
+    specimens.specimens()[name].policy
+    for name, seam in seams().items()
+    if name in specimens.specimens()
+    and seam.name not in ("Simulation.workload", "Trace.transforms")
 ]
 
 

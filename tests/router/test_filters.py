@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.routing import SCORES, UNEQUAL, Seen, chosen, watched
+from support.routing import UNEQUAL, Seen, chosen, watched
 from support.runs import MS, ROUTER_STREAM, run_ns, steady
+from support.specimens import rules
 
 from spillway import ConfigError, Simulation, _core, router, signals
 
@@ -115,7 +116,7 @@ UTILIZATION = st.builds(
 
 @given(
     filters=st.lists(AFFINITY | UTILIZATION, min_size=1, max_size=3),
-    scorer=st.sampled_from(range(len(SCORES))),
+    scorer=st.sampled_from(rules("Weighted.scorers")),
     picker=st.sampled_from(
         [
             router.Best(ties="first"),
@@ -142,7 +143,7 @@ UTILIZATION = st.builds(
 def test_filters_leave_what_their_model_leaves(
     *,
     filters: list[Any],
-    scorer: int,
+    scorer: tuple[Any, Any],
     picker: Any,
     transport: Any,
     groups: list[str],
@@ -151,7 +152,7 @@ def test_filters_leave_what_their_model_leaves(
     """The scorers rate only the instances that remain; the log has -inf for the others."""
     prefixes = [("", 0) if g == " " else (g, 64 * (1 + "ABCD".index(g))) for g in groups]
     inputs = [16 + tokens + (row * 389) % 300 for row, (_, tokens) in enumerate(prefixes)]
-    policy, formula = SCORES[scorer]
+    policy, formula = scorer
     result, now = watched(
         router.Weighted(filters=filters, scorers=[policy], picker=picker),
         seed=seed,
@@ -168,7 +169,7 @@ def test_filters_leave_what_their_model_leaves(
         draws = _core.sim.Draws(seed=seed, stream=ROUTER_STREAM, entity=row)
         kept = kept_by(filters, of_some(now, row, everyone), share[row], stale_after_s, draws)
         expected = np.where(np.isnan(now.score[row]), np.nan, -np.inf)
-        expected[kept] = formula(of_some(now, row, kept))[0]
+        expected[kept] = formula(policy, of_some(now, row, kept))[0]
         assert np.array_equal(now.score[row], expected, equal_nan=True)
         choice = np.flatnonzero(kept)[picked(picker, expected[kept].tolist(), draws)]
         assert now.instance[row] == choice

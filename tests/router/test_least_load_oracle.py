@@ -10,19 +10,12 @@ from support.changes import targets
 from support.effort import in_parts, trials
 from support.routing import chosen
 from support.runs import steady
+from support.specimens import examples
 
 from spillway import Simulation, fleet, gateway, instance, router, simulate, workload
 from spillway.config.profiles import BLIS_SERVER
 
-SCORERS = (
-    router.QueueDepth(load="waiting"),
-    router.QueueDepth(load="effective"),
-    router.LoadBalance(),
-    router.ActiveRequests(),
-    router.RunningRequests(),
-    router.LoadAware(),
-    router.VllmDp(),
-)
+SCORERS = examples("Weighted.scorers")
 
 
 def random_router(draw: random.Random) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.routing import APART, FOUR, UNEQUAL, chosen, drawn, watched, weighted
 from support.runs import MS, ROUTER_STREAM, run_ns
+from support.specimens import rules
 
 from spillway import Simulation, _core, router, simulate, workload
 
@@ -27,46 +28,16 @@ MANY: dict[str, Any] = {
 }
 
 
-def softmax(scores: Floats, temperature: float) -> Floats:
-    weights = np.exp((scores - scores.max(axis=1, keepdims=True)) / temperature)
-    shares: Floats = weights / weights.sum(axis=1, keepdims=True)
-    return shares
-
-
-def in_proportion(scores: Floats) -> Floats:
-    sums = scores.sum(axis=1, keepdims=True)
-    even = np.full_like(scores, 1 / scores.shape[1])
-    return np.where(sums > 0, scores / np.where(sums > 0, sums, 1), even)
-
-
-def better_of_two(scores: Floats) -> Floats:
-    """Every instance meets every other one equally often; either may win a tie."""
-    n = scores.shape[1]
-    wins = (scores[:, :, None] > scores[:, None, :]).sum(axis=2)
-    ties = (scores[:, :, None] == scores[:, None, :]).sum(axis=2) - 1
-    shares: Floats = (wins + ties / 2) / (n * (n - 1) / 2)
-    return shares
-
-
-PICKERS: list[tuple[Any, Callable[[Floats], Floats]]] = [
-    (router.Random(), lambda scores: np.full_like(scores, 1 / scores.shape[1])),
-    (router.WeightedRandom(), in_proportion),
-    (router.Softmax(temperature=0.1), lambda scores: softmax(scores, 0.1)),
-    (router.Softmax(temperature=0.5), lambda scores: softmax(scores, 0.5)),
-    (router.PowerOfTwo(), better_of_two),
-]
-
-
 @pytest.mark.parametrize("scorer", ["load_balance", "active_requests"])
 @pytest.mark.parametrize(
-    ("picker", "shares"), PICKERS, ids=["random", "weighted", "softmax", "softmax_wide", "two"]
+    ("picker", "shares"), rules("Weighted.picker"), ids=lambda one: getattr(one, "kind", "")
 )
 def test_picker_takes_everyone_as_often_as_it_says(
-    picker: Any, shares: Callable[[Floats], Floats], scorer: str
+    picker: Any, shares: Callable[[Any, Floats], Floats], scorer: str
 ) -> None:
     """Given the scores of every decision, the picks are independent."""
     _, now = watched(weighted(scorer, picker=picker), seed=3, **MANY)
-    expected = shares(now.score)
+    expected = shares(picker, now.score)
     taken = np.eye(expected.shape[1])[now.instance]
     assert (expected[taken > 0] > 0).all()
     sigma = np.sqrt((expected * (1 - expected)).sum(axis=0))

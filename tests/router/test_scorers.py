@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from support.routing import (
     APART,
-    SCORES,
     Seen,
     chosen,
     effective_load,
@@ -18,6 +17,7 @@ from support.routing import (
     weighted,
 )
 from support.runs import steady
+from support.specimens import examples, rules
 
 from spillway import ConfigError, Simulation, router
 
@@ -29,19 +29,15 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
-NAMES_OF_SCORES = [
-    f"{scorer.kind}-{scorer.load}" if scorer.kind == "queue_depth" else scorer.kind
-    for scorer, _ in SCORES
-]
-
-
 @pytest.mark.parametrize("transport", ["live", {"kind": "on_read", "period_s": 0.3}])
-@pytest.mark.parametrize(("scorer", "formula"), SCORES, ids=NAMES_OF_SCORES)
+@pytest.mark.parametrize(
+    ("scorer", "formula"), rules("Weighted.scorers"), ids=lambda one: getattr(one, "kind", "")
+)
 def test_score_is_that_of_the_formula(
-    scorer: Any, formula: Callable[[Seen], Floats], transport: Any
+    scorer: Any, formula: Callable[[Any, Seen], Floats], transport: Any
 ) -> None:
     result, now = watched(weighted(scorer), signals=transport)
-    assert (now.score == formula(now)).all()
+    assert (now.score == formula(scorer, now)).all()
     assert len(np.unique(now.score)) > 2
     assert now.waiting.max() > 3
     # The best score, and the first of equally good instances.
@@ -187,22 +183,8 @@ def test_weight_of_a_single_scorer_is_without_effect() -> None:
     assert (scores[0] == scores[2]).all()
 
 
-ANY_SCORER = [
-    "prefix_affinity",
-    "precise_prefix_cache",
-    "queue_depth",
-    "kv_utilization",
-    "load_balance",
-    "active_requests",
-    "running_requests",
-    "load_aware",
-    "no_hit_lru",
-    "vllm_dp",
-]
-
-
-@pytest.mark.parametrize("scorer", ANY_SCORER)
-def test_every_score_is_between_0_and_1(scorer: str) -> None:
+@pytest.mark.parametrize("scorer", examples("Weighted.scorers"), ids=lambda one: one.kind)
+def test_every_score_is_between_0_and_1(scorer: Any) -> None:
     prefixes = [("AB"[row % 2], 16) for row in range(150)]
     _, now = watched(weighted(scorer), prefixes=prefixes)
     assert now.score.min() >= 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.specimens import drawable
 from support.twins import instance as oracle
 
 from spillway import Result, Simulation, instance, simulate, trace, workload
@@ -33,7 +34,6 @@ ADDED = (
     "yielded",
     "unfinished_victims",
 )
-PRIORITIES = ("slo_class", "constant", "age", "inverted_age")
 
 
 Latency = instance.Linear | instance.Roofline | instance.StepTable
@@ -107,12 +107,7 @@ def random_latency(rng: random.Random) -> Latency:
 
 
 def random_scheduler(rng: random.Random) -> Any:
-    kind = rng.choice(
-        (instance.Fcfs, instance.Sjf, instance.PriorityFcfs, instance.ReversePriority)
-    )
-    if kind in (instance.Fcfs, instance.Sjf):
-        return kind()
-    return kind(priority=rng.choice(PRIORITIES))
+    return rng.choice(drawable("InstanceGroup.scheduler"))(rng)
 
 
 def random_kv_cache(rng: random.Random) -> dict[str, Any]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from support.random_gateways import random_cost
 from support.runs import SECOND, fixed, flat, ns
 from support.twins import gateway as plain
 
 from spillway import Result, Simulation, gateway, simulate, trace, workload
+
+if TYPE_CHECKING:
+    from support.specimens import Specimen
 
 CLASSES = (("urgent", 4, 0.3), ("plain", 3, None), ("lenient", -1, 1.0))
 SERVER = plain.Server()
@@ -56,50 +60,21 @@ def random_queue(rng: random.Random) -> dict[str, Any]:
     }
 
 
-def random_cost(rng: random.Random, charge_at: str) -> dict[str, Any]:
-    return {
-        "unit": rng.choice(("requests", "prompt_tokens", "uncached_tokens", "weighted_tokens")),
-        "prompt_weight": rng.choice((0, 1, 3)),
-        "output_weight": rng.choice((1, 2)),
-        "output_estimate": rng.choice(("none", "mean", "oracle")),
-        "estimate_bias": rng.choice((1, 0.5, 2)),
-        "charge_at": charge_at,
-        "settles": rng.random() < 0.5,
-    }
-
-
-def fairness_of(
-    kind: str, rng: random.Random, cost: dict[str, Any], weights: list[float]
-) -> tuple[Any, plain.GlobalFifo]:
-    """The policy as configured, and its plain twin."""
-    if kind == "sfq":
-        return gateway.StartTimeFair(cost=cost), plain.StartTimeFair(weights)
-    if kind == "vtc":
-        lift = rng.choice(("min_backlogged", "last_departed", "max", "none"))
-        policy = gateway.VirtualTokenCounter(lift=lift, cost=cost)
-        return policy, plain.VirtualTokenCounter(weights, lift)
-    if kind == "las":
-        half_life_s = rng.choice((0.5, 10))
-        policy = gateway.LeastAttainedService(half_life_s=half_life_s, cost=cost)
-        return policy, plain.LeastAttainedService(len(weights), 0.8, 0.2, half_life_s)
-    if kind == "drr":
-        quantum = rng.choice((1, 20, 300))
-        policy = gateway.DeficitRoundRobin(quantum=quantum, cost=cost)
-        return policy, plain.DeficitRoundRobin(weights, quantum, cost["charge_at"])
-    return gateway.GlobalFifo(), plain.GlobalFifo()
-
-
-def trial(seed: int, kind: str = "fifo", charge_at: str = "dispatch") -> Trial | None:
+def trial(seed: int, fairness: Specimen | None = None, charge_at: str = "dispatch") -> Trial | None:
     """One run and its twin; None if the run is ambiguous for the twin (`AmbiguousError`)."""
-    rng = random.Random(f"{seed} {kind} {charge_at}")
+    kind = fairness.policy.kind if fairness else "fifo"
+    rng = random.Random(f"{kind} {charge_at} {seed}")
     n, num_tenants = rng.randint(5, 60), rng.randint(1, 4)
     gaps = [
         rng.choice((0, 0, rng.randint(1, 6 * 10**7), rng.randint(1, 6 * 10**8))) for _ in range(n)
     ]
     weights = [rng.choice((1, 2, 0.5)) for _ in range(num_tenants)]
     queue_max = [rng.choice((None, None, 2)) for _ in range(num_tenants)]
-    queue, cost = random_queue(rng), random_cost(rng, charge_at)
-    policy, twin = fairness_of(kind, rng, cost, weights)
+    queue, cost = random_queue(rng), random_cost(rng, charge_at=charge_at).to_dict()
+    policy, twin = gateway.GlobalFifo(), plain.GlobalFifo()
+    if fairness:
+        policy = fairness.random(rng, cost)
+        twin = fairness.rule(policy, weights)
     permits, latency_s = rng.randint(1, 4), rng.choice((0, 0, 0.001))
 
     requests = []
@@ -155,7 +130,7 @@ def trial(seed: int, kind: str = "fifo", charge_at: str = "dispatch") -> Trial |
         twin,
         permits,
         SERVER,
-        cost=None if kind == "fifo" else plain.Cost(**cost),
+        cost=plain.Cost(**cost) if fairness else None,
         drain_latency=round(latency_s * SECOND),
     )
     try:

@@ -25,3 +25,12 @@ def importing_from(folder: Path) -> Iterator[None]:
         yield
     finally:
         sys.path.remove(str(folder))
+
+
+def written(root: Path, files: dict[str, str]) -> Path:
+    """The folder, with files of these contents by their names in it."""
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return root

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from support.changes import another, runtime_fields
-from support.own_python_policies import IN_PYTHON
+from support.python_policies import ALL
 from support.views import Looking
 
 import spillway
@@ -97,10 +97,9 @@ def _if_valid(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation
 
 def with_own_policies(simulation: Simulation, rng: random.Random) -> Simulation:
     """With policies in Python or C functions in one to three places, where they are valid."""
-    for place in rng.sample(list(IN_PYTHON), rng.randint(1, 3)):
-        policy: Any = rng.choice(IN_PYTHON[place])
+    for one in rng.sample(ALL, rng.randint(1, 3)):
         found = _in_c(rng) if rng.random() < 0.3 else None
-        place, policy = found or (place, policy)  # noqa: PLW2901
+        place, policy = found or one
         if place.startswith("router.") and simulation.router.kind != "weighted":
             simulation = _if_valid(simulation, {"router": "weighted"})
         if place in ("router.scorers", "router.filters"):

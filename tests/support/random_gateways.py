@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from support.admission_policies import POLICIES
 from support.runs import fixed
+from support.specimens import at, drawable
 
 from spillway import Simulation, gateway, instance, profiles, signals, workload
 
@@ -27,15 +27,7 @@ def random_cost(rng: random.Random, **fixed_settings: Any) -> gateway.Cost:
 
 
 def random_fairness(rng: random.Random, cost: gateway.Cost) -> Any:
-    lifts = ("min_backlogged", "last_departed", "max", "none")
-    return rng.choice(
-        (
-            gateway.DeficitRoundRobin(quantum=rng.choice((1, 50, 1000)), cost=cost),
-            gateway.StartTimeFair(cost=cost),
-            gateway.VirtualTokenCounter(lift=rng.choice(lifts), cost=cost),
-            gateway.LeastAttainedService(half_life_s=rng.choice((1, 60)), cost=cost),
-        )
-    )
+    return rng.choice([draw(rng, cost) for draw in drawable("Band.fairness")])
 
 
 def random_queue(rng: random.Random) -> gateway.Queue:
@@ -50,22 +42,7 @@ def random_queue(rng: random.Random) -> gateway.Queue:
 
 
 def random_limits(rng: random.Random) -> list[Any]:
-    all_ = [
-        fixed(rng.randint(2, 60)),
-        gateway.WorkerBudget(cap_per_worker=rng.randint(1, 30)),
-        gateway.PerTenant(max_in_flight=rng.randint(1, 20)),
-        gateway.TokenBudget(
-            max_tokens_in_flight=rng.choice((2000, 8000)), assumed_output_tokens=rng.choice((0, 50))
-        ),
-        gateway.DualLimit(
-            max_in_flight=rng.randint(5, 50), max_awaiting_first_token=rng.randint(1, 10)
-        ),
-        gateway.Saturation(
-            detector=rng.choice(("utilization", "concurrency")),
-            queue_depth_threshold=rng.choice((1, 5)),
-            max_concurrency=rng.choice((5, 30)),
-        ),
-    ]
+    all_ = [draw(rng) for draw in drawable("Gateway.limit")]
     return rng.sample(all_, rng.choice((1, 1, 1, 2, 3)))
 
 
@@ -161,14 +138,11 @@ def random_simulation(seed: int, **costs: Any) -> Simulation:
         "horizon_s": rng.choice((30, 30, 4)),
     }
     if rng.random() < 0.4:
-        target = rng.choice((0.1, 1))
-        changes["gateway.controller"] = rng.choice(
-            (gateway.Aimd(target_s=target), gateway.Gradient2(), gateway.Vegas(), gateway.Mimd())
-        )
+        changes["gateway.controller"] = rng.choice(drawable("Gateway.controller"))(rng)
         changes["gateway.sensor"] = random_sensor(rng)
-        movable = (gateway.FixedLimit, gateway.WorkerBudget, gateway.DualLimit)
+        movable = tuple(one.policy for one in at("Gateway.limit") if one.movable)
         if not any(isinstance(limit, movable) for limit in limits):
             changes["gateway.limit"] = [*limits, fixed(20)]
     if rng.random() < 0.5:
-        changes["gateway.admission"] = POLICIES[rng.choice(list(POLICIES))](rng)
+        changes["gateway.admission"] = rng.choice(drawable("Gateway.admission"))(rng)
     return base.with_(changes)

@@ -2,9 +2,9 @@
 
 Everything is drawn from the field descriptors, so a new setting, policy or seam takes part as soon
 as it exists. What stands here beside them: sizes that keep a run small (`RANGES`), settings that
-make a run shed nothing or nearly all (`LENIENT`, `WALLS`, `STRICT`), and the few settings that mean
-something only together (`_together`). What contradicts itself all the same is drawn anew, at the
-paths that the error names.
+make a run shed nothing or nearly all (`LENIENT`, `WALLS`, `HARSH`), and the few settings that mean
+something only together (`_together`). What concerns one policy is in its specimen. What contradicts
+itself all the same is drawn anew, at the paths that the error names.
 """
 
 from __future__ import annotations
@@ -19,6 +19,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+from support.descriptions import (
+    CHOICES,
+    DESCRIPTION,
+    ELSEWHERE,
+    PRESENT,
+    VARIANTS,
+    Alternative,
+    Force,
+)
+from support.specimens import at, merged, specimens
 
 from spillway import ConfigError, Simulation, profiles, trace, traffic
 from spillway._core.sim import exp, log
@@ -31,62 +41,6 @@ if TYPE_CHECKING:
 Pressure = Literal["none", "half", "all"]
 """How much of the load a simulation sheds, roughly: see `LENIENT` and `WALLS`."""
 PRESSURES: tuple[Pressure, ...] = get_args(Pressure)
-
-Force = dict[str, str]
-"""Seam → the alternative that must occur there at least once."""
-
-DESCRIPTION = Simulation._describe()
-ELSEWHERE = {"python", "compiled"}
-"""Kinds that settings alone do not make; they have tests of their own."""
-_PRESENT = "(present)"
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """One value of a seam (a variant) or of a choice, e.g. `Gateway.admission` = `token_bucket`."""
-
-    seam: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.seam}={self.name}"
-
-
-@dataclass(frozen=True)
-class Way:
-    """How to get to an alternative."""
-
-    force: Force
-    path: str
-    """As `spillway describe` takes it."""
-
-
-def _found() -> tuple[dict[Alternative, Way], dict[Alternative, Way]]:
-    """Every alternative of a variant, and every value of a choice."""
-    variants: dict[Alternative, Way] = {}
-    choices: dict[Alternative, Way] = {}
-    places: deque[tuple[Mapping[str, Any], Way]] = deque([(DESCRIPTION, Way({}, ""))])
-    while places:  # breadth first: the shortest way to each
-        noun, way = places.popleft()
-        for field in noun["fields"]:
-            seam = f"{noun['name']}.{field['name']}"
-            path = f"{way.path}.{field['name']}".lstrip(".")
-            names = {"choice": field.get("choices", ()), "bool": ("True", "False")}
-            for name in names.get(field["type"], ()):
-                choices.setdefault(Alternative(seam, name), Way({**way.force, seam: name}, path))
-            if field["type"] == "struct":
-                places.append((field["of"], Way({**way.force, seam: _PRESENT}, path)))
-            elif field["type"] == "variant":
-                for one in field["alternatives"]:
-                    if one["kind"] in ELSEWHERE:
-                        continue
-                    here = Way({**way.force, seam: one["kind"]}, f"{path}.{one['kind']}")
-                    variants.setdefault(Alternative(seam, one["kind"]), here)
-                    places.append((one, here))
-    return variants, choices
-
-
-VARIANTS, CHOICES = _found()
 
 
 def alternatives_of(simulation: Simulation) -> set[Alternative]:
@@ -123,38 +77,8 @@ SHORTEST_S = 0.002
 
 # Where the range of the search, or one around the default, makes a run long, or nothing happen.
 RANGES: Mapping[str, tuple[float, float]] = {
+    **merged("ranges"),
     "Client.rate_fraction": (0.2, 5),
-    "ClosedLoop.users": (1, 20),
-    "ClosedLoop.turns": (1, 6),
-    "Fixed.tokens": (1, 400),
-    "Gaussian.mean_tokens": (5, 300),
-    "Gaussian.std_dev_tokens": (1, 100),
-    "Gaussian.min_tokens": (1, 20),
-    "Gaussian.max_tokens": (20, 600),
-    "Exponential.mean_tokens": (5, 200),
-    "Exponential.min_tokens": (1, 20),
-    "Exponential.max_tokens": (20, 600),
-    "Lognormal.mu": (1, 5),
-    "Lognormal.sigma": (0.1, 1.2),
-    "Lognormal.min_tokens": (1, 20),
-    "Lognormal.max_tokens": (20, 600),
-    "Pareto.min_tokens": (1, 20),
-    "Pareto.max_tokens": (20, 600),
-    "Uniform.min_tokens": (1, 20),
-    "Uniform.max_tokens": (20, 600),
-    "Empirical.values": (1, 400),
-    "ScaleRate.factor": (0.5, 3),
-    "Thin.keep_share": (0.6, 1),
-    "Superpose.copies": (1, 3),
-    "Upsample.factor": (1, 3),
-    "Upsample.jitter_s": (0, 2),
-    "Window.start_s": (0, 1e-3),
-    "Window.duration_s": (5, 50),
-    "Shift.by_s": (0, 2),
-    "Relabel.min_input_tokens": (0, 100),
-    "Relabel.max_input_tokens": (100, 400),
-    "CapLengths.input_tokens": (1, 400),
-    "CapLengths.output_tokens": (1, 150),
     "Retry.max_attempts": (1, 4),
     "Retry.backoff_s": (0.01, 2),
     "Retry.max_backoff_s": (0.1, 5),
@@ -163,33 +87,6 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "SloClass.target_tpot_s": (0.005, 0.2),
     "SloClass.target_e2e_s": (0.05, 10),
     "Band.priority": (-3, 5),
-    "ClassPriority.priority": (-3, 5),
-    "TierShed.min_priority": (-3, 5),
-    "TierShed.max_load": (1, 30),
-    "SloGated.critical_priority": (-3, 5),
-    "PredictiveTtft.protected_priority": (-3, 5),
-    "PriorityFcfs.age_weight_per_s": (1e-3, 10),
-    "TokenBucket.capacity_tokens": (100, 50_000),
-    "TenantTokenBucket.capacity_tokens": (100, 50_000),
-    "TenantRate.capacity_tokens": (100, 50_000),
-    "Dagor.window_requests": (5, 200),
-    "Dagor.user_levels": (1, 128),
-    "Bouncer.samples": (5, 100),
-    "Bouncer.min_samples": (1, 10),
-    "Bouncer.share_requests": (5, 100),
-    "EnvoyAdmission.rps_threshold": (1, 50),
-    "EnvoyGradient.request_count": (5, 30),
-    "EnvoyGradient.interval_s": (0.5, 10),
-    "Gradient2.long_window": (10, 100),
-    "ColdStart.floor_burst": (1, 5),
-    "FixedLimit.max_in_flight": (1, 64),
-    "WorkerBudget.cap_per_worker": (1, 32),
-    "WorkerBudget.workers": (1, 4),
-    "PerTenant.max_in_flight": (1, 32),
-    "TokenBudget.max_tokens_in_flight": (100, 20_000),
-    "TokenBudget.assumed_output_tokens": (1, 100),
-    "DualLimit.max_in_flight": (1, 64),
-    "DualLimit.max_awaiting_first_token": (1, 32),
     "Gateway.replicas": (1, 3),
     "Gateway.max_queued": (1, 60),
     "Gateway.attempt_period_s": (0.001, 0.1),
@@ -209,7 +106,6 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "Sensor.tick_s": (0.05, 3),
     "Sensor.window_s": (0.1, 20),
     "Sensor.min_samples": (1, 10),
-    "Scraped.period_s": (0.005, 3),
     "PrefixIndex.capacity_blocks": (10, 10_000),
     "PrefixIndex.block_size_tokens": (8, 64),
     "BusyMonitor.active_prefill_tokens_threshold": (10, 5000),
@@ -222,23 +118,8 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "InstanceGroup.max_model_len": (64, 2000),
     "InstanceGroup.block_size_tokens": (4, 64),
     "InstanceGroup.num_kv_blocks": (8, 4000),
-    "EngineRequestLimit.max_requests": (1, 30),
-    "EngineRequestLimit.queue_size": (1, 10),
-    "VllmQueueLimits.max_num_queued_reqs": (1, 20),
-    "VllmQueueLimits.max_num_queued_tokens": (50, 5000),
-    "ControlledDelay.max_requests": (1, 30),
-    "ControlledDelay.queue_size": (1, 50),
-    "DualLimitGate.request_limit": (1, 30),
-    "DualLimitGate.wait_limit": (1, 10),
-    "DualLimitGate.queue_size": (1, 50),
-    "ProcessorSharing.reference_output_tokens": (20, 500),
-    "PriorityFcfs.preemption_margin": (1, 4),
-    "PriorityFcfs.max_preemptions_per_step": (1, 4),
     "Fleet.initial_instances": (1, 3),
     "Fleet.target_instances": (1, 3),
-    "QueueScaler.min_instances": (1, 2),
-    "QueueScaler.max_instances": (1, 3),
-    "QueueScaler.poll_s": (0.1, 2),
     "FitnessTerm.weight": (0.1, 10),
     "Metrics.traced_candidates": (1, 4),
     "Metrics.timeline_step_s": (0.02, 2),
@@ -246,25 +127,12 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 
 # At the bounds of these a run is long, or asks for another mechanism.
-_NOT_AT_ITS_BOUND = re.compile(
-    r".*(period_s|tick_s|poll_s|step_s|quantum_ns|\.cv|beta\w+_us"
-    r"|(ScaleRate|Upsample)\.factor|copies|by_s|jitter_s|Window\.\w+|keep_share"
-    r"|reference_output_tokens)$"
-)
-
-# Kinds with many alternatives of their own below them are chosen more often.
-_WEIGHTS: Mapping[str, float] = {
-    "weighted": 4,
-    "draw_lengths": 6,
-    "predictive_ttft": 2,
-    "slo_gated": 2,
-    "dagor": 1.5,
-}
+_NOT_AT_ITS_BOUND = re.compile(r".*(period_s|tick_s|poll_s|step_s|quantum_ns|\.cv|beta\w+_us)")
+_INSIDE = {f"{one.policy.__name__}.{name}" for one in specimens().values() for name in one.inside}
 
 # How often an optional setting is stated, where that is not one in two.
 _STATED: Mapping[str, float] = {
-    "DrawLengths.input_tokens": 0.9,
-    "DrawLengths.output_tokens": 0.9,
+    **merged("stated"),
     "Gateway.max_queued": 0.2,
     "Band.max_requests": 0.2,
     "Queue.codel_target_s": 0.3,
@@ -309,18 +177,21 @@ LENIENT: Mapping[str, Any] = {
     "Simulation.changes": [],
 }
 
+
+def _walls(seam: str) -> list[Mapping[str, Any]]:
+    policies = [{"kind": one.policy.kind} | one.wall for one in at(seam) if one.wall is not None]
+    return [{seam: [one] if seam == "Gateway.admission" else one} for one in policies]
+
+
 _ONE_AT_A_TIME = {"Gateway.limit": [{"kind": "fixed", "max_in_flight": 1}]}
 WALLS: tuple[Mapping[str, Any], ...] = (
-    {"Gateway.admission": [{"kind": "reject_all"}]},
-    {"Gateway.admission": [{"kind": "token_bucket", "capacity_tokens": 0}]},
+    *_walls("Gateway.admission"),
     {**_ONE_AT_A_TIME, "Queue.timeout_s": SHORTEST_S},
     {**_ONE_AT_A_TIME, "Queue.max_requests": 1},
     {**_ONE_AT_A_TIME, "Tenant.queue_max": 1, "Queue.timeout_s": 0.1},
     {**_ONE_AT_A_TIME, "Gateway.max_queued": 1},
     {**_ONE_AT_A_TIME, "Gateway.queue_shedding": True, "Band.max_requests": 2},
-    {"InstanceGroup.ingress": {"kind": "engine_request_limit", "max_requests": 1, "queue_size": 1}},
-    {"InstanceGroup.ingress": {"kind": "vllm_queue_limits", "max_num_queued_reqs": 1}},
-    {"InstanceGroup.ingress": {"kind": "dual_limit_gate", "request_limit": 1, "queue_size": 1}},
+    *_walls("InstanceGroup.ingress"),
     {"InstanceGroup.num_kv_blocks": 1, "InstanceGroup.block_size_tokens": 1},
     {"InstanceGroup.max_model_len": 2},
     {"Reaction.timeout_s": SHORTEST_S, "Reaction.retries": []},
@@ -332,49 +203,8 @@ WALLS: tuple[Mapping[str, Any], ...] = (
 REFUSING = frozenset({"Gateway.admission", "InstanceGroup.ingress"})
 
 # With these every policy that can refuse nearly everything does.
-STRICT: Mapping[str, Any] = {
-    "TokenBucket.capacity_tokens": 0.0,
-    "TenantTokenBucket.capacity_tokens": 0.0,
-    "TenantTokenBucket.own": [],
-    "TenantBudget.default_share": 0.0,
-    "TenantBudget.budgets": [],
-    "SloGated.critical_priority": 1000,
-    "SloGated.standard_threshold": 0.0,
-    "SloGated.sheddable_threshold": 0.0,
-    "TierShed.max_load": 0,
-    "TierShed.min_priority": 1000,
-    "GaieLegacy.detector": "concurrency",
-    "GaieLegacy.max_concurrency": 0.001,
-    "Probabilistic.detector": "concurrency",
-    "Probabilistic.max_concurrency": 0.001,
-    "LatencySlo.headroom_factor": 0.001,
-    "LatencySlo.cold_kv_utilization": 0.0,
-    "EarlyRejection.max_load": 0.001,
-    "EnvoyAdmission.success": "first_token_in_time",
-    "EnvoyAdmission.success_threshold": 1.0,
-    "EnvoyAdmission.rps_threshold": 0.0,
-    "EnvoyAdmission.max_rejection_probability": 1.0,
-    "Dagor.signal": "ttft",
-    "Dagor.threshold_s": 1e-6,
-    "Dagor.decrease": 1.0,
-    "Dagor.window_requests": 1,
-    "Bouncer.min_samples": 1,
-    "Bouncer.min_share": 0.0,
-    "BusyThreshold.proportional": False,
-    "BusyMonitor.active_prefill_tokens_threshold": 0,
-    "BusyMonitor.busy_rank_share": 0.0,
-    "PredictiveTtft.budgets": [],
-    "PredictiveTtft.protected_priority": None,
-    "PredictiveTtft.exploration": 0.0,
-    "PredictiveTtft.headroom": 1000.0,
-    "EngineRequestLimit.max_requests": 1,
-    "EngineRequestLimit.queue_size": 1,
-    "VllmQueueLimits.max_num_queued_reqs": 1,
-    "ControlledDelay.max_requests": 1,
-    "ControlledDelay.queue_size": 0,
-    "DualLimitGate.request_limit": 1,
-    "DualLimitGate.wait_limit": 1,
-    "DualLimitGate.queue_size": 0,
+HARSH: Mapping[str, Any] = {
+    **merged("strict"),
     "InstanceGroup.count": 1,
     "SloClass.priority": -1,
     "SloClass.target_ttft_s": 1e-5,
@@ -391,7 +221,7 @@ _PREFIX_TOKENS = {"system": 32, "documents": 100}
 # --- drawing --------------------------------------------------------------------------------------
 
 
-class _Drawing:
+class Drawing:
     """One simulation in the making, in its written form."""
 
     def __init__(self, rng: random.Random, force: Force, pressure: Pressure | None) -> None:
@@ -406,9 +236,9 @@ class _Drawing:
             pressure or "", (1, 1000)
         )
         most = 60 if pressure == "none" else 200
-        if pressure == "all" and "dagor" in force.values():
-            # It rejects after first tokens, so most requests must arrive later.
-            low, high, most = 20, 60, 800
+        for one in specimens().values() if pressure == "all" else ():
+            if one.late and one.policy.kind in force.values():
+                low, high, most = one.late
         self.requests_per_s = self._between(low, high)
         self.num_requests = int(self._between(most / 2 if most > 200 else 10, most))
         self.duration_s = self.num_requests / self.requests_per_s
@@ -418,8 +248,8 @@ class _Drawing:
             return LENIENT
         if pressure == "all":
             if REFUSING & self.force.keys():  # nothing but the policy in question refuses
-                return {**LENIENT, **STRICT}
-            return STRICT if self.rng.random() < 0.4 else self.rng.choice(WALLS)
+                return {**LENIENT, **HARSH}
+            return HARSH if self.rng.random() < 0.4 else self.rng.choice(WALLS)
         return {}
 
     def chance(self, probability: float) -> bool:
@@ -443,7 +273,7 @@ class _Drawing:
         forced = self.force.get(seam)
         if forced is None and seam in self.preferred and self.chance(0.95):
             return self._preferred_value(field, self.preferred[seam])
-        if (own := _OWN.get(seam)) and forced in (None, _PRESENT):
+        if (own := _OWN.get(seam) or _OWN.get(field["name"])) and forced in (None, PRESENT):
             return own(self)
         if field.get("optional") and forced is None and not self.chance(_STATED.get(seam, 0.5)):
             return None
@@ -470,11 +300,9 @@ class _Drawing:
             case "struct":
                 drawn: Any = self.noun(field["of"])
             case "variant":
-                kinds = [
-                    one["kind"] for one in field["alternatives"] if one["kind"] not in ELSEWHERE
-                ]
-                weights = [_WEIGHTS.get(kind, 1) for kind in kinds]
-                (kind,) = self.rng.choices(kinds, weights)
+                drawable = [one for one in field["alternatives"] if one["kind"] not in ELSEWHERE]
+                weights = [getattr(specimens().get(one["name"]), "weight", 1) for one in drawable]
+                kind = self.rng.choices(drawable, weights)[0]["kind"]
                 drawn = self.noun(_alternative(field, forced or kind))
             case "choice":
                 drawn = forced or self.rng.choice(field["choices"])
@@ -494,7 +322,8 @@ class _Drawing:
             default = default[0] if default else None
         elif default is not None and seam not in RANGES and self.chance(0.4):
             return default
-        if "at_least" in field and not _NOT_AT_ITS_BOUND.fullmatch(seam) and self.chance(0.08):
+        is_inside = seam in _INSIDE or _NOT_AT_ITS_BOUND.fullmatch(seam)
+        if "at_least" in field and not is_inside and self.chance(0.08):
             return self._typed(field, least)
         if seam in RANGES:
             low, high = RANGES[seam]
@@ -545,21 +374,13 @@ class _Drawing:
             return
 
 
-def _tenant(drawing: _Drawing) -> str:
-    return drawing.rng.choice(drawing.tenants)
-
-
-def _slo_class(drawing: _Drawing) -> str:
-    return drawing.rng.choice(drawing.classes)
-
-
-def _named(drawing: _Drawing, seam: str, names: list[str]) -> list[dict[str, Any]]:
+def _named(drawing: Drawing, seam: str, names: list[str]) -> list[dict[str, Any]]:
     owner, _, name = seam.partition(".")
     field = next(f for f in DESCRIPTION["fields"] if f"{owner}.{f['name']}" == f"{owner}.{name}")
     return [drawing.noun(field["of"]) | {"name": one} for one in names]
 
 
-def _changed_settings(drawing: _Drawing) -> dict[str, Any]:
+def _changed_settings(drawing: Drawing) -> dict[str, Any]:
     """What can change in every simulation with enough instances, or nothing."""
     if drawing.chance(0.25):
         return {}
@@ -574,7 +395,7 @@ def _changed_settings(drawing: _Drawing) -> dict[str, Any]:
     return drawing.rng.choice((target, busy, target | busy))
 
 
-def _instants(drawing: _Drawing) -> float:
+def _instants(drawing: Drawing) -> float:
     return drawing.rng.uniform(0, 1.2) * drawing.duration_s
 
 
@@ -587,6 +408,9 @@ _TRIANGLE = [{"running_requests": running, "kv_tokens": tokens} for running, tok
 
 # Settings that follow from what else there is, instead of from their own range.
 _OWN: Mapping[str, Any] = {
+    **merged("own"),
+    "tenant": lambda d: d.rng.choice(d.tenants),
+    "slo_class": lambda d: d.rng.choice(d.classes),
     "Simulation.tenants": lambda d: (
         _named(d, "Simulation.tenants", d.tenants)
         if d.chance(0.7) or {"Simulation.tenants", "Tenant.reaction"} & d.force.keys()
@@ -597,57 +421,24 @@ _OWN: Mapping[str, Any] = {
     "Simulation.warm_up_s": lambda d: d.duration_s * d.rng.choice((0, 0, 0, 0.2)),
     "Simulation.quantum_ns": lambda d: d.rng.choice((1, 1, 1, 1000, 10**6)),
     "Metrics.streaming": lambda d: d.chance(0.15),
-    "Trace.session_segments": lambda d: d.rng.choice((0, 0, 1)),
-    "Relabel.from_tenant": lambda d: d.rng.choice(("", *d.tenants)),
-    "Relabel.from_slo_class": lambda d: d.rng.choice(("", *d.classes)),
-    "Relabel.tenant": lambda d: d.rng.choice(("", *d.tenants)),
-    "Relabel.slo_class": lambda d: d.rng.choice(("", *d.classes)),
-    "BlockResample.block_s": lambda d: d.duration_s * d.rng.uniform(0.05, 0.5),
-    "BlockResample.duration_s": _optionally(lambda d: d.duration_s * d.rng.uniform(0.5, 2), 0.3),
-    "Synthetic.requests_per_s": lambda d: d.requests_per_s,
-    "Synthetic.num_requests": _optionally(lambda d: d.num_requests, 0.5),
-    "Synthetic.duration_s": lambda d: d.duration_s,
     "Client.requests_per_s": _optionally(lambda d: d.requests_per_s / 2, 0.15),
     "Client.start_s": lambda d: d.duration_s * d.rng.choice((0, 0, 0.3)),
     "Client.duration_s": _optionally(lambda d: d.duration_s * d.rng.uniform(0.2, 1), 0.2),
     "Client.num_requests": _optionally(lambda d: d.num_requests, 0.2),
-    "ClosedLoop.think_time_s": lambda d: d.rng.choice((0, 0.05, 0.3, 2)),
     "Client.name": lambda d: f"client {d.rng.randrange(1000)}",
-    "Client.tenant": _tenant,
-    "Client.slo_class": _slo_class,
     "Client.prefix_group": lambda d: d.rng.choice(("", *_PREFIX_TOKENS)),
-    "TenantRate.tenant": _tenant,
-    "TenantShare.tenant": _tenant,
-    "Sensor.tenant": _tenant,
-    "ClassReserve.slo_class": _slo_class,
-    "ClassBudget.slo_class": _slo_class,
-    "TtftBudget.slo_class": _slo_class,
-    "ClassPriority.name": _slo_class,
     "InstanceGroup.fitted_states": lambda d: d.rng.choice(([], _TRIANGLE)),
     "Change.at_s": _instants,
     "Change.set": _changed_settings,
-    "Submission.tenant": _tenant,
-    "Submission.slo_class": _slo_class,
     "Submission.input_tokens": lambda d: d.rng.randint(1, 400),
     "Submission.output_tokens": lambda d: d.rng.randint(0, 150),
 }
 
 
-def _together(name: str, drawn: dict[str, Any], drawing: _Drawing) -> None:
+def _together(name: str, drawn: dict[str, Any], drawing: Drawing) -> None:
     """Settings of one noun that are valid, or do something, only together."""
-    if name == "Empirical":
-        drawn["weights"] = [1.5, 0, 3, 1][: len(drawn["values"])] if drawing.chance(0.5) else []
-    if name == "ProcessorSharing":
-        size = drawing.rng.randint(1, 4)
-        drawn["concurrency"] = sorted(drawing.rng.sample(range(40), size))
-        for column, fastest in (("e2e_s", 0.2), ("ttft_s", 0.02)):
-            drawn[column] = sorted(fastest * drawing.rng.uniform(0.5, 20) for _ in range(size))
-    if name == "StepTable":
-        axes = {"decode_requests": 40, "prefill_tokens": 900, "context_tokens": 2000}
-        for axis, most in axes.items():
-            drawn[axis] = sorted(drawing.rng.sample(range(most), drawing.rng.randint(1, 4)))
-        cells = math.prod(len(drawn[axis]) for axis in axes)
-        drawn["step_us"] = [drawing.rng.uniform(500, 30_000) for _ in range(cells)]
+    if (one := specimens().get(name)) and one.together:
+        one.together(drawn, drawing)
     if name == "InstanceGroup":
         kv_cache = drawn["kv_cache"]
         if {"InstanceGroup.completion", "InstanceGroup.preemption", "KvCache.allocation"} & set(
@@ -674,16 +465,14 @@ def _together(name: str, drawn: dict[str, Any], drawing: _Drawing) -> None:
         if drawn["requests_per_s"] or drawn["arrivals"]["kind"] == "closed_loop":
             drawn["rate_fraction"] = 1.0
     if name == "Gateway":
-        movable = ("fixed", "worker_budget", "dual_limit", "token_budget")
+        movable = {one.policy.kind for one in at("Gateway.limit") if one.movable}
         if drawn["controller"]["kind"] != "static" and not any(
             one["kind"] in movable for one in drawn["limit"]
         ):
             drawn["limit"] = [*drawn["limit"], {"kind": "fixed", "max_in_flight": 20}]
-        if any(one["kind"] == "token" for one in drawn["limit"]):
-            drawn["split"] = "tenant_hash"
 
 
-def _random_trace(drawing: _Drawing) -> workload.Trace:
+def _random_trace(drawing: Drawing) -> workload.Trace:
     rng = np.random.default_rng(drawing.rng.getrandbits(64))
     size = drawing.num_requests
     prompts: dict[str, Any] = {}
@@ -729,7 +518,7 @@ def random_simulation(
     ways = VARIANTS | CHOICES
     rng = random.Random(f"{seed} {force} {pressure}")
     for refused in range(50):
-        drawing = _Drawing(rng, ways[force].force if force else {}, pressure)
+        drawing = Drawing(rng, ways[force].force if force else {}, pressure)
         simulation = _valid(drawing)
         if simulation is not None and (force is None or force in alternatives_of(simulation)):
             return Drawn(simulation, refused)
@@ -752,7 +541,7 @@ def _changed(requests: workload.Trace, drawn: workload.Trace) -> workload.Trace:
     return changed
 
 
-def _valid(drawing: _Drawing) -> Simulation | None:
+def _valid(drawing: Drawing) -> Simulation | None:
     written = drawing.noun(DESCRIPTION)
     requests = None
     if written["workload"]["kind"] == "trace":

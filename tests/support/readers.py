@@ -393,9 +393,6 @@ def _readers() -> Iterator[tuple[str, Reader]]:
 
 READERS: dict[str, Reader] = dict(_readers())
 
-READ_BY_OTHERS = frozenset(("read_step_logs", "read_histograms", "read_points"))
-"""Functions that the readers of several formats call."""
-
 
 def _check_message(error: Exception) -> None:
     """An error is one line, or one per setting or format, without control characters."""
@@ -465,18 +462,18 @@ WORDS = [
 _RAW = [b"\xff\xfe", b"\xed\xa0\x80", b"\x80", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"]
 
 
-def _places(content: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def places_in(content: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield place
     if isinstance(content, dict | list):
         for key, value in content.items() if isinstance(content, dict) else enumerate(content):
-            yield from _places(value, (*place, key))
+            yield from places_in(value, (*place, key))
 
 
-def _with(content: Any, place: tuple[Any, ...], change: Callable[[Any], Any]) -> Any:
+def with_changed(content: Any, place: tuple[Any, ...], change: Callable[[Any], Any]) -> Any:
     if not place:
         return change(content)
     copied = content.copy()
-    copied[place[0]] = _with(content[place[0]], place[1:], change)
+    copied[place[0]] = with_changed(content[place[0]], place[1:], change)
     return copied
 
 
@@ -512,11 +509,11 @@ def _structured(text: str, rng: random.Random, *, is_json: bool) -> str | None:
             return None
     if not isinstance(content, dict | list):
         return None
-    places = list(_places(content))
+    places = list(places_in(content))
     for _ in range(rng.randint(1, 3)):
         place = rng.choice(places)
         try:
-            content = _with(content, place, lambda value: _another(value, rng))
+            content = with_changed(content, place, lambda value: _another(value, rng))
         except (TypeError, KeyError, IndexError, AttributeError):
             continue  # an earlier change took the place away
     if is_json:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from support.runs import MS, ROUTER_STREAM, run_ns, steady
+from support.specimens import examples
 
 from spillway import Result, _core, router, workload
 from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -123,16 +124,12 @@ def effective_load(now: Seen) -> Floats:
     return now.waiting + now.running + now.in_flight
 
 
-SCORES: list[tuple[Any, Callable[[Seen], Floats]]] = [
-    (router.QueueDepth(), lambda now: fewest(now.waiting)),
-    (router.QueueDepth(load="effective"), lambda now: fewest(effective_load(now))),
-    (router.KvUtilization(), lambda now: 1 - now.kv_utilization),
-    (router.LoadBalance(), lambda now: 1 / (1 + effective_load(now))),
-    (router.ActiveRequests(), fewest_in_flight),
-    (router.RunningRequests(), lambda now: fewest(now.running)),
-    (router.LoadAware(), lambda now: 0.5 * (1 - np.minimum(now.waiting, 128) / 128)),
-    (router.VllmDp(), lambda now: fewest(4 * now.waiting + now.running)),
-]
+def every_router() -> list[Any]:
+    """Routers with every alternative that settings alone make."""
+    parts = [examples(f"Weighted.{part}") for part in ("scorers", "filters", "picker")]
+    rows = [[part[i % len(part)] for part in parts] for i in range(max(map(len, parts)))]
+    each = [router.Weighted(scorers=[a], filters=[b], picker=c) for a, b, c in rows]
+    return [*examples("Simulation.router"), *each]
 
 
 def client(name: str, fraction: float, tokens: int, answer: int, group: str) -> workload.Client:

@@ -29,16 +29,11 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 
-CLASSES: dict[str, type[Any]] = {
-    cls.__name__: cls
-    for name in classes.CORE_MODULES
-    for cls in classes.config_classes(getattr(_core, name))
-}
-MODULE_OF = {
-    cls.__name__: name
-    for name in classes.CORE_MODULES
-    for cls in classes.config_classes(getattr(_core, name))
-}
+CLASSES: dict[str, type[Any]] = {}
+MODULE_OF: dict[str, str] = {}
+for _name in classes.CORE_MODULES:
+    for _cls in classes.config_classes(getattr(_core, _name)):
+        CLASSES[_cls.__name__], MODULE_OF[_cls.__name__] = _cls, _name
 KINDED = [cls for cls in CLASSES.values() if "kind" in cls._describe()]
 WITH_FIELDS = [cls for cls in CLASSES.values() if cls._describe()["fields"]]
 

@@ -1,21 +1,39 @@
-"""Policies: their names, their files, their reasons."""
+"""Policies: their names, their files, their specimens, their reasons."""
 
 from __future__ import annotations
 
+import functools
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.descriptions import VARIANTS
 from support.paths import ROOT
-from support.settings import CLASSES, KINDED, MODULE_OF
+from support.settings import CLASSES, KINDED, MODULE_OF, fields_of
+from support.specimens import files, specimens
 
-from spillway import Simulation
+from spillway import Simulation, gateway
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
 DECLARED = re.compile(r"^struct (\w+) (?:: [\w:<>]+ )?{", re.MULTILINE)
+CPP = ROOT / "cpp"
+
+
+@functools.cache
+def declared(module: str) -> dict[Path, list[str]]:
+    """The structs that each header of a folder declares."""
+    headers = (CPP / module).rglob("*.h")
+    return {header: DECLARED.findall(header.read_text()) for header in headers}
+
+
+def header_of(cls: type[Any]) -> Path:
+    structs = declared(MODULE_OF[cls.__name__])
+    (header,) = (header for header, names in structs.items() if cls.__name__ in names)
+    return header
 
 
 @pytest.mark.parametrize("cls", KINDED, ids=lambda cls: cls.__name__)
@@ -24,17 +42,13 @@ def test_kind_is_the_name_of_its_header(cls: type[Any]) -> None:
 
     So do the policies written in Python, of which a stage may have a single one.
     """
-    structs = {
-        header.stem: DECLARED.findall(header.read_text())
-        for header in (ROOT / "cpp" / MODULE_OF[cls.__name__]).rglob("*.h")
-    }
-    (header,) = (stem for stem, names in structs.items() if cls.__name__ in names)
-    kinds = {one.__name__ for one in KINDED}.intersection(structs[header])
-    if header == "python_policies":
+    header = header_of(cls)
+    names = declared(MODULE_OF[cls.__name__])[header]
+    if header.stem == "python_policies":
         assert cls.kind == "python"
-    elif kinds == {cls.__name__}:
+    elif {one.__name__ for one in KINDED}.intersection(names) == {cls.__name__}:
         assert cls.kind.replace("_", "") in cls.__name__.lower()
-        assert header in (cls.kind, re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower())
+        assert header.stem in (cls.kind, re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower())
 
 
 def alternatives(path: str) -> list[dict[str, Any]]:
@@ -47,6 +61,26 @@ def alternatives(path: str) -> list[dict[str, Any]]:
         field = next(field for field in place["fields"] if field["name"] == step)
         place = field.get("of") or field
     return list(place["alternatives"])
+
+
+POLICIES = {way.policy for way in VARIANTS.values()}
+
+
+def test_every_policy_has_a_specimen() -> None:
+    lacking = {
+        name: header_of(CLASSES[name]).relative_to(CPP) for name in POLICIES - {*specimens()}
+    }
+    places = [f"{name}: tests/{of.parent}/specimen_{of.stem}.py" for name, of in lacking.items()]
+    assert not places, "policies without a specimen"
+
+
+def test_every_specimen_lies_beside_the_tests_of_its_policy() -> None:
+    held = [(path, one.policy) for path, ones in files().items() for one in ones]
+    assert len(held) == len(specimens()), "two specimens of a policy"
+    assert {path for path, _ in held} == set(files()), "a file without a specimen"
+    for path, policy in held:
+        assert policy.__name__ in POLICIES, f"{path}: {policy.__name__} is not in the tree"
+        assert CPP / Path(path).parent in header_of(policy).parents, f"{path}: elsewhere"
 
 
 # Seam → the README, and the heading above the table there (empty: the first table).
@@ -86,8 +120,7 @@ def test_every_policy_occurs_in_the_tree() -> None:
 
 
 def test_admission_policies_and_their_reasons() -> None:
-    policies = alternatives("gateway.admission")
-    assert {one["kind"] for one in policies} >= {"always_admit", "reject_all", "token_bucket"}
+    policies = fields_of(gateway.Gateway)["admission"]["alternatives"]
     reasons = [reason for one in policies for reason in one.get("reasons", ())]
     names = [reason["name"] for reason in reasons]
     assert len(set(names)) == len(names)

@@ -11,6 +11,7 @@ import pytest
 from support.changes import targets
 from support.effort import trials
 from support.runs import fixed, flat, outcomes, run, ways
+from support.specimens import at
 from support.twins import admission as plain
 
 from spillway import ConfigError, fleet, gateway, instance, signals, workload
@@ -102,16 +103,7 @@ def test_retries_draw_anew() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "arrivals"),
-    [
-        # The last one comes after delays of 2 s on average, and again after a window without any.
-        (
-            gateway.Dagor(threshold_s=0.1, user_levels=1, decrease=1),
-            [0, 0, 0, 0, 0, 4.5],
-        ),
-        # The last one comes to a queue of one, and again when it is empty.
-        (gateway.Bouncer(min_samples=1, min_share=0), [0, 1.5, 1.6, 1.7]),
-    ],
+    ("policy", "arrivals"), [one.recovers for one in at("Gateway.admission") if one.recovers]
 )
 def test_lone_client_gets_in_once_the_overload_is_over(policy: Any, arrivals: list[float]) -> None:
     """No other arrival updates the state of the policy."""

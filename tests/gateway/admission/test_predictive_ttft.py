@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.changes import targets
 from support.effort import often, trials
+from support.routing import every_router
 from support.runs import ns
 from support.twins.predictive_ttft import PRIORITY, Twin, Way, ways
 
@@ -374,60 +375,7 @@ def random_fleet(rng: random.Random, count: int = 1) -> instance.InstanceGroup:
     )
 
 
-EVERY_ROUTER = (
-    router.RoundRobin(),
-    router.LeastLoaded(),
-    router.LeastLoaded(ties="random"),
-    router.AlwaysBusiest(),
-    router.Weighted(),
-    router.Weighted(
-        filters=[
-            router.PrefixCacheAffinity(exploration=0.3),
-            router.UtilizationFilter(queue_depth_threshold=1),
-        ],
-        scorers=[router.NoHitLru(), router.LoadAware()],
-        picker=router.PowerOfTwo(),
-    ),
-    router.Weighted(
-        scorers=[
-            router.ActiveRequests(),
-            router.LoadBalance(),
-            router.NoHitLru(weight=2),
-            router.PrecisePrefixCache(),
-        ],
-    ),
-    router.Weighted(scorers=[router.QueueDepth()], picker=router.Random()),
-    router.Weighted(scorers=[router.RunningRequests()], picker=router.Softmax()),
-    router.Weighted(scorers=[router.VllmDp()], picker=router.WeightedRandom()),
-    router.KvCost(),
-    router.KvCost(overlap="sent", temperature=0.5),
-)
-
-
-def kinds_in(value: Any) -> Iterator[str]:
-    """The kinds that a written value is made of."""
-    if isinstance(value, dict):
-        if "kind" in value:
-            yield value["kind"]
-        value = list(value.values())
-    if isinstance(value, list):
-        for one in value:
-            yield from kinds_in(one)
-
-
-def kinds_of(field: Mapping[str, Any]) -> Iterator[str]:
-    """The kinds that a field's values may be made of."""
-    for one in field.get("alternatives", ()):
-        yield one["kind"]
-        for below in one["fields"]:
-            yield from kinds_of(below)
-
-
-def test_every_router_is_among_these() -> None:
-    """But those that need code: tests/python/test_python_policies.py, test_compiled_policies.py."""
-    field = next(one for one in Simulation._describe()["fields"] if one["name"] == "router")
-    known = set(kinds_in([one.to_dict() for one in EVERY_ROUTER]))
-    assert known == set(kinds_of(field)) - {"python", "compiled"}
+EVERY_ROUTER = every_router()
 
 
 @pytest.mark.parametrize("seed", trials(60))

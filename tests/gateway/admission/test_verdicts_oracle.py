@@ -7,10 +7,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from support.admission_policies import POLICIES
 from support.effort import often, scaled, trials
 from support.runs import MS, SECOND, fixed, ns, steady
-from support.settings import fields_of
+from support.specimens import Specimen, at
 from support.twins import admission as plain
 
 from spillway import Result, Simulation, gateway, instance, metrics, simulate, workload
@@ -53,9 +52,9 @@ def one_seat(count: int) -> instance.InstanceGroup:
 class Trial:
     """A random overload of a random gateway with one policy: as simulated and as restated."""
 
-    def __init__(self, name: str, seed: int) -> None:
+    def __init__(self, specimen: Specimen, seed: int) -> None:
         rng = random.Random(seed)
-        self.policy = POLICIES[name](rng)
+        self.policy = specimen.random(rng)
         n, count = 150, rng.choice((1, 2, 3))
         # Nothing else happens at an instant of these.
         mean_gap = rng.choice((0.05, 0.1)) / count * SECOND
@@ -73,7 +72,7 @@ class Trial:
             for row, at in enumerate(arrivals)
             for k in [rng.randrange(len(CLASSES))]
         ]
-        permits = rng.choice((None, None, 4)) if name not in ("Dagor", "Bouncer") else 3
+        permits = 3 if specimen.queues else rng.choice((None, None, 4))
         timeout_s = rng.choice((None, 0.31)) if permits else None
         self.simulation = Simulation(
             workload=recorded(
@@ -95,7 +94,7 @@ class Trial:
             metrics=metrics.Metrics(traced_candidates=count),
         )
         self.fleet = plain.Fleet(count, STEP, BLOCKS)
-        rule = plain.RULES[name](self.policy, self.fleet, TENANTS, CLASSES)
+        rule = specimen.rule(self.policy, self.fleet, TENANTS, CLASSES)
         timeout = None if timeout_s is None else round(timeout_s * SECOND)
         self.gateway = plain.Gateway(rule, permits, timeout, seed)
         self.seed = seed
@@ -137,25 +136,13 @@ class Trial:
                 assert seen["candidate_kv_utilization"][k][c] == before.kv_utilization(i, now)
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_verdicts_are_those_of_the_rule(name: str) -> None:
-    told = [Trial(name, seed).compare() for seed in trials(25)]
+RULES = [one for one in at("Gateway.admission") if one.rule]
+
+
+@pytest.mark.parametrize("specimen", RULES, ids=lambda one: one.policy.kind)
+def test_verdicts_are_those_of_the_rule(specimen: Specimen) -> None:
+    told = [Trial(specimen, seed).compare() for seed in trials(25)]
     assert told.count(None) < max(2, scaled(5))
     total = sum((one for one in told if one is not None), Counter[str]())
     assert total["rejected"] > often(100)
     assert total["completed"] > often(500)
-
-
-def test_every_policy_has_a_rule() -> None:
-    elsewhere = {
-        "AlwaysAdmit",  # no rule
-        "RejectAll",
-        "TokenBucket",  # test_token_bucket.py
-        "PredictiveTtft",  # test_predictive_ttft.py
-        "BusyThreshold",  # tests/signals/test_busy_monitor.py
-        "PythonAdmission",  # tests/python/test_python_policies.py
-        "CompiledAdmission",  # tests/python/test_compiled_policies.py
-    }
-    policies = {one["name"] for one in fields_of(gateway.Gateway)["admission"]["alternatives"]}
-    assert set(POLICIES) == set(plain.RULES)
-    assert set(POLICIES) == policies - elsewhere

@@ -10,6 +10,7 @@ from support.effort import often, trials
 from support.gateway_trials import trial
 from support.random_gateways import random_simulation
 from support.runs import fixed, flat, order, run
+from support.specimens import Specimen, at
 
 from spillway import Simulation, gateway, instance, simulate, trace
 
@@ -18,18 +19,18 @@ TRIALS = trials(90)
 
 
 @pytest.mark.parametrize(
-    ("kind", "charge_at"),
+    ("fairness", "charge_at"),
     [
-        (kind, moment)
-        for kind in ("sfq", "vtc", "las", "drr")
+        pytest.param(one, moment, id=f"{one.policy.kind}-{moment}")
+        for one in at("Band.fairness")
         for moment in MOMENTS
-        if (kind, moment) != ("las", "token")
+        if one.rule and (one.rule.tells_tokens or moment != "token")
     ],
 )
-def test_gateway_equals_its_plain_twin(kind: str, charge_at: str) -> None:
+def test_gateway_equals_its_plain_twin(fairness: Specimen, charge_at: str) -> None:
     seen: Counter[str] = Counter()
     for seed in TRIALS:
-        one = trial(seed, kind, charge_at)
+        one = trial(seed, fairness, charge_at)
         if one is None:
             continue
         seen["compared"] += 1

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.effort import often, trials
 from support.runs import SECOND, fixed, flat, order, outcomes, peak, run, ways
+from support.specimens import at, examples
 
 from spillway import Result, gateway, instance, metrics, signals, workload
 
@@ -142,19 +143,7 @@ def test_oversized_request_goes_alone() -> None:
     ids=lambda limit: type(limit).__name__,
 )
 @pytest.mark.parametrize("dispatch", ["all", "one_per_attempt"])
-@pytest.mark.parametrize(
-    "fairness",
-    [
-        gateway.GlobalFifo(),
-        gateway.TenantRoundRobin(),
-        gateway.DeficitRoundRobin(),
-        gateway.DeficitRoundRobin(semantics="verbatim"),
-        gateway.StartTimeFair(),
-        gateway.VirtualTokenCounter(),
-        gateway.LeastAttainedService(),
-    ],
-    ids=lambda one: type(one).__name__,
-)
+@pytest.mark.parametrize("fairness", examples("Band.fairness"), ids=lambda one: type(one).__name__)
 def test_a_limit_of_zero_dispatches_nothing(limit: Any, dispatch: str, fairness: Any) -> None:
     settings = limited(limit, dispatch=dispatch, bands=[gateway.Band(fairness=fairness)])
     forever = run([0, 0.1, 0.2], tenant=["a", "b", "a"], gateway=settings)
@@ -177,16 +166,7 @@ def test_a_tenant_without_permits_waits_alone() -> None:
     assert outcomes(result) == ["queued", "completed", "queued"]
 
 
-CONTROLLERS: list[Any] = [
-    gateway.Aimd(target_s=1e-3),
-    gateway.Aimd(target_s=1e-3, decrease="step", decrease_step=100),
-    gateway.Mimd(target_s=1e-3),
-    gateway.Pid(target_s=1e-3),
-    gateway.Vegas(),
-    gateway.Gradient2(),
-    gateway.EnvoyGradient(),
-    gateway.Concur(high_kv_utilization=0),
-]
+CONTROLLERS = [one for each in at("Gateway.controller") for one in each.cutting]
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda one: type(one).__name__)

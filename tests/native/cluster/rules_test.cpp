@@ -53,8 +53,6 @@ std::vector<Broken> broken() {
        [](Simulation& s) { s.fleet.initial_instances = 2; }},
       {"target_instances_exist", "fleet.target_instances",
        [](Simulation& s) { s.fleet.target_instances = 2; }},
-      {"scheduled_instances_exist", "fleet.schedule[].instances",
-       [](Simulation& s) { s.fleet.schedule = {{.at_s = 1, .instances = 2}}; }},
       {"scaled_instances_exist", "fleet.autoscaler.max_instances",
        [](Simulation& s) { s.fleet.autoscaler = fleet::QueueScaler{.max_instances = 2}; }},
       {"scaler_has_a_range", "fleet.autoscaler.min_instances",

@@ -3,9 +3,7 @@
 
 #include <array>
 #include <bit>
-#include <map>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -20,8 +18,6 @@ using signals::Needs;
 
 namespace {
 
-using Expected = std::map<std::string_view, Needs>;  // by kind; any other needs nothing
-
 // Each alternative with its default settings.
 template <class Variant>
 void for_each_alternative(const auto& action) {
@@ -30,14 +26,12 @@ void for_each_alternative(const auto& action) {
   }(std::make_index_sequence<std::variant_size_v<Variant>>{});
 }
 
-// `found`: the needs of a configuration with the alternative.
+// `found`: the needs of a configuration with the alternative, which states them.
 template <class Variant>
-void check_each(Expected expected, const auto& found) {
+void check_each(const auto& found) {
   for_each_alternative<Variant>([&](const auto& policy) {
-    check(found(policy) == expected[policy.kind], std::string(policy.kind));
-    expected.erase(policy.kind);
+    check(found(policy) == signals::needs_of(policy), std::string(policy.kind));
   });
-  check(expected.empty(), "every kind that is expected to need something exists");
 }
 
 Gateway admitting(const gateway::Admission& policy) {
@@ -72,17 +66,11 @@ void each_field_survives_a_union() {
 }
 
 void needs_of_each_admission_policy_are_found() {
-  check_each<gateway::Admission>(
-      {{"predictive_ttft", {.prefix_index = true, .outstanding = true, .first_tokens = true}},
-       {"busy_threshold", {.busy_workers = true}},
-       {"tenant_budget", {.first_tokens = true}},
-       {"latency_slo", {.first_tokens = true}},
-       {"early_rejection", {.first_tokens = true}},
-       {"envoy_admission", {.first_tokens = true}},
-       {"dagor", {.first_tokens = true}},
-       {"bouncer", {.first_tokens = true}},
-       {"python", {.first_tokens = true}}},
-      [](const auto& policy) { return needs_of(admitting(policy)); });
+  for_each_alternative<gateway::Admission>([](const auto& policy) {
+    Needs expected = signals::needs_of(policy);
+    expected.first_tokens = expected.first_tokens || gateway::observes(policy);
+    check(needs_of(admitting(policy)) == expected, std::string(policy.kind));
+  });
 }
 
 void needs_may_depend_on_settings() {
@@ -99,14 +87,10 @@ void needs_of_each_limit_are_found() {
   const auto found = [](const auto& policy) {
     Gateway config;
     config.limit.push_back(policy);
-    const bool reads_fleet = policy.kind == "saturation" || policy.kind == "python";
-    check(has_saturation_limit(config) == reads_fleet, "saturation");
+    check(has_saturation_limit(config) == signals::needs_of(policy).fleet_signals, "saturation");
     return needs_of(config);
   };
-  check_each<gateway::Limit>({{"dual_limit", {.first_tokens = true}},
-                              {"saturation", {.fleet_signals = true}},
-                              {"python", {.first_tokens = true, .fleet_signals = true}}},
-                             found);
+  check_each<gateway::Limit>(found);
 }
 
 // A limit that depends on first tokens must declare that need to be notified of them.
@@ -150,8 +134,7 @@ void needs_of_each_controller_are_found() {
     check(is_controlled(config) == (policy.kind != "static"), "static limits stay");
     return needs_of(config);
   };
-  check_each<gateway::Controller>(
-      {{"concur", {.fleet_signals = true}}, {"python", {.fleet_signals = true}}}, found);
+  check_each<gateway::Controller>(found);
 }
 
 void sensors_need_their_source_where_a_controller_reads_them() {
@@ -167,10 +150,10 @@ void sensors_need_their_source_where_a_controller_reads_them() {
   check(needs_of(controlled(gateway::StaticLimit{}, SensorSource::ttft)) == Needs{}, "no reader");
 }
 
-void needs_of_each_router_are_found() {
-  check_each<router::Router>(
-      {{"weighted", {.prefix_index = true}}, {"kv_cost", {.first_tokens = true}}},
-      [](const router::Router& config) { return needs_of(config); });
+void needs_of_a_router_are_found() {
+  check(needs_of(router::Router(router::RoundRobin{})) == Needs{}, "none");
+  check(needs_of(router::Router(router::Weighted{})) == Needs{.prefix_index = true}, "weighted");
+  check(needs_of(router::Router(router::KvCost{})) == Needs{.first_tokens = true}, "kv_cost");
   check(needs_of(router::Router(router::KvCost{.overlap = router::Overlap::sent})).prefix_index,
         "by what was sent");
   for_each_alternative<router::Router>([](const auto& config) {
@@ -190,11 +173,9 @@ void needs_of_each_part_of_a_weighted_router_are_found() {
       return needs_of(router::Router(config));
     };
   };
-  check_each<router::AnyFilter>({{"prefix_cache_affinity", {.prefix_index = true}}},
-                                found(&router::Weighted::filters));
-  check_each<router::AnyScorer>({{"prefix_affinity", {.prefix_index = true}}},
-                                found(&router::Weighted::scorers));
-  check_each<router::AnyPicker>({}, found(&router::Weighted::picker));
+  check_each<router::AnyFilter>(found(&router::Weighted::filters));
+  check_each<router::AnyScorer>(found(&router::Weighted::scorers));
+  check_each<router::AnyPicker>(found(&router::Weighted::picker));
 }
 
 }  // namespace
@@ -203,5 +184,5 @@ CASES(each_field_survives_a_union, needs_of_each_admission_policy_are_found,
       needs_may_depend_on_settings, needs_of_each_limit_are_found,
       limits_that_first_tokens_free_need_them, costs_need_what_they_are_made_of,
       fairness_policies_need_what_their_costs_do, needs_of_each_controller_are_found,
-      sensors_need_their_source_where_a_controller_reads_them, needs_of_each_router_are_found,
+      sensors_need_their_source_where_a_controller_reads_them, needs_of_a_router_are_found,
       needs_of_each_part_of_a_weighted_router_are_found);

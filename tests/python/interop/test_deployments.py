@@ -13,6 +13,7 @@ import yaml
 from support.effort import few_of
 from support.paths import ROOT, TESTS
 from support.random_simulations import random_simulation
+from support.readers import places_in, with_changed
 
 from spillway import ConfigError, Simulation, gateway, instance, router, signals, workload
 from spillway.catalog import dynamo, llm_d, vllm_on_eks
@@ -563,21 +564,6 @@ def test_invalid_files_are_refused(tmp_path: Path, system: str, text: str, messa
     assert message in refused(written(tmp_path, a__yaml=text), system=system)
 
 
-def _places(content: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    yield place
-    if isinstance(content, dict | list):
-        for key, value in content.items() if isinstance(content, dict) else enumerate(content):
-            yield from _places(value, (*place, key))
-
-
-def _with_value(content: Any, place: tuple[Any, ...], value: Any) -> Any:
-    if not place:
-        return value
-    changed = content.copy()
-    changed[place[0]] = _with_value(content[place[0]], place[1:], value)
-    return changed
-
-
 WRONG = [None, True, -1, 0, 3, 2.5, float("inf"), "", "x", [], [1], {}, {"a": 1}, "9" * 400]
 WORDS = ["-5", "x", "'", "--", "=", "--=", "{}", "[", "1e999", "nan", "", "--max-num-seqs"]
 
@@ -591,8 +577,8 @@ def test_damaged_files_raise_nothing_else(name: str, seed: int, tmp_path: Path) 
     file = rng.choice(sorted(texts))
     if file.endswith((".yaml", ".json")):
         content = yaml.safe_load(texts[file])
-        place = rng.choice(list(_places(content)))
-        texts[file] = yaml.safe_dump(_with_value(content, place, rng.choice(WRONG)))
+        place = rng.choice(list(places_in(content)))
+        texts[file] = yaml.safe_dump(with_changed(content, place, lambda _: rng.choice(WRONG)))
     else:
         words = texts[file].split(" ")
         words[rng.randrange(len(words))] = rng.choice(WORDS)

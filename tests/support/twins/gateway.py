@@ -138,6 +138,9 @@ def deadline(one: Request) -> float:
 
 
 class GlobalFifo:
+    tells_tokens = True
+    """Whether it equals the core where every token is charged by itself."""
+
     def joined(self, tenant: int, queues: Queues, now: int) -> None: ...
     def left(self, tenant: int, queues: Queues) -> None: ...
     def dispatched(self, tenant: int, queues: Queues) -> None: ...
@@ -145,146 +148,6 @@ class GlobalFifo:
 
     def next(self, queues: Queues, now: int) -> int | None:
         return min(queues.backlogged(), key=lambda t: queues.head(t)[0], default=None)
-
-
-class StartTimeFair(GlobalFifo):
-    def __init__(self, weights: list[float]) -> None:
-        self.weights, self.tag = weights, [0.0] * len(weights)
-        self.clock = self.largest = 0.0
-
-    def joined(self, tenant: int, queues: Queues, now: int) -> None:
-        if sum(map(len, queues.flows)) == 1:
-            self.clock = max(self.clock, self.largest)
-        if len(queues.flows[tenant]) == 1:
-            self.tag[tenant] = max(self.tag[tenant], self.clock)
-
-    def next(self, queues: Queues, now: int) -> int | None:
-        return min(queues.backlogged(), key=lambda t: (self.tag[t], t), default=None)
-
-    def dispatched(self, tenant: int, queues: Queues) -> None:
-        self.clock = max(self.clock, self.tag[tenant])
-
-    def charge(self, tenant: int, amount: float, now: int) -> None:
-        self.tag[tenant] += amount / self.weights[tenant]
-        self.largest = max(self.largest, self.tag[tenant])
-
-
-class VirtualTokenCounter(GlobalFifo):
-    def __init__(self, weights: list[float], lift: str) -> None:
-        self.weights, self.counter, self.lift = weights, [0.0] * len(weights), lift
-        self.last_departed = self.last_dispatched = 0
-
-    def joined(self, tenant: int, queues: Queues, now: int) -> None:
-        if len(queues.flows[tenant]) > 1 or self.lift == "none":
-            return
-        others = [t for t in queues.backlogged() if t != tenant]
-        if self.lift == "max":
-            level = self.counter[self.last_dispatched] if others else max(self.counter)
-        elif others:
-            level = min(self.counter[t] for t in others)
-        elif self.lift == "last_departed":
-            level = self.counter[self.last_departed]
-        else:
-            return
-        self.counter[tenant] = max(self.counter[tenant], level)
-
-    def next(self, queues: Queues, now: int) -> int | None:
-        return min(queues.backlogged(), key=lambda t: (self.counter[t], t), default=None)
-
-    def left(self, tenant: int, queues: Queues) -> None:
-        self.last_departed = tenant
-
-    def dispatched(self, tenant: int, queues: Queues) -> None:
-        self.last_departed = self.last_dispatched = tenant
-
-    def charge(self, tenant: int, amount: float, now: int) -> None:
-        self.counter[tenant] += amount / self.weights[tenant]
-
-
-class LeastAttainedService(GlobalFifo):
-    def __init__(self, num_tenants: int, service: float, wait: float, half_life_s: float) -> None:
-        self.service, self.wait, self.half_life_s = service, wait, half_life_s
-        self.attained, self.since = [0.0] * num_tenants, [0] * num_tenants
-
-    def joined(self, tenant: int, queues: Queues, now: int) -> None:
-        if len(queues.flows[tenant]) == 1:
-            age_s = (now - self.since[tenant]) / SECOND
-            self.attained[tenant] *= 2.0 ** (-age_s / self.half_life_s)
-            self.since[tenant] = now
-
-    def next(self, queues: Queues, now: int) -> int | None:
-        waiting = queues.backlogged()
-        services = {t: self.attained[t] for t in waiting}
-        waits = {t: float(now - queues.head(t)[1]) for t in waiting}
-
-        def score(tenant: int) -> tuple[float, int]:
-            served = self.service * (1 - place(services[tenant], services))
-            return -(served + self.wait * place(waits[tenant], waits)), tenant
-
-        return min(waiting, key=score, default=None)
-
-    def charge(self, tenant: int, amount: float, now: int) -> None:
-        self.attained[tenant] += amount
-        self.since[tenant] = now
-
-
-def place(value: float, among: dict[int, float]) -> float:
-    low, high = min(among.values()), max(among.values())
-    return (value - low) / (high - low) if high > low else 0.5
-
-
-class DeficitRoundRobin(GlobalFifo):
-    """A round at a time. Flows that are idle stay in the ring as long as they are in debt."""
-
-    def __init__(self, weights: list[float], quantum: float, charge_at: str) -> None:
-        self.credit = [quantum * weight for weight in weights]
-        self.deficit = [0.0] * len(weights)
-        self.pays_first = charge_at == "dispatch"
-        self.pays_at_once = charge_at in {"dispatch", "token"}
-        self.cursor = len(weights) - 1
-        self.visiting = False
-        self.offered = 0.0
-
-    def joined(self, tenant: int, queues: Queues, now: int) -> None:
-        if len(queues.flows[tenant]) == 1:
-            self.deficit[tenant] = min(self.deficit[tenant], 0)
-
-    def affordable(self, tenant: int, queues: Queues) -> bool:
-        if self.pays_first:
-            return self.price(tenant, queues) <= self.deficit[tenant]
-        return self.deficit[tenant] > 0
-
-    def price(self, tenant: int, queues: Queues) -> float:
-        head = queues.head(tenant)[2]
-        return head.cost_prompt + head.cost_output
-
-    def next(self, queues: Queues, now: int) -> int | None:
-        if not queues.backlogged():
-            return None
-        while not (self.visiting and self.affordable(self.cursor, queues)):
-            self.cursor = (self.cursor + 1) % len(self.deficit)
-            self.visiting = bool(queues.flows[self.cursor])
-            self.deficit[self.cursor] += self.credit[self.cursor]
-            if not self.visiting:
-                self.deficit[self.cursor] = min(self.deficit[self.cursor], 0)
-        self.offered = self.price(self.cursor, queues) if self.pays_at_once else 0
-        return self.cursor
-
-    def emptied(self, tenant: int, owed: float) -> None:
-        self.deficit[tenant] = min(self.deficit[tenant], owed)
-        if tenant == self.cursor:
-            self.visiting = False
-
-    def left(self, tenant: int, queues: Queues) -> None:
-        if not queues.flows[tenant]:
-            self.emptied(tenant, 0)
-
-    def dispatched(self, tenant: int, queues: Queues) -> None:
-        if not queues.flows[tenant]:
-            self.emptied(tenant, self.offered)
-
-    def charge(self, tenant: int, amount: float, now: int) -> None:
-        self.deficit[tenant] -= amount
 
 
 # --- charging -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Policies written in Python, one of every seam, with every method of its contract."""
+"""Policies written in Python: one of every seam with every method of its contract, and others."""
 
 from __future__ import annotations
 
@@ -15,13 +15,32 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    def decide(self, request: Any, view: Any) -> bool:
-        return int(view.in_flight.sum()) < 60
+    """Admits while few requests are in flight, and counts what it admits."""
 
-    def commit(self, request: Any, now_s: float) -> None: ...
+    def __init__(self, in_flight: int = 20) -> None:
+        self.in_flight, self.charged, self.ended = in_flight, 0, 0
+
+    def decide(self, request: Any, view: Any) -> bool | policies.Reject:
+        if request.input_tokens > 550:
+            return policies.Reject("unservable")
+        return int(view.in_flight.sum()) < self.in_flight
+
+    def commit(self, request: Any, now_s: float) -> None:
+        self.charged += 1
+
     def dispatched(self, request: Any, now_s: float) -> None: ...
     def first_token(self, request: Any, now_s: float) -> None: ...
-    def finished(self, request: Any, now_s: float) -> None: ...
+
+    def finished(self, request: Any, now_s: float) -> None:
+        self.ended += 1
+        assert self.ended <= self.charged
+
+
+class Sometimes:
+    """Draws."""
+
+    def decide(self, request: Any, view: Any) -> bool | policies.Reject:
+        return view.rng.uniform() < 0.7 or policies.Reject("rate_limited")
 
 
 class Fairness:
@@ -35,46 +54,55 @@ class Fairness:
 
 
 class Limit:
-    def __init__(self) -> None:
-        self.most = 10.0
-        self.in_flight = 0
+    """A controller can move it."""
+
+    def __init__(self, permits: float = 10.0) -> None:
+        self.permits, self.taken = permits, 0
 
     def may_start(self, request: Any, view: Any) -> bool:
-        return self.in_flight < self.most
+        return self.taken < self.permits
 
     def started(self, request: Any) -> None:
-        self.in_flight += 1
+        self.taken += 1
 
     def first_token(self, request: Any) -> None: ...
 
     def ended(self, request: Any) -> None:
-        self.in_flight -= 1
+        self.taken -= 1
+        assert self.taken >= 0
 
     def saturation(self, view: Any) -> float:
         return float(view.waiting.mean() / 8)
 
     def setting(self) -> float:
-        return self.most
+        return self.permits
 
     def resize(self, setting: float) -> None:
-        self.most = setting
+        self.permits = setting
 
 
 class UsageLimit:
     def ceilings(self, saturation: float, priorities: tuple[int, ...]) -> list[float]:
-        return [1.0] * len(priorities)
+        return [1 / (1 + i) for i in range(len(priorities))]
 
 
 class Controller:
     def tick(self, reading: Any, limit: float, now_s: float) -> float:
-        return limit + 1 if limit < 20 else 10.0
+        return limit * 0.8 if reading.value > 0.5 else limit + 0.5
 
     def sample(self, value: float, dispatched_s: float, now_s: float) -> None: ...
 
 
 class Router:
     def pick(self, request: Any, view: Any) -> int:
-        return int(view.in_flight.argmin())
+        return int((view.waiting + view.running + view.in_flight).argmin())
+
+
+class Anywhere:
+    """Draws."""
+
+    def pick(self, request: Any, view: Any) -> int:
+        return int(view.rng.below(len(view)))
 
 
 class Scorer:
@@ -84,12 +112,12 @@ class Scorer:
 
 class Filter:
     def keep(self, request: Any, view: Any) -> Any:
-        return view.waiting < 5
+        return view.waiting <= view.waiting.mean()
 
 
 class Picker:
     def choose(self, scores: Any, rng: Any) -> int:
-        return int(scores.argmax())
+        return int(rng.below(len(scores)))
 
 
 class Scheduler:
@@ -110,6 +138,8 @@ PLACES: dict[str, tuple[str, type]] = {
     "Picker": ("router.picker", Picker),
     "Scheduler": ("instances[0].scheduler", Scheduler),
 }
+#: Those and others.
+ALL = (*PLACES.values(), ("gateway.admission", Sometimes), ("router", Anywhere))
 _LISTS = ("gateway.admission", "gateway.limit", "router.scorers", "router.filters")
 TOKENS = {"kind": "fixed", "tokens": 30}
 BUSY = Simulation(

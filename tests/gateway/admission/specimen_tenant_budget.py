@@ -1,0 +1,44 @@
+from support.specimens import Specimen
+from support.twins.admission import Request, Rule
+
+from spillway import gateway
+
+
+class Twin(Rule):
+    def prepare(self) -> None:
+        shares = {one.tenant: one.share for one in self.c.budgets}
+        self.shares = [shares.get(one.name, self.c.default_share) for one in self.tenants]
+        self.inside: list[Request] = []
+
+    def admits(self, one: Request, now: int, uniform: float) -> bool:
+        share = self.shares[one.tenant]
+        if one.priority >= 0 or share is None:
+            return True
+        in_flight = sum(other.tenant == one.tenant for other in self.inside)
+        return in_flight <= share * self.fleet.count
+
+    def dispatched(self, one: Request, now: int) -> None:
+        self.inside.append(one)
+
+    def finished(self, one: Request, now: int) -> None:
+        if one in self.inside:
+            self.inside.remove(one)
+
+
+SPECIMEN = Specimen(
+    gateway.TenantBudget,
+    random=lambda rng: gateway.TenantBudget(
+        default_share=rng.choice((None, 0, 0.5)),
+        budgets=[
+            gateway.TenantShare(tenant="a", share=rng.choice((0, 0.3, 1))),
+            gateway.TenantShare(tenant="b", share=0.1),
+        ],
+    ),
+    rule=Twin,
+    strict={"default_share": 0.0, "budgets": []},
+    golden={
+        "tenant_budget": gateway.TenantBudget(
+            default_share=0.2, budgets=[gateway.TenantShare(tenant="gold", share=0.5)]
+        )
+    },
+)

@@ -1,0 +1,73 @@
+"""The descriptions of classes of settings, and all alternatives in them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spillway import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+ELSEWHERE = {"python", "compiled"}
+"""Kinds that settings alone do not make; they have tests of their own."""
+Force = dict[str, str]
+"""Seam → the alternative that must occur there at least once."""
+
+DESCRIPTION = Simulation._describe()
+PRESENT = "(present)"
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One value of a seam (a variant) or of a choice, e.g. `Gateway.admission` = `token_bucket`."""
+
+    seam: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.seam}={self.name}"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to get to an alternative."""
+
+    force: Force
+    path: str
+    """As `spillway describe` takes it."""
+    policy: str = ""
+    """The class of the alternative."""
+
+
+def _found() -> tuple[dict[Alternative, Way], dict[Alternative, Way]]:
+    """Every alternative of a variant, and every value of a choice."""
+    variants: dict[Alternative, Way] = {}
+    choices: dict[Alternative, Way] = {}
+    places: deque[tuple[Mapping[str, Any], Way]] = deque([(DESCRIPTION, Way({}, ""))])
+    while places:  # breadth first: the shortest way to each
+        noun, way = places.popleft()
+        for field in noun["fields"]:
+            seam = f"{noun['name']}.{field['name']}"
+            path = f"{way.path}.{field['name']}".lstrip(".")
+            names = {"choice": field.get("choices", ()), "bool": ("True", "False")}
+            for name in names.get(field["type"], ()):
+                choices.setdefault(Alternative(seam, name), Way({**way.force, seam: name}, path))
+            if field["type"] == "struct":
+                places.append((field["of"], Way({**way.force, seam: PRESENT}, path)))
+            elif field["type"] == "variant":
+                for one in field["alternatives"]:
+                    if one["kind"] in ELSEWHERE:
+                        continue
+                    here = Way(
+                        {**way.force, seam: one["kind"]}, f"{path}.{one['kind']}", one["name"]
+                    )
+                    variants.setdefault(Alternative(seam, one["kind"]), here)
+                    places.append((one, here))
+    return variants, choices
+
+
+VARIANTS, CHOICES = _found()
