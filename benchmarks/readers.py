@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _READ = """
 import sys, time
-from spillway.interop.traces import read_trace
+from spillway.files.traces import read_trace
 start_s = time.process_time()
 trace = read_trace(sys.argv[1])
 print(time.process_time() - start_s, trace.sha256)

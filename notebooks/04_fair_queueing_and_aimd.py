@@ -36,8 +36,7 @@ SEEDS = range(2) if FAST else range(10)
 
 # %%
 import spillway
-from spillway import catalog, workload
-from spillway.catalog import vllm_on_eks
+from spillway import presets, workload
 from spillway.gateway import (
     Aimd,
     Band,
@@ -53,6 +52,7 @@ from spillway.instance import InstanceGroup, ProcessorSharing
 from spillway.metrics import Metrics
 from spillway.report import plots
 from spillway.signals import Sensor
+from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
 # %% [markdown]
 # ## The fleet
@@ -108,7 +108,7 @@ static = Gateway(
 
 def before(gateway, scenario="toy-plant", **queue_max):
     """The gateway in front of the plant, under a named load; `queue_max` by tenant."""
-    simulation = catalog.get(scenario).apply(
+    simulation = presets.get(scenario).apply(
         spillway.Simulation(
             gateway=gateway,
             instances=[InstanceGroup(plant=plant)],
@@ -505,7 +505,7 @@ STATIC = {"gateway.controller": "static"}
 
 
 def on_engines(cap, how):
-    loaded = catalog.get(SCENARIO).apply(
+    loaded = presets.get(SCENARIO).apply(
         spillway.Simulation(
             instances=vllm_on_eks.l4().instances, metrics=Metrics(timeline_step_s=1)
         )

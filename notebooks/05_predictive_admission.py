@@ -47,8 +47,8 @@ SUSTAINED = 1_500 if FAST else 5_000  # requests
 # %%
 import spillway
 from spillway import gateway, profiles, router, signals, workload
-from spillway.catalog import blis
 from spillway.report import plots
+from spillway.systems.blis import presets as blis
 
 TARGETS_S = {"critical": 0.2, "standard": 0.5, "sheddable": 0.3}
 PRIORITIES = {"critical": 4, "standard": 3, "sheddable": -2}

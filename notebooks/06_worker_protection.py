@@ -37,8 +37,9 @@ SEEDS = range(2) if FAST else range(5)
 # %%
 import spillway
 from spillway import gateway, metrics, profiles, signals, workload
-from spillway.catalog import dynamo, vllm_on_eks
 from spillway.report import plots
+from spillway.systems.dynamo import presets as dynamo
+from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
 TARGET_S = 1.0
 

@@ -40,9 +40,9 @@ FRESH_SEEDS = 4 if FAST else 16
 
 # %%
 import spillway
-from spillway import Study, catalog, gateway, profiles, router, study, workload
-from spillway.catalog import vllm_on_eks
+from spillway import Study, gateway, presets, profiles, router, study, workload
 from spillway.report import plots
+from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
 # %% [markdown]
 # ## A published space
@@ -256,7 +256,7 @@ Markdown(
 
 # %%
 base = spillway.Simulation(router="round_robin", instances=[vllm_on_eks.toy_plant().instances])
-base = catalog.get("noisy-neighbor").apply(base)
+base = presets.get("noisy-neighbor").apply(base)
 by_hand = vllm_on_eks.post5().apply(base).with_({"slo_classes[critical].weight": 2})
 
 TIMEOUT = "gateway.bands[0].queue.timeout_s"

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from spillway import Simulation, catalog, metrics, simulate, workload
-from spillway.catalog import vllm_on_eks
+from spillway import Simulation, metrics, presets, simulate, workload
 from spillway.gateway import Band, FixedLimit, Gateway, Queue
+from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,7 +159,7 @@ def swept(cap: int, *, controlled: bool, fleet: InstanceGroup | None = None) -> 
 
     Runs that started below the floor of 16 had a lower floor: they stayed where they started.
     """
-    loaded = catalog.get("work-conservation-priority").apply(
+    loaded = presets.get("work-conservation-priority").apply(
         Simulation(
             instances=fleet or vllm_on_eks.l4().instances,
             metrics=metrics.Metrics(timeline_step_s=1),

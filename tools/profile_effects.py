@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import spillway
 from spillway import profiles
-from spillway.interop import blis
+from spillway.systems.blis import runs as blis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

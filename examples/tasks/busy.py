@@ -3,7 +3,7 @@
 import sys
 
 import spillway
-from spillway import catalog, instance, workload
+from spillway import instance, presets, workload
 
 SEEDS = 2 if "--quick" in sys.argv else 4
 base = spillway.Simulation(
@@ -22,9 +22,9 @@ base = spillway.Simulation(
         count=2
     ),
 )
-systems = {"none": catalog.get("dynamo-1.3").apply(base)}
+systems = {"none": presets.get("dynamo-1.3").apply(base)}
 for share in (0.5, 0.85, 0.95):
-    busy = catalog.get("dynamo-1.3", active_decode_blocks_threshold=share)
+    busy = presets.get("dynamo-1.3", active_decode_blocks_threshold=share)
     systems[f"{share}"] = busy.apply(base)
 for name, one in systems.items():
     results = spillway.simulate(one, seeds=range(SEEDS))

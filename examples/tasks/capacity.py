@@ -8,7 +8,7 @@ from pathlib import Path
 
 import spillway
 from spillway import gateway, instance, study, traffic, workload
-from spillway.interop import traces
+from spillway.files import traces
 
 QUICK = "--quick" in sys.argv
 TRIALS, SEEDS, FRESH = (8, 2, 2) if QUICK else (40, 4, 8)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import spillway
 from spillway import gateway, router
-from spillway.interop import deployments
+from spillway.files import deployments
 
 QUICK = "--quick" in sys.argv
 paths = [Path(one) for one in sys.argv[1:] if not one.startswith("-")]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spillway import Simulation, instance, workload
-from spillway.catalog.servers import Server, physics
+from spillway.servers import Server, physics
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:

@@ -26,12 +26,12 @@ from scipy.stats import qmc
 
 import spillway
 from experiments.common import markdown, publish
-from spillway import catalog
-from spillway.catalog import vllm_on_eks
+from spillway import presets
 from spillway.study import Space, Study, isolation, samplers
 from spillway.study.files import read_study
 from spillway.study.gp import GpSampler
 from spillway.study.records import standard_error
+from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,7 @@ QUEUES = {f"tenants[{name}].queue_max": {"low": 1, "high": 64, "log": True} for 
 def noisy_neighbor(fleet: InstanceGroup) -> Simulation:
     """The blog's final gateway with its noisy neighbor; requests of A, which pays, count twice."""
     simulation = spillway.Simulation(router="round_robin", instances=[fleet])
-    simulation = catalog.get("noisy-neighbor").apply(simulation)
+    simulation = presets.get("noisy-neighbor").apply(simulation)
     simulation = vllm_on_eks.post5().apply(simulation)
     return simulation.with_({"slo_classes[critical].weight": 2})
 

@@ -27,8 +27,8 @@ from experiments.common import (
     weighted,
 )
 from spillway import gateway, profiles, run_many
-from spillway.catalog import blis
 from spillway.data.statistics import student_t_quantile
+from spillway.systems.blis import presets as blis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

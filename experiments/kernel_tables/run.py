@@ -19,14 +19,14 @@ from experiments.common.points import Measured, server_of
 from experiments.silicon_points.run import simulated_group
 from spillway import ConfigError, instance
 from spillway.calibration.refinement import coefficients_of, descend, latency_of
-from spillway.catalog.servers.kernel_tables import kernel_table
-from spillway.interop.recordings import read_points
+from spillway.files.recordings import read_points
+from spillway.servers.kernel_tables import kernel_table
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from spillway.catalog.servers import Server
+    from spillway.servers import Server
 
 _LEAST_POINTS = 10
 _BIAS_FREE = 2  # weight of TPOT against TTFT, as in silicon_points

@@ -21,9 +21,9 @@ from spillway import ConfigError
 from spillway.calibration.refinement import descend, ridge_of
 from spillway.calibration.replay import Replay
 from spillway.calibration.statistics import measured, simulated, weights_of
-from spillway.catalog.servers import Server, physics
 from spillway.config.yaml import to_yaml
-from spillway.interop.recordings import read_points, read_recordings
+from spillway.files.recordings import read_points, read_recordings
+from spillway.servers import Server, physics
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ _NAMES = [one.name for one in dataclasses.fields(physics.Efficiencies)]
 INTRODUCTION = """# Physics points
 
 A server of the catalog computes its step times from datasheets with eight efficiencies
-(`catalog.servers.physics`). This page says what they are where they were measured, and how far they
+(`servers.physics`). This page says what they are where they were measured, and how far they
 carry. Errors are signed, simulated against measured, in percent.
 
 ## Five models on H100

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from experiments import common
 from experiments.common import log_range, markdown, mean_interval, paired, shown, values, weighted
 from spillway import gateway, run_many
-from spillway.catalog import blis
 from spillway.study import Choice
+from spillway.systems.blis import presets as blis
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,8 +20,8 @@ from experiments.real_servers import mgk
 from experiments.real_servers.split import FITTED
 from spillway.calibration.replay import Replay
 from spillway.calibration.statistics import measured, simulated
-from spillway.interop.recordings import read_recordings
-from spillway.interop.traces import TraceError
+from spillway.files.recordings import read_recordings
+from spillway.files.traces import TraceError
 from spillway.simulate import run_many
 from spillway.validation import real
 

@@ -1,7 +1,7 @@
 """Mean latencies at other numbers of concurrent requests, from two measured ones.
 
 Writes README.md. `--data` is a file of mean TTFT and TPOT at fixed concurrency
-(`spillway.interop.recordings.read_points`). The measurements are not part of this repository.
+(`spillway.files.recordings.read_points`). The measurements are not part of this repository.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from experiments import common
 from experiments.common.points import Measured, Points
 from spillway import ConfigError
 from spillway.calibration.refinement import descend
-from spillway.catalog.servers import physics
 from spillway.data.recording import LatencyPoints, ServerFacts
-from spillway.interop.recordings import read_points
+from spillway.files.recordings import read_points
+from spillway.servers import physics
 
 INTRODUCTION = """# Silicon points
 
@@ -27,7 +27,7 @@ the lowest and the middle one, and predicts the others. Groups (model, GPU, engi
 parallelism, lengths) are drawn by a seed from those with at least three numbers of up to 512
 requests.
 
-Fitted are the eight efficiencies of the catalog's physics (`catalog.servers.physics`), from its
+Fitted are the eight efficiencies of the catalog's physics (`servers.physics`), from its
 prior for what was not measured, so that points at which memory binds, or a mixture of experts reads
 more of its experts, follow from the model's architecture. Memory limits, batch limits and lengths
 are those of the scripts that InferenceMAX publishes for these measurements

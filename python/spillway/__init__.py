@@ -23,7 +23,7 @@ from spillway._core.sim import (
 from spillway.simulate import run_many, simulate
 
 if TYPE_CHECKING:
-    from spillway import catalog, study
+    from spillway import presets, study
     from spillway._core.cluster import Change
     from spillway.calibration import calibrate
     from spillway.checking import check
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from spillway.config import profiles
     from spillway.config.files import dump, fingerprint
     from spillway.data.statistics import Interval
-    from spillway.interop.recordings import read_recordings
-    from spillway.interop.traces import TraceError, read_trace, trace
+    from spillway.files.recordings import read_recordings
+    from spillway.files.traces import TraceError, read_trace, trace
     from spillway.loading import load
     from spillway.result import Result, Results
     from spillway.session import Session, start
@@ -56,7 +56,6 @@ __all__ = [
     "UsageError",
     "build_info",
     "calibrate",
-    "catalog",
     "check",
     "compare",
     "dump",
@@ -66,6 +65,7 @@ __all__ = [
     "instance",
     "load",
     "metrics",
+    "presets",
     "profiles",
     "read_recordings",
     "read_trace",
@@ -87,17 +87,17 @@ _HOMES = {
     "Session": "spillway.session",
     "Space": "spillway.study",
     "Study": "spillway.study",
-    "TraceError": "spillway.interop.traces",
+    "TraceError": "spillway.files.traces",
     "calibrate": "spillway.calibration",
     "compare": "spillway.comparison",
     "check": "spillway.checking",
     "dump": "spillway.config.files",
     "fingerprint": "spillway.config.files",
     "load": "spillway.loading",
-    "read_recordings": "spillway.interop.recordings",
-    "read_trace": "spillway.interop.traces",
+    "read_recordings": "spillway.files.recordings",
+    "read_trace": "spillway.files.traces",
     "start": "spillway.session",
-    "trace": "spillway.interop.traces",
+    "trace": "spillway.files.traces",
 }
 
 

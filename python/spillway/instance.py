@@ -9,7 +9,7 @@ from spillway.config import classes
 
 if TYPE_CHECKING:
     from spillway._core.instance import *  # noqa: F403
-    from spillway.catalog.servers import Server
+    from spillway.servers import Server
 
 __all__ = ["Server", *classes.names_of("instance")]  # noqa: PLE0604
 
@@ -24,6 +24,6 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name == "Server":
-            globals()[name] = importlib.import_module("spillway.catalog.servers").Server
+            globals()[name] = importlib.import_module("spillway.servers").Server
             return globals()[name]
         return _settings(name)

@@ -35,12 +35,12 @@ def from_settings(
     requests are not read, for a caller that replaces them.
     """
     if "presets" in settings:
-        from spillway.catalog import by_name
+        from spillway.presets import by_name
 
         settings = by_name.resolve(settings)
     groups = _groups(settings)
     if any("server" in one for one in groups):
-        from spillway.catalog.servers import with_servers
+        from spillway.servers import with_servers
 
         settings = with_servers(settings, base or Path())
     simulation = files.to_simulation(settings)
@@ -80,8 +80,8 @@ def as_simulation(given: Configuration) -> Simulation:
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of a configuration file, with the names of all presets."""
-    from spillway.catalog import by_name
-    from spillway.catalog.servers import server
+    from spillway.presets import by_name
+    from spillway.servers import server
 
     return schema.file_schema(presets=by_name.json_schema(), server=server.json_schema())
 
@@ -106,7 +106,7 @@ def _note_half_servers(groups: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _resolved(trace: _core.workload.Trace, base: Path, *, streams: bool) -> _core.workload.Trace:
-    from spillway.interop.traces import format_of, read_trace
+    from spillway.files.traces import format_of, read_trace
 
     # The stated digest proves that sorting restores the original requests.
     found = read_trace(
@@ -117,7 +117,7 @@ def _resolved(trace: _core.workload.Trace, base: Path, *, streams: bool) -> _cor
         if options := format_of(base / trace.file).options:
             allowed += (
                 f"; a trace that was read with other options ({', '.join(o.name for o in options)})"
-                " must be written first, with spillway.interop.traces.write_mooncake"
+                " must be written first, with spillway.traffic.write"
             )
         raise config_error([("workload.sha256", trace.sha256, allowed)])
     return found.replace(**trace._replayed())

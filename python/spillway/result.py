@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from spillway._core.cluster import Simulation
-    from spillway.analysis.dynamo_counters import Version
     from spillway.analysis.group_age import AdmissionByGroupAge
     from spillway.analysis.recovery import Recovery
     from spillway.analysis.regret import AdmissionRegret
     from spillway.analysis.stationarity import Saturation
     from spillway.analysis.steady_state import SteadyState
     from spillway.report.plots import Plots
+    from spillway.systems.dynamo.counters import Version
 
 __all__ = ["Result", "Results"]
 
@@ -189,7 +189,7 @@ class Result(ResultData):
         `version`: "dynamo_1_2", "dynamo_1_3" (to 1.5), "dynamo_dev_b" or "dynamo_dev_c".
         `spillway_responses_total` is added: the responses by HTTP status.
         """
-        from spillway.analysis.dynamo_counters import counters
+        from spillway.systems.dynamo.counters import counters
 
         return counters(self, version)
 
@@ -203,7 +203,7 @@ class Result(ResultData):
 
         Raises UsageError if the requests were not kept (see `requests`).
         """
-        from spillway.data.vllm_bench import vllm_bench
+        from spillway.systems.vllm.result import vllm_bench
 
         return vllm_bench(self, model)
 
@@ -216,7 +216,7 @@ class Result(ResultData):
 
         Raises UsageError if the requests were not kept (see `requests`).
         """
-        from spillway.data.aiperf import aiperf
+        from spillway.systems.aiperf.result import aiperf
 
         return aiperf(self)
 
@@ -231,7 +231,7 @@ class Result(ResultData):
 
         Raises UsageError if the requests were not kept (see `requests`).
         """
-        from spillway.data.benchmark_report import benchmark_report
+        from spillway.systems.llm_d.result import benchmark_report
 
         return benchmark_report(self)
 
@@ -253,7 +253,7 @@ class Result(ResultData):
         Raises UsageError unless `metrics.timeline_step_s` is set, ConfigError for an unknown system
         or a start that is negative or not finite.
         """
-        from spillway.data.openmetrics import openmetrics
+        from spillway.files.openmetrics import openmetrics
 
         return openmetrics(self, systems, model=model, start_unix_s=start_unix_s)
 
@@ -327,7 +327,7 @@ class Result(ResultData):
 
         Raises ConfigError if `requests` is another format or the files cannot be written.
         """
-        from spillway.data.export import write_result
+        from spillway.files.export import write_result
 
         write_result(self, Path(directory), requests)
 
@@ -368,7 +368,7 @@ class Results(Replications[Result]):
         Raises ConfigError if `requests` is another format or the files cannot be written,
         UsageError if there are no runs.
         """
-        from spillway.data.export import write_results
+        from spillway.files.export import write_results
 
         write_results(self, Path(directory), requests, confidence)
 

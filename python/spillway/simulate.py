@@ -305,9 +305,9 @@ def _intervals(
     progress: Progress,
 ) -> Mapping[str, tuple[float, float]]:
     """The figures of runs with drawn step times, as intervals."""
-    from spillway.catalog.servers.uncertainty import drawn
     from spillway.data.extrapolation import extrapolations
     from spillway.data.statistics import central_intervals
+    from spillway.servers.uncertainty import drawn
 
     if (
         operator.index(checked("uncertainty", draws, SupportsIndex, "a whole number"))

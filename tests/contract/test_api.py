@@ -163,9 +163,15 @@ SIMULATION = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 
         (lambda: spillway.dump(5, "a.yaml"), "simulation must be a Simulation, not 5"),
         (lambda: spillway.profiles.name_of(5), "simulation must be a Simulation, not 5"),
         (lambda: spillway.profiles.vllm(5), "simulation must be a Simulation, not 5"),
-        (lambda: spillway.catalog.get("baseline").apply(5), "simulation must be a Simulation"),
-        (lambda: spillway.catalog.vllm_on_eks.pre().apply(5), "simulation must be a Simulation"),
-        (lambda: spillway.catalog.dynamo.v1_2().apply(5), "simulation must be a Simulation"),
+        (lambda: spillway.presets.get("baseline").apply(5), "simulation must be a Simulation"),
+        (
+            lambda: spillway.systems.vllm_on_eks.presets.pre().apply(5),
+            "simulation must be a Simulation",
+        ),
+        (
+            lambda: spillway.systems.dynamo.presets.v1_2().apply(5),
+            "simulation must be a Simulation",
+        ),
         (lambda: spillway.load(5), "expected str, bytes or os.PathLike object, not int"),
         (lambda: spillway.read_trace(5), "expected str, bytes or os.PathLike object, not int"),
         (lambda: spillway.read_recordings(5), "expected str, bytes or os.PathLike object, not int"),
@@ -256,10 +262,10 @@ def test_import_is_light(code: str) -> None:
     assert not imported & {
         "spillway.study",
         "spillway.report",
-        "spillway.interop.traces.reading",
-        "spillway.interop.traces.table",
-        "spillway.interop.blis",
-        "spillway.interop.recordings",
+        "spillway.files.traces.reading",
+        "spillway.files.traces.table",
+        "spillway.systems.blis.runs",
+        "spillway.files.recordings",
         "spillway.config.files",
         "spillway.result",
     }
@@ -327,10 +333,10 @@ def test_run_leaves_what_it_does_not_need(tmp_path: Path) -> None:
     assert {"numpy", "yaml", "spillway.result", "spillway.report.tables"} <= imported
     assert not imported & EXTRAS
     assert not imported & {
-        "spillway.catalog",
+        "spillway.presets",
         "spillway.study",
         "spillway.report.plots",
-        "spillway.interop.traces.reading",
+        "spillway.files.traces.reading",
     }
 
 

@@ -1,4 +1,4 @@
-"""The README, the guides, a transcript: every block of code runs, every link leads somewhere.
+"""READMEs, guides, a transcript: every block of code runs, every link leads somewhere.
 
 The blocks of a page run in order, in a folder that holds examples/. Python blocks share their
 names; a YAML block that begins with the comment `# NAME.yaml` is saved under that name; a text
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = [ROOT / "README.md", *GUIDES, ROOT / "examples" / "own_admission_policy.md"]
+ROOMS = sorted((ROOT / "python" / "spillway").rglob("README.md"))
+PAGES = [ROOT / "README.md", *GUIDES, *ROOMS, ROOT / "examples" / "own_admission_policy.md"]
 ALL = [
     page
     for page in sorted(ROOT.rglob("*.md"))

@@ -27,8 +27,8 @@ from spillway import (
     trace,
     workload,
 )
-from spillway.catalog import llm_d
 from spillway.config.profiles import BLIS_SERVER
+from spillway.systems.llm_d import presets as llm_d
 
 FOLDER = Path(__file__).parent / "decisions"
 SEED = 20260101

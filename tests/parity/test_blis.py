@@ -12,8 +12,8 @@ from support.effort import few_of
 from support.paths import SHARED
 
 from spillway import loading
-from spillway.interop.blis import Recording
-from spillway.interop.traces import TraceError
+from spillway.files.traces import TraceError
+from spillway.systems.blis.runs import Recording
 from spillway.validation import blis
 
 if TYPE_CHECKING:

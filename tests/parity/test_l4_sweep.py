@@ -15,7 +15,7 @@ import pytest
 from support.paths import ROOT
 
 from spillway import Result, instance, simulate
-from spillway.catalog import vllm_on_eks
+from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
 TOOL = ROOT / "tools" / "fit_l4.py"
 specification = importlib.util.spec_from_file_location("fit_l4", TOOL)

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spillway import Result, Simulation, catalog, gateway, simulate
-from spillway.catalog import vllm_on_eks
+from spillway import Result, Simulation, gateway, presets, simulate
+from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
 SEEDS = range(25)
 PLANT = vllm_on_eks.toy_plant().instances.plant
@@ -54,7 +54,7 @@ TO_THREE_QUARTERS = gateway.Aimd(band=BAND, decrease_factor=0.75)
 
 
 def configured(setup: Setup) -> Simulation:
-    loaded = catalog.get("toy-plant").apply(
+    loaded = presets.get("toy-plant").apply(
         Simulation(instances=vllm_on_eks.toy_plant().instances, horizon_s=HORIZON_S)
     )
     simulation = vllm_on_eks.post4().apply(loaded)
@@ -164,7 +164,7 @@ def test_presets_are_rows_of_the_table() -> None:
         (vllm_on_eks.post4(), POST4),
         (vllm_on_eks.post5(), POST5),
     ):
-        loaded = catalog.get("toy-plant").apply(
+        loaded = presets.get("toy-plant").apply(
             Simulation(instances=vllm_on_eks.toy_plant().instances, horizon_s=HORIZON_S)
         )
         for seed, result in zip(SEEDS, runs(setup), strict=True):
@@ -287,8 +287,8 @@ def test_the_longer_the_wait_the_lower_the_limit() -> None:
 # --- semaphores per tenant ------------------------------------------------------------------------
 
 
-def static_caps(preset: catalog.Preset) -> tuple[Result, ...]:
-    loaded = catalog.get("static-caps").apply(
+def static_caps(preset: presets.Preset) -> tuple[Result, ...]:
+    loaded = presets.get("static-caps").apply(
         Simulation(instances=vllm_on_eks.toy_plant().instances)
     )
     return tuple(simulate(preset.apply(loaded), seeds=SEEDS))

@@ -15,8 +15,8 @@ from spillway import (
     signals,
     workload,
 )
-from spillway.catalog import vllm_on_eks
 from spillway.config.profiles import BLIS_SERVER
+from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
 if TYPE_CHECKING:
     from spillway import Results

@@ -15,17 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from spillway import (
-    Result,
-    Simulation,
-    catalog,
-    gateway,
-    instance,
-    signals,
-    simulate,
-    workload,
-)
-from spillway.catalog import vllm_on_eks
+from spillway import Result, Simulation, gateway, instance, presets, signals, simulate, workload
+from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,14 +44,14 @@ def client(tenant: str, requests_per_s: float, until_s: float, **settings: Any) 
 
 
 def asked(
-    preset: catalog.Preset,
+    preset: presets.Preset,
     clients: Sequence[workload.Client],
     horizon_s: float,
     changes: Mapping[str, Any],
     queue_max: tuple[int, int] | None = None,
 ) -> Simulation:
     """A preset with changes before the plant, under the load of `clients`."""
-    loaded = catalog.get("toy-plant").apply(
+    loaded = presets.get("toy-plant").apply(
         Simulation(
             instances=vllm_on_eks.toy_plant().instances,
             horizon_s=horizon_s,
@@ -99,7 +90,7 @@ def timely(result: Result, after_s: float = 0) -> int:
 
 
 def test_short_queues_and_a_floor_cure_the_death_spiral() -> None:
-    clients = catalog.get("toy-plant").workload.clients
+    clients = presets.get("toy-plant").workload.clients
     spiral = asked(vllm_on_eks.pre(), clients, 300, {})
     cured = asked(vllm_on_eks.pre(), clients, 300, {"gateway.guard.floor": 16}, (2, 1))
     for sick, well in zip(simulate(spiral, seeds=SEEDS), simulate(cured, seeds=SEEDS), strict=True):

@@ -10,7 +10,7 @@ import pytest
 from support.runs import MS, SECOND, flat, outcomes, run, ways
 
 from spillway import Result, gateway, instance, signals, workload
-from spillway.catalog import llm_d
+from spillway.systems.llm_d import presets as llm_d
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

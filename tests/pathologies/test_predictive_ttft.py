@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from spillway import Result, Simulation, gateway, instance, router, signals, simulate, workload
-from spillway.catalog.servers import Server
 from spillway.config.profiles import BLIS_SERVER
+from spillway.servers import Server
 
 BUDGETS_S = {"critical": 0.2, "standard": 0.5, "sheddable": 0.3}
 TUNED_S = {"standard": 0.1, "sheddable": 0.06}

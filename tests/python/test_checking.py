@@ -10,7 +10,7 @@ import pytest
 from support.paths import ROOT
 
 import spillway
-from spillway import Simulation, catalog, check, simulate
+from spillway import Simulation, check, presets, simulate
 from spillway.checking import BUCKET_EDGES_S
 from spillway.cli import main
 from spillway.config.yaml import to_yaml
@@ -382,8 +382,8 @@ def test_examples_have_no_findings(path: Path) -> None:
 
 
 def test_published_scenarios_have_no_findings() -> None:
-    for name in catalog.names():
-        if catalog.get(name).kind == "scenario":
+    for name in presets.names():
+        if presets.get(name).kind == "scenario":
             assert check(from_settings({"presets": [name]})) == [], name
 
 

@@ -407,3 +407,18 @@ def test_a_description_prints_as_text() -> None:
     )
     found = traffic.describe(trace)
     assert str(found) == found.text()
+
+
+def test_unusable_loads(tmp_path: Path) -> None:
+    path = tmp_path / "config.yml"
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        traffic.read_load(path)
+    for content, words in (
+        (b"\xff\xfe", "not a text file"),
+        (b"[1]", "must be a mapping: .*load and data"),
+        (b"load: !!python/object/apply:os.abort []\n", "config.yml"),
+        (b"load: {", "config.yml"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=words):
+            traffic.read_load(path)

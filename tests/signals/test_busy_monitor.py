@@ -12,8 +12,8 @@ import pytest
 from support.changes import targets
 from support.runs import flat, run
 
-from spillway import ConfigError, Result, catalog, fleet, gateway, instance, signals
-from spillway.catalog import dynamo
+from spillway import ConfigError, Result, fleet, gateway, instance, presets, signals
+from spillway.systems.dynamo import presets as dynamo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -358,7 +358,7 @@ def test_version_1_2_fills_in_what_is_missing() -> None:
     ],
     ids=["1.2", "1.3", "dev b", "dev c"],
 )
-def test_presets_and_their_counters(version: Any, preset: catalog.Preset, status: int) -> None:
+def test_presets_and_their_counters(version: Any, preset: presets.Preset, status: int) -> None:
     base = asked([0], instances=flat(e2e_s=10, ttft_s=4)).simulation
     simulation = preset.apply(base)
     result = run(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.effort import often, trials
 
-from spillway import ConfigError, Simulation, catalog, profiles, router, signals, simulate, trace
+from spillway import ConfigError, Simulation, presets, profiles, router, signals, simulate, trace
 
 
 @dataclass
@@ -187,7 +187,7 @@ def test_systems_with_a_size_of_their_own_state_it() -> None:
     assert profiles.blis_0_6(stated).prefix_index.capacity_blocks == 500
     assert profiles.name_of(blis) == "blis_0_6"
     assert profiles.name_of(stated) == "vllm"
-    llm_d = catalog.get("llm-d-flow-control").apply(Simulation())
+    llm_d = presets.get("llm-d-flow-control").apply(Simulation())
     assert llm_d.prefix_index == signals.PrefixIndex(capacity_blocks=31_250, block_size_tokens=16)
 
 

@@ -16,8 +16,8 @@ import spillway
 from spillway import Simulation, Study, gateway, instance, policies, traffic, workload
 from spillway.calibration import calibrate, intervals
 from spillway.envs import GatewayEnv, GatewayVectorEnv
+from spillway.files.traces import write_csv
 from spillway.instance import Server
-from spillway.interop.traces import write_csv
 from spillway.study import Objective, solvers, sweeps
 from spillway.study.files import run_sweep
 from spillway.testing import check_policy

@@ -24,8 +24,8 @@ from support.views import Looking
 
 import spillway
 from spillway import ConfigError, Result, Simulation, policies, simulate
+from spillway.files.deployments import TARGETS, export, import_
 from spillway.instance import Server
-from spillway.interop.deployments import TARGETS, export, import_
 from spillway.study import Study
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ valid files are those of the tests, or made from its columns. `READERS` are the 
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import json
 import re
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from support.paths import DATA, ROOT
+from support.paths import DATA, ROOT, TESTS
 from support.random_simulations import random_simulation
 from support.study_problems import SMALL_SPACE, overloaded
 
@@ -26,15 +27,15 @@ import spillway
 from spillway import ConfigError, Result, TraceError, UsageError, instance, simulate
 from spillway.calibration import Profile
 from spillway.calibration.refinement import coefficients_of
-from spillway.catalog.servers.server import read_profile
 from spillway.config.files import dump, read_settings
-from spillway.interop import recordings
-from spillway.interop.deployments import TARGETS, import_
-from spillway.interop.recordings.formats import FORMATS as RECORDINGS
-from spillway.interop.traces.decimals import decimals, spans_of
-from spillway.interop.traces.formats import FORMATS as TRACES
-from spillway.interop.traces.reading import read_columns, read_trace
-from spillway.interop.traces.timestamps import timestamp_to_ns, timestamps
+from spillway.files import recordings
+from spillway.files.deployments import TARGETS, import_
+from spillway.files.recordings.formats import FORMATS as RECORDINGS
+from spillway.files.traces.decimals import decimals, spans_of
+from spillway.files.traces.formats import FORMATS as TRACES
+from spillway.files.traces.reading import read_columns, read_trace
+from spillway.files.traces.timestamps import timestamp_to_ns, timestamps
+from spillway.servers.server import read_profile
 from spillway.study import Study, grid
 from spillway.study.files import read_study, read_sweep
 from spillway.study.measurements import Measurements
@@ -109,10 +110,11 @@ def _trace(name: str) -> list[Files]:
 @functools.cache
 def _trace_tests() -> dict[str, Any]:
     """The valid files in the tests of the formats."""
-    from python.interop.test_trace_sources import FILES  # type: ignore[import-not-found]
-
-    files: dict[str, Any] = FILES
-    return files
+    modules = (
+        importlib.import_module(f"systems.{path.parent.name}.test_trace")
+        for path in sorted((TESTS / "systems").glob("*/test_trace.py"))
+    )
+    return {name: file for one in modules for name, file in getattr(one, "FILES", {}).items()}
 
 
 def _of_tests(name: str) -> list[Files]:
@@ -462,18 +464,20 @@ WORDS = [
 _RAW = [b"\xff\xfe", b"\xed\xa0\x80", b"\x80", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"]
 
 
-def places_in(content: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def places_of(content: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where the values of an object are, at any depth."""
     yield place
     if isinstance(content, dict | list):
         for key, value in content.items() if isinstance(content, dict) else enumerate(content):
-            yield from places_in(value, (*place, key))
+            yield from places_of(value, (*place, key))
 
 
-def with_changed(content: Any, place: tuple[Any, ...], change: Callable[[Any], Any]) -> Any:
+def changed_at(content: Any, place: tuple[Any, ...], change: Callable[[Any], Any]) -> Any:
+    """The object with another value at a place."""
     if not place:
         return change(content)
     copied = content.copy()
-    copied[place[0]] = with_changed(content[place[0]], place[1:], change)
+    copied[place[0]] = changed_at(content[place[0]], place[1:], change)
     return copied
 
 
@@ -509,11 +513,11 @@ def _structured(text: str, rng: random.Random, *, is_json: bool) -> str | None:
             return None
     if not isinstance(content, dict | list):
         return None
-    places = list(places_in(content))
+    places = list(places_of(content))
     for _ in range(rng.randint(1, 3)):
         place = rng.choice(places)
         try:
-            content = with_changed(content, place, lambda value: _another(value, rng))
+            content = changed_at(content, place, lambda value: _another(value, rng))
         except (TypeError, KeyError, IndexError, AttributeError):
             continue  # an earlier change took the place away
     if is_json:

@@ -13,6 +13,7 @@ from support.specimens import examples
 
 import spillway
 from spillway import ConfigError, Simulation, run_many, simulate, traffic, workload
+from spillway.systems.mooncake.write import write_mooncake
 from spillway.traffic import applied, transformed
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def test_every_way_to_run_sees_the_same_requests(transform: Any) -> None:
 
 @each
 def test_transforms_survive_files_and_pickling(transform: Any, tmp_path: Path) -> None:
-    spillway.interop.traces.write_mooncake(recorded(), tmp_path / "mine.jsonl")
+    write_mooncake(recorded(), tmp_path / "mine.jsonl")
     trace = spillway.read_trace(tmp_path / "mine.jsonl").replace(session_segments=2)
     simulation = Simulation(workload=transformed(trace, transform, workload.ScaleRate(factor=3)))
     for name in ("saved.yaml", "saved.json"):
@@ -124,11 +125,11 @@ def test_transforms_survive_files_and_pickling(transform: Any, tmp_path: Path) -
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
-    spillway.interop.traces.write_mooncake(recorded(), tmp_path / "mine.jsonl")
+    write_mooncake(recorded(), tmp_path / "mine.jsonl")
     trace = spillway.read_trace(tmp_path / "mine.jsonl")
     simulation = Simulation(workload=transformed(trace, workload.Thin()))
     spillway.dump(simulation, tmp_path / "saved.yaml")
-    spillway.interop.traces.write_mooncake(recorded(seed=9), tmp_path / "mine.jsonl")
+    write_mooncake(recorded(seed=9), tmp_path / "mine.jsonl")
     with pytest.raises(ConfigError, match=r"workload\.sha256"):
         spillway.load(tmp_path / "saved.yaml")
 

@@ -10,7 +10,7 @@ import pytest
 
 import spillway
 from spillway import Simulation, instance, simulate, traffic, workload
-from spillway.interop.traces import write_csv
+from spillway.files.traces import write_csv
 
 if TYPE_CHECKING:
     from pathlib import Path

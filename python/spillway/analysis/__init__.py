@@ -3,7 +3,6 @@
 from spillway._lazy import lazy_modules
 
 __all__ = [
-    "dynamo_counters",
     "group_age",
     "recovery",
     "regret",

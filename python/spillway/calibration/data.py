@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.calibration.histograms import Scraped
 from spillway.data.recording import LatencyHistograms, Recording, ServerFacts, StepLog
-from spillway.interop.recordings import format_of, read_recordings, read_step_logs
-from spillway.interop.recordings.formats import FORMATS
-from spillway.interop.recordings.source import Source
-from spillway.interop.traces import TraceError
+from spillway.files.recordings import format_of, read_recordings, read_step_logs
+from spillway.files.recordings.formats import FORMATS
+from spillway.files.recordings.source import Source
+from spillway.files.traces import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,8 +16,8 @@ from spillway.calibration.profile import FittedRun
 from spillway.config.classes import config_error
 from spillway.config.messages import checked
 from spillway.data.recording import Histogram, LatencyHistograms
-from spillway.interop.recordings import read_histograms
-from spillway.interop.traces import TraceError, read_trace
+from spillway.files.recordings import read_histograms
+from spillway.files.traces import TraceError, read_trace
 from spillway.simulate import simulate
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from spillway.calibration.replay import Replay, group_of, measured_turnaround_s,
 from spillway.calibration.start import START
 from spillway.config.classes import config_error
 from spillway.config.progress import reporting
-from spillway.interop.traces import TraceError
+from spillway.files.traces import TraceError
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from spillway._core.sim import ConfigError
 from spillway.calibration.hull import Hull, states_of
 from spillway.calibration.refinement import coefficients_of, form_of, latency_of
 from spillway.calibration.replay import group_of
-from spillway.catalog.servers.uncertainty import moved_logs
 from spillway.config.classes import config_error
 from spillway.config.files import read_settings
 from spillway.config.filesystem import replacing
 from spillway.config.messages import note
 from spillway.config.yaml import to_yaml
 from spillway.data.recording import ServerFacts
+from spillway.servers.uncertainty import moved_logs
 
 if TYPE_CHECKING:
     import os

@@ -11,8 +11,8 @@ import numpy as np
 
 from spillway import instance
 from spillway._core.cluster import Simulation
-from spillway.interop.recordings.repeats import repeat_period
-from spillway.interop.traces import trace
+from spillway.files.recordings.repeats import repeat_period
+from spillway.files.traces import trace
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -45,7 +45,7 @@ class Replay:
 
     Recordings state neither which prompts repeat nor how long the outputs really were:
 
-    - Prompts that repeat (`interop.recordings.repeats`) become prefix groups, so that the prefix
+    - Prompts that repeat (`files.recordings.repeats`) become prefix groups, so that the prefix
       cache holds them. The first 1.5 periods are cold, and not compared.
     - Where at least 60% of the output lengths lie within 20% of their median, the client asked for
       a fixed length, and shorter counts are counting errors: they become the median.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import yaml
 
 from spillway._core.instance import StepTable
-from spillway.catalog.servers.server import read_profile
 from spillway.cli import output
 from spillway.config.classes import config_error
+from spillway.servers.server import read_profile
 
 if TYPE_CHECKING:
     import argparse
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Fits a server, prints how well it is known, and writes it."""
     from spillway.calibration import Scraped, calibrate
-    from spillway.interop.recordings import read_recordings
+    from spillway.files.recordings import read_recordings
 
     server = {}
     for given in options.server:

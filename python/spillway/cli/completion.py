@@ -61,10 +61,10 @@ def changes(prefix: str, **_: Any) -> Iterator[str]:
 
 def described(prefix: str, **_: Any) -> Iterator[str]:
     """What `spillway describe` explains."""
-    from spillway.catalog import by_name
     from spillway.cli.explanations import TOPICS
     from spillway.config.describe import paths
     from spillway.data.figures import FIGURES
+    from spillway.presets import by_name
 
     presets = [f"presets.{name}" for kind in by_name.KINDS for name in by_name.names(kind)]
     known = [*TOPICS, *FIGURES, *presets, *(path for path, _ in paths())]

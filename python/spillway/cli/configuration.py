@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import spillway
 from spillway.cli import completion, output
 from spillway.config.classes import config_error
-from spillway.interop.traces import FORMATS, options_by_name
+from spillway.files.traces import FORMATS, options_by_name
 
 if TYPE_CHECKING:
     import argparse
@@ -129,7 +129,7 @@ def _read(options: argparse.Namespace) -> Simulation:
     settings = stated = files.read_settings(options.config)
     files.check_kind(stated, options.config, "configuration")
     if options.scenario is not None:
-        from spillway.catalog import by_name
+        from spillway.presets import by_name
 
         settings = by_name.with_scenario(stated, options.scenario)
     changes = dict(_parse_change(change) for change in options.changes)
@@ -137,7 +137,7 @@ def _read(options: argparse.Namespace) -> Simulation:
         settings, base=options.config.parent, read_trace=options.trace is None
     )
     if "presets" in changes:
-        from spillway.catalog import by_name
+        from spillway.presets import by_name
 
         simulation = by_name.apply(changes.pop("presets"), simulation)
     simulation = _changed(simulation, changes)

@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 from spillway._core.sim import ConfigError
-from spillway.catalog import text
 from spillway.cli import completion, explanations, output
 from spillway.config.describe import describe, descriptor
 from spillway.loading import json_schema
+from spillway.presets import text
 
 if TYPE_CHECKING:
     import argparse
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _carriers(path: str) -> str:
     """Which systems `spillway export` can write a policy for; empty for other settings."""
-    from spillway.interop.deployments import carriers
+    from spillway.files.deployments import carriers
 
     found = carriers(path)
     if found is None:

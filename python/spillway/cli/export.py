@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
     from spillway.comparison import Comparison
-    from spillway.interop.deployments import Export
+    from spillway.files.deployments import Export
 
 __all__ = ["add_arguments", "run"]
 
@@ -28,7 +28,7 @@ _LEAST_SEEDS = 2  # of a comparison
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    from spillway.interop.deployments import TARGETS
+    from spillway.files.deployments import TARGETS
 
     configuration.add_arguments(parser)
     names = [f"{one.name}@{version}" for one in TARGETS.values() for version in one.versions]
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the files of a system; prints the settings that they do not carry."""
-    from spillway.interop import deployments
+    from spillway.files import deployments
 
     if options.price is not None and options.price < _LEAST_SEEDS:
         raise config_error([("--price", str(options.price), f"must be >= {_LEAST_SEEDS}")])
@@ -113,7 +113,7 @@ def _lost(found: Export) -> Iterator[str]:
 def _carried(path: str, target: str) -> list[str]:
     """The kinds of policies that a system carries at a path, but those that do nothing."""
     from spillway.config.describe import descriptor
-    from spillway.interop.deployments import carriers
+    from spillway.files.deployments import carriers
 
     field = descriptor(path)
     default = field["default"]

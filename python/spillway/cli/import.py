@@ -22,7 +22,7 @@ _MOST_SHOWN = 50  # fields that are not simulated
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    from spillway.interop.deployments import TARGETS
+    from spillway.files.deployments import TARGETS
 
     parser.add_argument(
         "files", type=Path, nargs="+", metavar="FILE", help="files of the system, or their folder"
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     from spillway import loading
     from spillway.cli.configuration import warnings_as_lines
     from spillway.config import files, yaml
-    from spillway.interop import deployments
+    from spillway.files import deployments
 
     with warnings_as_lines():
         onto = None if options.onto is None else loading.load(options.onto)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import spillway
 from spillway.cli import configuration, output
 from spillway.config.classes import config_error
-from spillway.data.export import FILES, SUMMARIES
+from spillway.files.export import FILES, SUMMARIES
 
 if TYPE_CHECKING:
     import argparse

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway._core.instance import InstanceGroup
-from spillway.catalog.servers import DEFAULT_ENGINE, Origin, Server, with_servers
-from spillway.catalog.servers.kernel_tables import kernel_table
-from spillway.catalog.servers.text import catalog, table
 from spillway.cli import output
 from spillway.config.classes import config_error
 from spillway.config.filesystem import replacing
 from spillway.config.yaml import to_flow, to_yaml
+from spillway.servers import DEFAULT_ENGINE, Origin, Server, with_servers
+from spillway.servers.kernel_tables import kernel_table
+from spillway.servers.text import catalog, table
 
 if TYPE_CHECKING:
     import argparse

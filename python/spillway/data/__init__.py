@@ -6,7 +6,6 @@ __all__ = [
     "archive",
     "columns",
     "decisions",
-    "export",
     "figures",
     "recording",
     "replications",

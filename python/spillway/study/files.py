@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from spillway import loading
 from spillway._core.sim import ConfigError
-from spillway.catalog import by_name
 from spillway.config import files, filesystem, yaml
 from spillway.config.classes import config_error
+from spillway.presets import by_name
 from spillway.study import solvers, sweeps
 from spillway.study.checks import (
     MOST_RUNS,
@@ -329,7 +329,7 @@ def read_study(path: str | Path) -> StudyFile:
     """Reads a study file.
 
     `simulation`: a configuration file or its settings; `scenario`: a named workload that replaces
-    its own; `presets`: presets whose settings replace its own (see `spillway.catalog`); `space` and
+    its own; `presets`: presets whose settings replace its own (see `spillway.presets`); `space` and
     `order`, see `Space`; `maximize` or `minimize`: a figure, a mapping of figures to weights, or a
     list of such; `constraints`; `seeds`: their number or a list; `sampler`, `seed`, `trials`,
     `batch_size`, `metrics`; `racing`: true or {first_seeds, p}; `check`; `confirm`: true, false or

@@ -9,7 +9,7 @@ for each seed.
 `fit_sessions` does the same for sessions and shared prefixes, with users that wait for answers;
 `describe` shows the statistics of a trace alone. `generated` returns the requests of a generator as
 a trace, and `zipf_clients` makes tenants of unequal size. `read_load` makes a generator of a
-configuration of inference-perf or GuideLLM, `read_client_pool` one of a client pool of ServeGen.
+configuration of a load generator, `read_client_pool` one of a client pool of ServeGen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spillway.traffic.client_pools import read_client_pool
+    from spillway.systems.servegen.load import read_client_pool
     from spillway.traffic.fitting import ClientFit, Fit, fit
     from spillway.traffic.generation import generated, zipf_clients
     from spillway.traffic.loads import read_load
@@ -62,13 +62,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("ClientFit", "Fit", "fit"), "fitting"),
-    **dict.fromkeys(("generated", "zipf_clients"), "generation"),
-    "read_client_pool": "client_pools",
-    "read_load": "loads",
-    "write": "writing",
-    **dict.fromkeys(("PrefixGroup", "SessionFit", "fit_sessions"), "sessions"),
-    **dict.fromkeys(("Check", "Description", "describe"), "statistics"),
+    **dict.fromkeys(("ClientFit", "Fit", "fit"), "spillway.traffic.fitting"),
+    **dict.fromkeys(("generated", "zipf_clients"), "spillway.traffic.generation"),
+    "read_load": "spillway.traffic.loads",
+    "write": "spillway.traffic.writing",
+    **dict.fromkeys(("PrefixGroup", "SessionFit", "fit_sessions"), "spillway.traffic.sessions"),
+    **dict.fromkeys(("Check", "Description", "describe"), "spillway.traffic.statistics"),
+    "read_client_pool": "spillway.systems.servegen.load",
 }
 
 
@@ -82,7 +82,7 @@ if not TYPE_CHECKING:  # or a type checker would take any name for one of the pa
         """Imports a public name when it is first used."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        home = _HOMES.get(name, "replication")
-        value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+        home = _HOMES.get(name, "spillway.traffic.replication")
+        value = getattr(importlib.import_module(home), name)
         globals()[name] = value
         return value

@@ -71,7 +71,7 @@ def transformed(trace: Trace, *transforms: Transform) -> Trace:
 def applied(trace: Trace, seed: int = 0) -> Trace:
     """The requests that the runs under `seed` see, as a trace without transforms.
 
-    It has no file; `interop.traces.write_mooncake` writes one if its prompts share whole blocks.
+    It has no file; `traffic.write` writes one if its prompts share whole blocks.
 
     Raises UsageError if the trace holds no requests, only their digest, and ConfigError if a
     transform cannot be applied.

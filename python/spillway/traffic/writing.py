@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spillway.config.classes import config_error
-from spillway.interop.traces import write_csv, write_mooncake
+from spillway.files.traces import write_csv
+from spillway.systems.mooncake.write import write_mooncake
 
 if TYPE_CHECKING:
     from spillway._core.workload import Trace
@@ -26,9 +27,9 @@ def write(trace: Trace, path: str | Path) -> None:
     trace
         The requests. Transforms are settings that files do not hold: `applied` applies them.
     path
-        `….csv`: columns with exact times (see `interop.traces.write_csv`). `….jsonl`: Mooncake's
+        `….csv`: columns with exact times (see `files.traces.write_csv`). `….jsonl`: Mooncake's
         format, with times in milliseconds and prompts as hash ids (see
-        `interop.traces.write_mooncake`). The file is replaced if it exists.
+        `systems.mooncake.write`). The file is replaced if it exists.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Comparison with recorded runs of BLIS v0.6.14, request by request.
 
-`spillway.interop.blis` describes the recordings.
+`spillway.systems.blis.runs` describes the recordings.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.config.progress import reporting
 from spillway.data.figures import FIGURES
-from spillway.interop.blis import Recording, recordings
 from spillway.simulate import simulate
+from spillway.systems.blis.runs import Recording, recordings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

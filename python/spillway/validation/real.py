@@ -19,8 +19,8 @@ from spillway.calibration.procedure import MAX_ERROR_SHARE, NORMS, calibrate
 from spillway.calibration.replay import Replay
 from spillway.calibration.statistics import METRICS, Latencies, measured, simulated
 from spillway.config.progress import reporting
-from spillway.interop.recordings import read_recordings
-from spillway.interop.traces import TraceError
+from spillway.files.recordings import read_recordings
+from spillway.files.traces import TraceError
 from spillway.simulate import simulate
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from spillway import (
     simulate,
     trace,
 )
-from spillway.catalog import vllm_on_eks
+from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

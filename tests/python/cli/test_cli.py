@@ -20,16 +20,16 @@ from support.paths import ROOT, TESTS
 import spillway
 from spillway import (
     Simulation,
-    catalog,
     cli,
     fingerprint,
     gateway,
     load,
+    presets,
     profiles,
     read_trace,
     simulate,
 )
-from spillway.data.export import SUMMARIES
+from spillway.files.export import SUMMARIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -701,7 +701,7 @@ def test_scenario_replaces_workload_tenants_and_classes(
     Path("fleet.yaml").write_text(
         "schema: 1\ninstances: {count: 3}\ntenants: [{name: A, weight: 9}]\n"
     )
-    expected = catalog.get("baseline").apply(Simulation().with_({"instances.count": 3}))
+    expected = presets.get("baseline").apply(Simulation().with_({"instances.count": 3}))
     digest = fingerprint(expected)[:12]
     assert f"fingerprint {digest}" in run("check", "fleet.yaml", "--scenario", "baseline")
     out = json.loads(run("run", "fleet.yaml", "--scenario", "baseline", "--json"))
@@ -739,7 +739,7 @@ def test_servers(run: Callable[..., str], refused: Callable[..., str]) -> None:
 
 
 def test_describe_scenarios(run: Callable[..., str]) -> None:
-    assert run("describe", "scenarios") == f"{catalog.text.scenarios()}\n"
+    assert run("describe", "scenarios") == f"{presets.text.scenarios()}\n"
 
 
 @pytest.mark.parametrize(

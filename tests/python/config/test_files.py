@@ -39,7 +39,7 @@ from spillway import (
 from spillway.config import filesystem
 from spillway.config import yaml as _yaml
 from spillway.config.profiles import BLIS_SERVER
-from spillway.data import export
+from spillway.files import export
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -339,7 +339,7 @@ def crowded(**settings):
         metrics=metrics.Metrics(timeline_step_s=1),
     )
     return (
-        spillway.catalog.get("toy-plant")
+        spillway.presets.get("toy-plant")
         .apply(plant)
         .replace(
             gateway=gateway.Gateway(

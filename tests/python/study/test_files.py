@@ -292,7 +292,7 @@ def test_file_says_all_that_a_study_can(folder: Path) -> None:
     )
     stated = read_study(path)
     study = stated.study()
-    assert study.simulation == spillway.catalog.get("noisy-neighbor").apply()
+    assert study.simulation == spillway.presets.get("noisy-neighbor").apply()
     assert [one.direction for one in study.objectives] == ["maximize", "maximize", "minimize"]
     assert study.seeds == (4, 5)
     assert study.bound.is_conditional

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from support.effort import examples
 from support.study_problems import overloaded
 
-from spillway import ConfigError, Space, catalog, gateway, instance, router
-from spillway.catalog import vllm_on_eks
+from spillway import ConfigError, Space, gateway, instance, presets, router
 from spillway.config.profiles import BLIS_SERVER
 from spillway.study import Choice, Kinds, Range
 from spillway.study.feasibility import doubts, offered_per_s
+from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
 ORDER = "gateway.guard.floor <= gateway.limit[0].cap_per_worker <= gateway.guard.ceiling"
 CAPS = {
@@ -26,7 +26,7 @@ CAPS = {
 
 
 def budgeted() -> Any:
-    return vllm_on_eks.post5().apply(catalog.get("noisy-neighbor").apply())
+    return vllm_on_eks.post5().apply(presets.get("noisy-neighbor").apply())
 
 
 def asked(space: Any, number: int = 1) -> list[dict[str, Any]]:

@@ -1,0 +1,417 @@
+"""Configuration files of real systems: written from simulations, and read as simulations.
+
+    export = deployments.export(simulation, to="llm-d@0.10")
+    export.write("deploy/")
+    for loss in export.losses:
+        print(loss)
+
+`export.deployed` is the simulation of what the files say, so what the losses cost can be simulated.
+A loss is every setting in which the two differ: the files are read back, so no list of losses has
+to be kept by hand. Policies that the system has no say in are lost too, unless `rest="kept"` says
+that something else deploys them. `carriers` shows beforehand which systems carry a policy.
+`import_` reads the files of a production system:
+
+    imported = deployments.import_("epp.yaml", system="llm-d", onto=simulation)
+    imported.simulation, imported.unread
+
+`TARGETS` lists the systems; each has a module `systems/<tool>/deployment.py`.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+from spillway import _registry
+from spillway._core.cluster import Simulation
+from spillway._core.signals import BusyMonitor
+from spillway._core.sim import ConfigError
+from spillway._core.workload import Tenant
+from spillway.config.classes import config_error
+from spillway.config.describe import descriptor
+from spillway.config.differences import differences
+from spillway.config.filesystem import cannot, make_folder, replacing, together
+from spillway.config.messages import checked_simulation
+from spillway.files.deployments import places
+from spillway.files.deployments.target import Loss, Target, Unread, base_settings, pattern_of
+from spillway.presets import by_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = [
+    "TARGETS",
+    "Carrier",
+    "Export",
+    "Import",
+    "Loss",
+    "Rest",
+    "Target",
+    "Unread",
+    "carriers",
+    "export",
+    "import_",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+TARGETS: Mapping[str, Target] = {one.name: one for one in _registry.found(Target, "deployment")}
+"""The systems by name."""
+
+Rest = Literal["absent", "kept"]
+"""What becomes of the policies that a system has no say in; see `export`."""
+
+_TRAFFIC = ("workload", "reaction", "metrics", "horizon_s", "warm_up_s", "quantum_ns")
+# Exists only if something configures it; servers, signals, tenants and classes exist anyway.
+_POLICIES = (
+    "gateway",
+    "router",
+    "busy_monitor",
+    "tenants[].queue_max",
+    "tenants[].max_in_flight",
+    "instances[].ingress",
+    "instances[].scheduler",
+)
+_GUARDS = ("gateway.admission", "gateway.limit", "gateway.controller", "instances[].ingress")
+
+
+@dataclass(frozen=True)
+class Export:
+    """The configuration files of a system, and what they do not carry.
+
+    Parameters
+    ----------
+    target
+        Name and version: `llm-d@0.10`.
+    files
+        The files by name.
+    losses
+        Every setting in which `deployed` differs, with its value in both and why.
+    outside
+        Parts of `deployed` that differ from their defaults and that the files do not carry, e.g.
+        `instances` for a gateway: they are there as the simulation states them.
+    deployed
+        The simulation of the system as these files configure it: `simulation` but for the losses.
+    notes
+        What to know about the values in the files.
+    """
+
+    target: str
+    files: Mapping[str, str]
+    losses: tuple[Loss, ...]
+    outside: tuple[str, ...]
+    deployed: Simulation
+    notes: tuple[str, ...] = ()
+
+    @property
+    def lost_guards(self) -> tuple[Loss, ...]:
+        """The losses of whole policies that reject or hold requests.
+
+        Those of admission, limit, controller, and of the gates of instances.
+        """
+        return tuple(one for one in self.losses if _is_lost_guard(one))
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """Writes the files into a folder, which is created; returns their paths.
+
+        Raises ConfigError if one cannot be written; none is written then.
+        """
+        paths = [Path(folder) / name for name in self.files]
+        with together():
+            make_folder(Path(folder))
+            for path, text in zip(paths, self.files.values(), strict=True):
+                with replacing(path) as temporary:
+                    temporary.write_text(text, encoding="utf-8")
+        return paths
+
+
+@dataclass(frozen=True)
+class Import:
+    """A simulation with the settings of configuration files.
+
+    Parameters
+    ----------
+    simulation
+        The simulation.
+    unread
+        The fields of the files without a counterpart in it.
+    """
+
+    simulation: Simulation
+    unread: tuple[Unread, ...]
+
+
+def export(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Export:
+    """The configuration files of a system that has the settings of a simulation.
+
+    The files carry what the system decides. Servers, tenants and classes, and how old the signals
+    are, stay as the simulation states them: they exist in every deployment.
+
+    Parameters
+    ----------
+    simulation
+        The simulation, e.g. the best one of a study.
+    to
+        A name of `TARGETS`, alone for its newest version, or with one: `llm-d@0.10`.
+    rest
+        What becomes of the policies that the system has no say in, e.g. of the gateway and the
+        router for `vllm`: `"absent"`: nothing deploys them, so `deployed` is without them, and
+        they are losses. `"kept"`: something else deploys them as the simulation states them.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown system or version, and another value of `rest`.
+    """
+    target, version = _target(to, "to")
+    if rest not in get_args(Rest):
+        raise config_error([("rest", repr(rest), f"must be one of {', '.join(get_args(Rest))}")])
+    settings = checked_simulation(simulation).to_dict()
+    files = target.write(settings, version)
+    absent = tuple(one for one in _POLICIES if not target.decides(one)) if rest == "absent" else ()
+    deployed = _deployed(simulation, _read_back(target, version, settings, files, absent))
+    after = deployed.to_dict()
+    losses = tuple(
+        Loss(one.path, one.before, one.after, _reason(target, one.path))
+        for one in differences(settings, after)
+        if not _is_rounding(one.before, one.after)
+    )
+    notes = tuple(target.notes(settings, version)) if target.notes else ()
+    return Export(
+        f"{target.name}@{version}", files, losses, _outside(target, after), deployed, notes
+    )
+
+
+class Carrier(NamedTuple):
+    """A system that carries a policy.
+
+    `target`: name and version; `lost`: the settings of the policy that it does not carry as they
+    were tried.
+    """
+
+    target: str
+    lost: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.target} (not {', '.join(self.lost)})" if self.lost else self.target
+
+
+def carriers(path: str, to: str | None = None) -> tuple[Carrier, ...] | None:
+    """The systems that carry a policy, e.g. `gateway.limit.saturation`.
+
+    Found by exports of the policy with its defaults: alone, or where that fails, within the
+    gateways of the presets, because some systems have a policy only beside others; then with the
+    least values of its numbers, because some defaults set no limit.
+
+    Parameters
+    ----------
+    path
+        The policy by its dotted path, as `spillway describe` takes it.
+    to
+        The only system to try, as in `export`. Default: every version of every system.
+
+    Returns
+    -------
+    The systems; empty if none carries it. None if the path is not that of a policy, or if
+    deployments do not decide it, such as the arrivals of a client.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown path, system or version.
+    """
+    policy = places.policy_at(path)
+    if policy is None:
+        return None
+    field = policy.field
+    if not field.startswith("fleet.") and not any(one.decides(field) for one in TARGETS.values()):
+        return None
+    every = [(one, version) for one in TARGETS.values() for version in one.versions]
+    found = [
+        Carrier(f"{target.name}@{version}", lost)
+        for target, version in (every if to is None else [_target(to, "to")])
+        if target.decides(field) and (lost := _lost_of(policy, target, version)) is not None
+    ]
+    return tuple(found)
+
+
+def _lost_of(policy: places.Policy, target: Target, version: str) -> tuple[str, ...] | None:
+    """The settings of a policy that a system does not carry; None if it carries none of it."""
+    bases = _bases()
+    for base, numbers in (*((one, {}) for one in bases), (bases[0], policy.smallest)):
+        try:
+            settings = base.with_(policy.put_into(base.to_dict(), numbers)).to_dict()
+            read = _read_back(target, version, settings, target.write(settings, version))
+        except ConfigError:  # the policy needs more than its defaults, or does not fit there
+            continue
+        if found := policy.found_in(read):
+            before = policy.found_in(settings)[0]
+            return tuple(key for key, value in before.items() if found[0].get(key) != value)
+    return None
+
+
+@functools.cache
+def _bases() -> tuple[Simulation, ...]:
+    # Dynamo writes its rejection only where a threshold is given.
+    busy = BusyMonitor(active_prefill_tokens_threshold=10_000)
+    alone = Simulation(tenants=[Tenant()], busy_monitor=busy)
+    return (alone, *(by_name.get(one).apply(alone) for one in by_name.names("gateway")))
+
+
+def import_(
+    files: str | Path | Iterable[str | Path],
+    *,
+    system: str,
+    onto: Simulation | None = None,
+    gpu: str | None = None,
+) -> Import:
+    """The simulation of a system with these configuration files.
+
+    Everything that the system decides gets the files' values, or the system's defaults; traffic and
+    all else stays as in `onto`.
+
+    Parameters
+    ----------
+    files
+        Path of a file or a folder, or several paths.
+    system
+        A name of `TARGETS`, with or without a version; see `export`.
+    onto
+        The simulation that is changed. Default: all defaults.
+    gpu
+        An accelerator of the catalog, for `vllm` only: the instances are then computed from the
+        model and the flags, as `Server` does. Otherwise they keep latencies and KV memory of
+        `onto`.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown system or version, a file that cannot be read, and invalid values.
+    """
+    target, version = _target(system, "system")
+    texts = _texts(files)
+    simulation = checked_simulation(Simulation() if onto is None else onto)
+    settings = simulation.to_dict()
+    if gpu is None:
+        unread = target.read(texts, settings, version)
+    elif target.read_on is not None:
+        unread = target.read_on(texts, settings, version, gpu)
+    else:
+        others = ", ".join(one.name for one in TARGETS.values() if one.read_on is not None)
+        raise config_error([("gpu", repr(gpu), f"is an option of {others}")])
+    return Import(_with(simulation, settings), tuple(unread))
+
+
+def _target(stated: str, name: str) -> tuple[Target, str]:
+    system, _, version = stated.partition("@")
+    if system not in TARGETS:
+        raise config_error([(name, repr(stated), f"must be one of {', '.join(TARGETS)}")])
+    target = TARGETS[system]
+    if version and version not in target.versions:
+        allowed = f"must be one of {', '.join(f'{system}@{one}' for one in target.versions)}"
+        raise config_error([(name, repr(stated), allowed)])
+    return target, version or target.versions[-1]
+
+
+def _read_back(
+    target: Target,
+    version: str,
+    settings: Mapping[str, Any],
+    files: Mapping[str, str],
+    absent: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The settings with which the system runs; nothing that it decides is left of `settings`."""
+    read = copy.deepcopy(dict(settings))
+    defaults = Simulation(tenants=[Tenant()]).to_dict()
+    for path in (*target.covers, *absent):
+        base_settings(path, read, defaults)
+    target.read(files, read, version)
+    return read
+
+
+def _with(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation:
+    before = simulation.to_dict()
+    changes = {key: value for key, value in settings.items() if value != before[key]}
+    return simulation.with_(changes)
+
+
+def _deployed(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation:
+    """The simulation with these settings, without the changes of settings that are gone."""
+    try:
+        return _with(simulation, settings)
+    except ConfigError:
+        if not settings["changes"]:
+            raise
+    bare = _with(simulation, {**settings, "changes": []})
+
+    def fits(path: str, value: Any) -> bool:
+        try:
+            return bool(bare.with_({"changes": [{"at_s": 0.0, "set": {path: value}}]}))
+        except ConfigError:
+            return False
+
+    kept = [
+        {**one, "set": {path: value for path, value in one["set"].items() if fits(path, value)}}
+        for one in settings["changes"]
+    ]
+    return bare.with_({"changes": [one for one in kept if one["set"] or one["submit"]]})
+
+
+def _reason(target: Target, path: str) -> str:
+    if path.startswith("changes"):
+        return "the system lacks the setting that changes"
+    return target.reason(path) if target.decides(path) else f"not up to {target.name}"
+
+
+def _is_lost_guard(loss: Loss) -> bool:
+    if pattern_of(loss.path) not in _GUARDS:
+        return False
+    default = descriptor(loss.path)["default"]
+    neutral = {one["kind"] for one in (default if isinstance(default, list) else [default])}
+    return not neutral.issuperset(loss.kinds)
+
+
+def _is_rounding(before: Any, after: Any) -> bool:
+    """Whether two numbers differ only by the conversion of units."""
+    both = all(isinstance(one, int | float) for one in (before, after))
+    return both and math.isclose(before, after, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def _outside(target: Target, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    covered = {path.partition(".")[0].removesuffix("[]") for path in target.covers}
+    defaults = Simulation().to_dict()
+    return tuple(
+        name
+        for name in settings
+        if name not in covered and name not in _TRAFFIC and settings[name] != defaults[name]
+    )
+
+
+def _texts(files: str | Path | Iterable[str | Path]) -> dict[str, str]:
+    paths = [Path(files)] if isinstance(files, str | Path) else [Path(one) for one in files]
+    texts: dict[str, str] = {}
+    for path in paths:
+        texts |= _texts_at(path)
+    if not texts:
+        where = ", ".join(str(one) for one in paths)
+        raise config_error([("files", where, "must name at least one file")])
+    return texts
+
+
+def _texts_at(path: Path) -> dict[str, str]:
+    """The text of a file, or of the files in a folder."""
+    try:
+        inside = sorted(path.iterdir()) if path.is_dir() else [path]
+        shown = [one for one in inside if one == path or (one.is_file() and one.name[0] != ".")]
+        return {str(one): one.read_text(encoding="utf-8") for one in shown}
+    except OSError as error:
+        raise cannot("read", path, error) from error
+    except UnicodeDecodeError as error:
+        raise config_error([(str(path), "", "must be a text file in UTF-8")]) from error

@@ -1,0 +1,169 @@
+"""Fields of configuration files, with a record of those that nothing has read."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from spillway.config.classes import config_error
+from spillway.config.yaml import parse
+from spillway.files.deployments.target import Unread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Fields", "duration", "flags", "no_counterpart", "seconds"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+no_counterpart = "has no counterpart in a simulation"
+
+
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)
+
+
+_KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "bool": (lambda value: isinstance(value, bool), "must be true or false"),
+    "int": (
+        lambda value: _is_number(value) and float(value).is_integer(),
+        "must be a whole number",
+    ),
+    "float": (_is_number, "must be a finite number"),
+    "str": (lambda value: isinstance(value, str), "must be text"),
+    "list": (lambda value: isinstance(value, list), "must be a list"),
+    "map": (lambda value: isinstance(value, dict), "must be a mapping"),
+}
+
+
+class Fields:
+    """The fields of a mapping in a file: each is taken by name, and `rest` lists the others.
+
+    `where`: file and place, for errors; `values`: all fields.
+    """
+
+    def __init__(self, where: str, values: Any) -> None:
+        if not isinstance(values, dict):
+            raise config_error([(where, f"{values!r:.40}", "must be a mapping")])
+        self.where = where
+        self.values: Mapping[str, Any] = dict(values)
+        self._taken: set[str] = set()
+        self._below: list[Fields] = []
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def take(self, name: str, kind: str, default: Any = None) -> Any:
+        """The value of a field, or the default if it is missing or null; checks its type."""
+        self._taken.add(name)
+        value = self.values.get(name)
+        if value is None:
+            return default
+        is_valid, allowed = _KINDS[kind]
+        if not is_valid(value):
+            raise config_error([(f"{self.where}: {name}", f"{value!r:.40}", allowed)])
+        return int(value) if kind == "int" else float(value) if kind == "float" else value
+
+    def choice(self, name: str, choices: Mapping[str, Any], default: str) -> Any:
+        """The entry of `choices` that the field names."""
+        value = self.take(name, "str", default)
+        if value not in choices:
+            allowed = f"must be one of {', '.join(choices)}"
+            raise config_error([(f"{self.where}: {name}", repr(value), allowed)])
+        return choices[value]
+
+    def map(self, name: str) -> Fields:
+        """The fields of a mapping within this one; none if it is missing."""
+        below = Fields(f"{self.where}: {name}", self.take(name, "map", {}))
+        self._below.append(below)
+        return below
+
+    def maps(self, name: str) -> list[Fields]:
+        """The same of a list of mappings."""
+        below = [
+            Fields(f"{self.where}: {name}[{i}]", one)
+            for i, one in enumerate(self.take(name, "list", []))
+        ]
+        self._below += below
+        return below
+
+    def drop(self, *names: str) -> None:
+        """Takes fields that say nothing about the behavior, such as `kind`."""
+        self._taken.update(names)
+
+    @property
+    def taken(self) -> set[str]:
+        """The names of the fields here that are present and were taken."""
+        return self._taken & self.values.keys()
+
+    def rest(self, reason: str = no_counterpart) -> list[Unread]:
+        """The fields that were not taken, here and below."""
+        return [
+            *(
+                Unread(f"{self.where}: {name}", value, reason)
+                for name, value in self.values.items()
+                if name not in self._taken
+            ),
+            *(one for below in self._below for one in below.rest(reason)),
+        ]
+
+
+def flags(text: str, where: str, short: Mapping[str, str]) -> tuple[list[str], dict[str, Any]]:
+    """The words of a command line before and between its flags, and the flags by name.
+
+    A flag has `-` instead of `_`, `--no-x` is the flag `x` with the value false, and `short` gives
+    the names of short flags. Lines that begin with `#` are comments.
+    """
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    try:
+        words = shlex.split("\n".join(lines).replace("\\\n", " "))
+    except ValueError as error:
+        raise config_error([(where, "", f"not a command line: {error}")]) from error
+    found: dict[str, Any] = {}
+    others = []
+    left = deque(words)
+    while left:
+        word = left.popleft()
+        name, separator, value = word.partition("=")
+        name = short.get(name, name)
+        if not name.startswith("--"):
+            others.append(word)
+            continue
+        key = name[2:].replace("_", "-")
+        if not separator and (not left or _FLAG.match(left[0])):
+            found[key.removeprefix("no-")] = not key.startswith("no-")
+        else:
+            found[key] = _scalar(value if separator else left.popleft(), f"{where}: --{key}")
+    return others, found
+
+
+def _scalar(text: str, where: str) -> Any:
+    if text[:1] in "{[":
+        return text
+    value = parse(text, where)
+    return text if isinstance(value, dict | list) else value
+
+
+_FLAG = re.compile(r"-[-a-zA-Z]")
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|us|µs|ns|m|s)")
+
+
+def seconds(text: str, where: str) -> float:
+    """The seconds of a duration as Go and Protocol Buffers write it: 1m30s, 0.5s, 200ms."""
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise config_error([(where, repr(text), "must be a duration such as 60s, 0.5s or 200ms")])
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def duration(value_s: float) -> str:
+    """Seconds as such a duration, in whole nanoseconds: 60s, 0.5s."""
+    return f"{value_s:.9f}".rstrip("0").rstrip(".") + "s"

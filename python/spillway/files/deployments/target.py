@@ -1,0 +1,161 @@
+"""A system whose configuration files are written and read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spillway.config.classes import config_error
+from spillway.config.differences import in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["GATEWAY", "Loss", "Target", "Unread", "base_settings", "pattern_of", "unrecognized"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+GATEWAY = (
+    "admission", "bands", "max_queued", "queue_shedding", "drain_latency_s", "dispatch",
+    "attempt_period_s", "limit", "usage_limit", "eviction", "controller", "guard", "sensor",
+)  # fmt: skip
+"""The settings of the gateway that are rules; the others are latencies and replicas."""
+
+
+class Loss(NamedTuple):
+    """A setting that the files do not carry.
+
+    `path`: the setting; `value`: its value; `deployed`: its value in the system that runs with the
+    files; `reason`: why they differ.
+    """
+
+    path: str
+    value: Any
+    deployed: Any
+    reason: str
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of policies that are lost as a whole; none for the loss of a number."""
+        kept = _kinds(self.deployed)
+        return tuple(one for one in _kinds(self.value) if one not in kept)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} = {in_words(self.value)}: becomes {in_words(self.deployed)}; "
+            f"{self.reason}"
+        )
+
+
+def _kinds(value: Any) -> list[str]:
+    entries = value if isinstance(value, list) else [value]
+    return [one["kind"] for one in entries if isinstance(one, dict) and "kind" in one]
+
+
+class Unread(NamedTuple):
+    """A field of a file without a counterpart: file and field, value, and why.
+
+    Of a whole file the value is None.
+    """
+
+    field: str
+    value: Any
+    reason: str
+
+    def __str__(self) -> str:
+        shown = "" if self.value is None else f" = {in_words(self.value)}"
+        return f"{self.field}{shown}: {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A system, and how its configuration files correspond to settings.
+
+    Parameters
+    ----------
+    name
+        As in `to="llm-d@0.10"`.
+    versions
+        Its versions, oldest first; the last one is the default.
+    doc
+        The files, in one sentence.
+    covers
+        Paths of the settings that the system decides; `[]` stands for every entry of a list. All
+        others describe the rest of the deployment, and stay out of the files.
+    reasons
+        Why settings below a path cannot be written; the first path that fits counts.
+    write
+        Complete settings and a version → the files by name.
+    read
+        The files, complete settings and a version: changes the settings that the system decides, in
+        place, to what it does with these files, whatever they were before. Returns the fields
+        without a counterpart.
+    read_on
+        The same for an accelerator of the catalog, from which the instances are then computed.
+        None: the system says nothing of its servers.
+    notes
+        Complete settings and a version → what to know about the values in the files. None: nothing.
+    """
+
+    name: str
+    versions: tuple[str, ...]
+    doc: str
+    covers: tuple[str, ...]
+    reasons: tuple[tuple[str, str], ...]
+    write: Callable[[Mapping[str, Any], str], dict[str, str]]
+    read: Callable[[Mapping[str, str], dict[str, Any], str], list[Unread]]
+    read_on: Callable[[Mapping[str, str], dict[str, Any], str, str], list[Unread]] | None = None
+    notes: Callable[[Mapping[str, Any], str], list[str]] | None = None
+
+    def decides(self, path: str) -> bool:
+        """Whether the system decides the setting at a path, or one below it."""
+        pattern = pattern_of(path)
+        return any(_is_within(pattern, one) or _is_within(one, pattern) for one in self.covers)
+
+    def reason(self, path: str) -> str:
+        """Why the setting at a path cannot be written."""
+        pattern = pattern_of(path)
+        for prefix, text in self.reasons:
+            if _is_within(pattern, prefix):
+                return text
+        return f"{self.name} has no such setting"
+
+
+def pattern_of(path: str) -> str:
+    """A path with `[]` instead of indices and names."""
+    return re.sub(r"\[[^\]]*\]", "[]", path)
+
+
+def _is_within(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith((f"{prefix}.", f"{prefix}["))
+
+
+def base_settings(covered: str, settings: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Resets the settings at a path with `[]` to their defaults, in place."""
+    key, _, below = covered.partition(".")
+    name = key.removesuffix("[]")
+    if not below:
+        settings[name] = defaults[name]
+    elif key == name:
+        base_settings(below, settings[name], defaults[name])
+    else:
+        for entry in settings[name]:
+            base_settings(below, entry, defaults[name][0])
+
+
+def unrecognized(files: Mapping[str, bool], expected: str) -> list[Unread]:
+    """The files, by name, in which nothing was recognized.
+
+    Raises ConfigError if that is all of them, so that no files at all are not mistaken for a system
+    with its defaults. `expected`: what a file may hold.
+    """
+    unknown = [name for name, is_known in files.items() if not is_known]
+    if unknown and len(unknown) == len(files):
+        raise config_error(
+            [(name, "", f"nothing in it is known: must be {expected}") for name in unknown]
+        )
+    return [Unread(name, None, f"nothing in it is known: not {expected}") for name in unknown]

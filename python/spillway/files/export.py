@@ -1,0 +1,153 @@
+"""Files for other programs: summary.json and requests.csv; of several seeds also tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from typing import TYPE_CHECKING
+
+from spillway import _registry
+from spillway._core.sim import UsageError
+from spillway.config.classes import config_error
+from spillway.config.extras import require
+from spillway.config.filesystem import make_folder, replacing_all, together
+from spillway.data import frames
+from spillway.files.requests_file import RequestsFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from spillway.data.replications import Replications
+    from spillway.data.result import ResultData
+
+__all__ = ["FILES", "REQUEST_COLUMNS", "RUNS", "SUMMARIES", "write_result", "write_results"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+REQUEST_COLUMNS = (
+    "request_id",
+    "tenant",
+    "slo_class",
+    "outcome",
+    "reason",
+    "instance",
+    "arrival_s",
+    "ttft_s",
+    "e2e_s",
+    "queue_s",
+    "scheduling_delay_s",
+    "itl_mean_s",
+    "input_tokens",
+    "output_tokens",
+    "requested_output_tokens",
+)
+"""Columns of requests.csv, in order; the last is missing if an old result does not have it."""
+
+_TEXTS = {one.name: one for one in _registry.found(RequestsFile, "result")}
+
+FILES = {
+    "csv": "requests.csv",
+    "parquet": "requests.parquet",
+    **{one.name: one.file for one in _TEXTS.values()},
+}
+"""Formats of the file of requests, and its name."""
+
+SUMMARIES = ("summary.csv", "seeds.csv", "summary.json")
+"""Files of several seeds: means with intervals, figures of each seed, and both."""
+
+RUNS = "seed_{seed}"
+"""Folder of one of several seeds."""
+
+
+def write_result(result: ResultData, directory: Path, file: str = "csv") -> None:
+    """Writes summary.json of a run, and its requests if they were kept, in a format of FILES.
+
+    Raises ConfigError if they cannot be written.
+    """
+    _check_format(file)
+    parquet = require("pyarrow.parquet", "frames") if file == "parquet" else None
+    summary, requests = directory / "summary.json", directory / FILES[file]
+    text = json.dumps(result.to_dict(), indent=2) + "\n"
+    make_folder(directory)
+    with replacing_all([requests, summary]) as (new_requests, new_summary):
+        if result.has_requests and parquet is not None:
+            told = frames.provenance(seeds=[result.seed], fingerprint=result.fingerprint)
+            table = result.requests.to_arrow()
+            table = table.replace_schema_metadata({"spillway": json.dumps(told)})
+            parquet.write_table(table, new_requests)
+        elif result.has_requests and file in _TEXTS:
+            new_requests.write_text(_TEXTS[file].text(result) + "\n", encoding="utf-8")
+        elif result.has_requests:
+            _write_requests(result, new_requests)
+        else:
+            new_requests.unlink()
+        new_summary.write_text(text, encoding="utf-8")
+
+
+def write_results(
+    many: Replications[ResultData], directory: Path, file: str | None, confidence: float
+) -> None:
+    """Writes the SUMMARIES of runs; with a format of FILES, also each run with its requests.
+
+    Raises ConfigError if they cannot be written, UsageError without runs.
+    """
+    if not many:
+        raise UsageError("there are no runs to write")
+    if file is not None:
+        _check_format(file)
+    first = many[0]
+    told = frames.provenance(seeds=many.seeds, fingerprint=first.fingerprint)
+    origin = {key: told[key] for key in ("version", "fingerprint")}
+    means = list(
+        frames.long_rows(
+            many.summary(confidence), many.by_class(confidence), many.by_tenant(confidence)
+        )
+    )
+    single = [
+        {**row, "seed": one.seed, **origin}
+        for one in many.distinct
+        for row in frames.long_rows(one.summary(), one.by_class(), one.by_tenant())
+    ]
+    document = {
+        **told,
+        "profile": first.profile,
+        "confidence": confidence,
+        "notes": many.notes(),
+        "figures": means,
+        "runs": [one.to_dict() for one in many.distinct],
+    }
+    text = json.dumps(document, indent=2) + "\n"
+    with together():
+        make_folder(directory)
+        with replacing_all([directory / name for name in SUMMARIES]) as (summary, seeds, whole):
+            frames.write_rows([{**row, **origin} for row in means], summary)
+            frames.write_rows(single, seeds)
+            whole.write_text(text, encoding="utf-8")
+        if file is not None:
+            for one in many.distinct:
+                write_result(one, directory / RUNS.format(seed=one.seed), file)
+
+
+def _check_format(file: str) -> None:
+    if file not in FILES:
+        raise config_error([("requests", repr(file), f"must be one of {', '.join(FILES)}")])
+
+
+def _write_requests(result: ResultData, path: Path) -> None:
+    def cells(name: str) -> list[str]:
+        values = result.requests[name].tolist()
+        if name.endswith("_s"):
+            return ["" if math.isnan(value) else f"{value:.9f}" for value in values]
+        if name == "instance":
+            return ["" if value < 0 else str(value) for value in values]
+        return [str(value) for value in values]
+
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        names = [name for name in REQUEST_COLUMNS if name in result.requests]
+        writer.writerow(names)
+        writer.writerows(zip(*map(cells, names), strict=True))

@@ -1,0 +1,60 @@
+"""Recordings: measurements of real servers from files of several formats.
+
+`read_recordings` reads requests with their latencies, `read_step_logs` the steps of engines,
+`read_histograms` the metrics of engines, `read_points` mean latencies at fixed concurrency. Modules
+that need NumPy are imported on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from spillway.files.traces.error import TraceError
+
+if TYPE_CHECKING:
+    from spillway.files.recordings.format import Format
+    from spillway.files.recordings.formats import FORMATS
+    from spillway.files.recordings.reading import (
+        format_of,
+        read_histograms,
+        read_points,
+        read_recordings,
+        read_step_logs,
+    )
+
+__all__ = [
+    "FORMATS",
+    "Format",
+    "TraceError",
+    "format_of",
+    "read_histograms",
+    "read_points",
+    "read_recordings",
+    "read_step_logs",
+]
+
+_HOMES = {
+    "FORMATS": "formats",
+    "Format": "format",
+    "format_of": "reading",
+    "read_histograms": "reading",
+    "read_points": "reading",
+    "read_recordings": "reading",
+    "read_step_logs": "reading",
+}
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if not TYPE_CHECKING:  # or a type checker would take any name for one of the package's
+
+    def __getattr__(name: str) -> object:
+        """Imports a name of `_HOMES` when it is first used."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value

@@ -1,0 +1,86 @@
+"""CSV files whose columns the caller names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spillway.data.recording import ServerFacts
+from spillway.files.recordings.csv_columns import MEANINGS, TIMES, CsvColumns, request_rows, unit_of
+from spillway.files.recordings.format import Format
+from spillway.files.recordings.rows import recording
+from spillway.files.recordings.source import digest
+from spillway.files.recordings.units import PER_SECOND
+from spillway.files.traces.error import TraceError
+
+if TYPE_CHECKING:
+    from spillway.data.recording import Recording
+    from spillway.files.recordings.rows import Settings
+    from spillway.files.recordings.source import Source
+
+__all__ = ["FORMAT"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_REQUIRED = ("send_s", "input_tokens", "output_tokens")
+
+
+def _read(source: Source, settings: Settings) -> list[Recording]:
+    rows = request_rows(
+        source.path, _columns(settings), name=source.path.stem, server=ServerFacts()
+    )
+    return [recording(source.path, rows, settings, FORMAT.name, digest(source))]
+
+
+def _columns(settings: Settings) -> CsvColumns:
+    names = settings.columns
+    if not names:
+        raise TraceError('columns: missing; e.g. columns={"send_s": "t0_ms", …}')
+    for meaning, column in names.items():
+        if meaning not in MEANINGS:
+            raise TraceError(
+                f"columns[{meaning!r}] = {column!r:.40}: not a meaning; must be one of "
+                f"{', '.join(MEANINGS)}"
+            )
+        if not isinstance(column, str):
+            raise TraceError(f"columns[{meaning!r}] = {column!r:.40}: must be the name of a column")
+    if missing := [meaning for meaning in _REQUIRED if meaning not in names]:
+        raise TraceError(f"columns: {', '.join(missing)} missing")
+    if not {"ttft_s", "e2e_s", "first_token_s", "last_token_s"} & set(names):
+        raise TraceError("columns: must name a latency: ttft_s, e2e_s, first_token_s, last_token_s")
+    times = {names[meaning]: meaning for meaning in TIMES if meaning in names}
+    given = settings.units or {}
+    for column, unit in given.items():
+        if column not in times:
+            allowed = f"not a column of times; must be one of {', '.join(times)}"
+            raise TraceError(f"units[{column!r}] = {unit!r:.40}: {allowed}")
+        if unit not in PER_SECOND:
+            allowed = f"must be one of {', '.join(PER_SECOND)}"
+            raise TraceError(f"units[{column!r}] = {unit!r:.40}: {allowed}")
+    units: dict[str, str] = {}
+    for column, meaning in times.items():
+        stated = given.get(column) or unit_of(column)
+        if stated is None:
+            raise TraceError(
+                f"columns[{meaning!r}] = {column!r}: the name does not end in a unit; state it, "
+                f'e.g. units={{{column!r}: "ms"}}'
+            )
+        units[column] = stated
+    return CsvColumns(names, units)
+
+
+FORMAT = Format(
+    name="columns",
+    doc='CSV with any names: columns={"send_s": "t0_ms", …}, units={"t0_ms": "ms"}',
+    kind="recordings",
+    detect=lambda _source: False,  # chosen by the argument `columns`
+    read=_read,
+    notes=(
+        "`columns` maps `send_s`, `input_tokens`, `output_tokens`, `ttft_s`, `e2e_s`, "
+        "`first_token_s`, `last_token_s` (instants on the clock of `send_s`), `failed` and "
+        "`tenant` to columns of the file. A column of times has the unit in which its name ends, "
+        "or that in `units`: s, ms, us or ns."
+    ),
+)

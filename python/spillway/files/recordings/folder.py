@@ -1,0 +1,118 @@
+"""Folders with runs.json and a CSV file per run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spillway.config.text import quoted
+from spillway.files.recordings.csv_columns import recognized, request_rows
+from spillway.files.recordings.format import Format
+from spillway.files.recordings.rows import recording
+from spillway.files.recordings.server import facts
+from spillway.files.recordings.source import Source, digest
+from spillway.files.traces.error import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from spillway.data.recording import Recording
+    from spillway.files.recordings.rows import Settings
+
+__all__ = ["FORMAT", "INDEX"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+INDEX = "runs.json"
+"""The file of a folder that describes its runs."""
+
+
+def _detect(source: Source) -> bool:
+    runs = source.json.get("runs") if isinstance(source.json, dict) else source.json
+    return (
+        isinstance(runs, list)
+        and bool(runs)
+        and all(isinstance(run, dict) and isinstance(run.get("run"), str) for run in runs)
+    )
+
+
+def _read(source: Source, settings: Settings) -> list[Recording]:
+    if not _detect(source):
+        allowed = "must be a list of runs or an object with `runs`, each with the name `run`"
+        raise TraceError(f"{source.path}: {allowed}")
+    shared = source.json if isinstance(source.json, dict) else {}
+    runs = shared.get("runs", source.json)
+    return [_run(source, f"runs[{at}]", run, shared, settings) for at, run in enumerate(runs)]
+
+
+def _run(
+    index: Source,
+    place: str,
+    run: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    settings: Settings,
+) -> Recording:
+    name = run["run"]
+    if "/" in name or "\\" in name or name in ("", ".", ".."):
+        index.refuse(f"{place}.run", name, "must be the name of a CSV file beside, without .csv")
+    source = Source(index.path.parent / f"{name}.csv")
+    columns = recognized(source.columns)
+    if columns is None:
+        raise TraceError(
+            f"{source.path}: must have columns with times of sending, input_tokens, output_tokens "
+            "and latencies, e.g. send_time_us, ttft_us, e2e_us; it begins with "
+            f"{quoted(source.first_line)}"
+        )
+    limit = run.get("client_max_in_flight", shared.get("client_max_in_flight"))
+    if limit is not None and (type(limit) is not int or limit < 1):
+        index.refuse(f"{place}.client_max_in_flight", limit, "must be a whole number >= 1")
+    rows = request_rows(
+        source.path,
+        columns,
+        name=name,
+        server=facts(f"{index.path}, {place}", *_statements(run), *_statements(shared)),
+        client_max_in_flight=limit,
+    )
+    _check_count(index, place, run, "requests", len(rows.places))
+    _check_count(index, place, run, "errors", sum(rows.failed))
+    _check_count(index, place, run, "ok", len(rows.failed) - sum(rows.failed))
+    return recording(source.path, rows, settings, FORMAT.name, digest(source, index))
+
+
+def _check_count(index: Source, place: str, run: Mapping[str, Any], name: str, found: int) -> None:
+    if name in run and run[name] != found:
+        index.refuse(f"{place}.{name}", run[name], f"must be {found}, as in {run['run']}.csv")
+
+
+def _statements(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the mappings that describe the server, the most exact one first."""
+    for path in (
+        ("meta", "engine_kwargs"),
+        ("meta", "kv_cache"),
+        ("meta",),
+        ("meta", "resolved_config", "scheduler_config"),
+        ("server",),
+        ("config",),
+        (),
+        ("meta", "hardware"),
+    ):
+        found: Any = run
+        for key in path:
+            found = found.get(key) if isinstance(found, dict) else None
+        if isinstance(found, dict):
+            yield found
+
+
+FORMAT = Format(
+    name="folder",
+    doc="a folder with runs.json (a list of runs, each with `run` and its server) and `<run>.csv`",
+    kind="recordings",
+    detect=_detect,
+    read=_read,
+    notes=(
+        "The columns of a run are those of `csv`. Counts of requests and errors in runs.json are "
+        "compared with the file."
+    ),
+)

@@ -1,0 +1,236 @@
+"""The requests of one run as a format reads them, and the recording made of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from spillway.config.limits import MAX_TOKENS
+from spillway.data.recording import Recording, ServerFacts, TokenGaps
+from spillway.files.recordings.server import merged
+from spillway.files.recordings.units import PER_SECOND, check_units
+from spillway.files.traces.error import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["Rows", "Settings", "Time", "recording"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of the caller.
+
+    Attributes
+    ----------
+    columns, units : mapping of str, optional
+        Attribute → column of a CSV file, and column → unit of its times.
+    server : ServerFacts or mapping, optional
+        Facts that complete or replace those of the file.
+    client_max_in_flight : int, optional
+        The client's limit, if the file does not state it.
+    check_units : bool
+        Whether to refuse times that probably have another unit.
+
+    """
+
+    columns: Mapping[str, str] | None = None
+    units: Mapping[str, str] | None = None
+    server: ServerFacts | Mapping[str, Any] | None = None
+    client_max_in_flight: int | None = None
+    check_units: bool = True
+
+
+@dataclass(frozen=True)
+class Time:
+    """Times of all requests, as numbers in the unit of the file; None where there is none.
+
+    Attributes
+    ----------
+    field : str
+        The name of the field in the file, for errors.
+    unit : str
+        A key of `PER_SECOND`.
+    values : sequence of int or float
+        The numbers. Whole ones may exceed the precision of a float.
+
+    """
+
+    field: str
+    unit: str
+    values: Sequence[float | None]
+
+    def minus(self, begin: Time) -> Time:
+        """The durations from other times of the same clock, in the unit of these."""
+        factor = PER_SECOND[self.unit] / PER_SECOND[begin.unit]
+        same = factor == 1
+        return Time(
+            self.field,
+            self.unit,
+            [
+                None if end is None or start is None else end - (start if same else start * factor)
+                for end, start in zip(self.values, begin.values, strict=True)
+            ],
+        )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The requests of one run in the order of the file.
+
+    Attributes
+    ----------
+    name : str
+        The name of the run.
+    send : Time
+        Times of sending, from any origin.
+    input_tokens, output_tokens : sequence of int
+        Lengths in tokens.
+    ttft, e2e : Time, optional
+        Latencies since sending. For a failed request, `e2e` is the time until the failure.
+    failed : sequence of bool
+        Whether the request failed.
+    places : sequence of str
+        The place of each request in the file, for errors: "line 3" or "requests[1]".
+    server : ServerFacts
+        The statements of the file about its server.
+    tenant : sequence of str, optional
+        The tenant of each request.
+    token_gaps : sequence of sequences of float, optional
+        The gaps between tokens, in `gap_unit`, from the field `gap_field`.
+    client_max_in_flight : int, optional
+        The client's limit on requests in flight.
+
+    """
+
+    name: str
+    send: Time
+    input_tokens: Sequence[int]
+    output_tokens: Sequence[int]
+    failed: Sequence[bool]
+    places: Sequence[str]
+    ttft: Time | None = None
+    e2e: Time | None = None
+    server: ServerFacts = field(default_factory=ServerFacts)
+    tenant: Sequence[str] | None = None
+    token_gaps: Sequence[Sequence[float]] | None = None
+    gap_field: str = ""
+    gap_unit: str = "s"
+    client_max_in_flight: int | None = None
+
+
+def recording(path: Path, rows: Rows, settings: Settings, form: str, sha256: str) -> Recording:
+    """Return the run, sorted by time of sending.
+
+    Raises TraceError if it has no requests, a value is invalid, or times probably have another
+    unit.
+    """
+    if not rows.places:
+        raise TraceError(f"{path}: holds no requests")
+    failed = np.array(rows.failed, dtype=bool)
+    send_s = _sending_s(path, rows)
+    order = np.argsort(send_s, kind="stable")
+    ttft_s = _latencies_s(path, rows, rows.ttft)
+    end_s = _latencies_s(path, rows, rows.e2e)
+    ttft_s[failed] = np.nan
+    e2e_s, failure_s = end_s.copy(), end_s
+    e2e_s[failed] = np.nan
+    failure_s[~failed] = np.nan
+    lengths = {}
+    for name, values in (
+        ("input_tokens", rows.input_tokens),
+        ("output_tokens", rows.output_tokens),
+    ):
+        for row, value in enumerate(values):
+            least = 1 if name == "input_tokens" and not failed[row] else 0
+            if not least <= value <= MAX_TOKENS:
+                _refuse(path, rows, row, name, value, f"must be >= {least} and <= {MAX_TOKENS}")
+        lengths[name] = np.array(values, dtype=np.int64)[order]
+    limit = settings.client_max_in_flight
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise TraceError(f"client_max_in_flight = {limit!r:.40}: must be a whole number >= 1")
+    run = Recording(
+        name=rows.name,
+        server=merged(rows.server, settings.server, path),
+        send_s=send_s[order],
+        input_tokens=lengths["input_tokens"],
+        output_tokens=lengths["output_tokens"],
+        ttft_s=ttft_s[order],
+        e2e_s=e2e_s[order],
+        failed=failed[order],
+        failure_s=failure_s[order],
+        token_gaps=_gaps(path, rows, order),
+        tenant=None if rows.tenant is None else tuple(rows.tenant[row] for row in order),
+        client_max_in_flight=rows.client_max_in_flight if limit is None else limit,
+        source=str(path),
+        format=form,
+        sha256=sha256,
+    )
+    if settings.check_units:
+        fields = {"send_s": (rows.send.field, rows.send.unit)}
+        for name, time in (("ttft_s", rows.ttft), ("e2e_s", rows.e2e)):
+            fields[name] = ("", "s") if time is None else (time.field, time.unit)
+        fields["token_gaps"] = rows.gap_field, rows.gap_unit
+        check_units(run, path, fields)
+    return run
+
+
+def _sending_s(path: Path, rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the times of sending since the first one.
+
+    The difference is taken in the numbers of the file: nanoseconds since 1970 exceed a float.
+    """
+    known: list[float] = []
+    for row, value in enumerate(rows.send.values):
+        if value is None or not math.isfinite(value):
+            _refuse(path, rows, row, rows.send.field, value, "must be a number")
+        known.append(value)
+    first = min(known)
+    return np.array([value - first for value in known], np.float64) / PER_SECOND[rows.send.unit]
+
+
+def _latencies_s(
+    path: Path, rows: Rows, time: Time | None
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    if time is None:
+        return np.full(len(rows.places), np.nan)
+    for row, value in enumerate(time.values):
+        if value is not None and not 0 <= value < math.inf and not rows.failed[row]:
+            _refuse(path, rows, row, time.field, value, "the latency must be a number >= 0")
+    known = [
+        math.nan if value is None or not 0 <= value < math.inf else value for value in time.values
+    ]
+    return np.array(known, np.float64) / PER_SECOND[time.unit]
+
+
+def _gaps(
+    path: Path, rows: Rows, order: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> TokenGaps | None:
+    if rows.token_gaps is None:
+        return None
+    for row, gaps in enumerate(rows.token_gaps):
+        for gap in gaps:
+            is_number = isinstance(gap, int | float) and not isinstance(gap, bool)
+            if not is_number or not 0 <= gap < math.inf:
+                _refuse(path, rows, row, rows.gap_field, gap, "a gap must be a number >= 0")
+    in_order = [rows.token_gaps[row] for row in order.tolist()]
+    values = [gap for gaps in in_order for gap in gaps]
+    counts = [len(gaps) for gaps in in_order]
+    return TokenGaps(
+        np.array(values, np.float64) / PER_SECOND[rows.gap_unit],
+        np.append(0, np.cumsum(counts)).astype(np.int64),
+    )
+
+
+def _refuse(  # noqa: PLR0917
+    path: Path, rows: Rows, row: int, name: str, value: Any, allowed: str
+) -> NoReturn:
+    raise TraceError(f"{path} {rows.places[row]}, {name} = {value!r:.40}: {allowed}")

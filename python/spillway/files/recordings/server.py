@@ -1,0 +1,98 @@
+"""Statements about servers under the names that tools use for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from spillway._core.sim import ConfigError
+from spillway.data.recording import ServerFacts
+from spillway.files.traces.error import TraceError, in_a_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+__all__ = ["facts", "merged", "vllm_facts"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+# Fact → the names under which files state it, the preferred one first.
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "model": ("model", "model_id"),
+    "gpu": ("gpu", "hardware", "device_name"),
+    "engine": ("engine",),
+    "engine_version": ("engine_version", "vllm_version"),
+    "tensor_parallel_size": ("tensor_parallel_size", "tensor_parallelism", "tensor_parallel", "tp"),
+    "data_parallel_size": ("data_parallel_size", "dp"),
+    "max_num_seqs": ("max_num_seqs",),
+    "max_num_batched_tokens": ("max_num_batched_tokens",),
+    "block_size_tokens": ("block_size_tokens", "block_size"),
+    "num_kv_blocks": ("num_kv_blocks", "num_gpu_blocks", "kv_blocks_total_gpu"),
+    "max_model_len": ("max_model_len", "max_seq_len"),
+    "prefix_caching": ("prefix_caching", "enable_prefix_caching"),
+    "async_scheduling": ("async_scheduling",),
+}
+
+
+def facts(place: str, *mappings: Mapping[str, Any]) -> ServerFacts:
+    """Return the facts that mappings state, the first mapping that states one decides.
+
+    A nested mapping is searched only if it is given itself. Raises TraceError with `place` if a
+    value is invalid.
+    """
+    found: dict[str, Any] = {}
+    for fact, names in _NAMES.items():
+        values = (mapping.get(name) for mapping in mappings for name in names)
+        value = next((one for one in values if one is not None and not _is_nested(one)), None)
+        if value is not None:
+            found[fact] = value
+    if "engine" not in found and any("vllm_version" in mapping for mapping in mappings):
+        found["engine"] = "vllm"
+    return _checked(place, found)
+
+
+def vllm_facts(place: str, *mappings: Mapping[str, Any]) -> ServerFacts:
+    """Return the facts of a server that is known to run vLLM."""
+    return facts(place, *mappings, {"engine": "vllm"})
+
+
+def merged(
+    stated: ServerFacts, given: ServerFacts | Mapping[str, Any] | None, path: Path
+) -> ServerFacts:
+    """Return the facts of a file with those that the caller gives, which take precedence.
+
+    Raises TraceError for an unknown fact or an invalid value.
+    """
+    if given is None:
+        return stated
+    if isinstance(given, ServerFacts):
+        given = dict(_stated(given))
+    known = [one.name for one in dataclasses.fields(ServerFacts)]
+    for name, value in given.items():
+        if name not in known:
+            raise TraceError(
+                f"{path}, server.{name} = {value!r:.40}: not a fact; must be one of "
+                f"{', '.join(known)}"
+            )
+    return _checked(f"{path}, server", dict(_stated(stated)) | dict(given))
+
+
+def _checked(place: str, found: Mapping[str, Any]) -> ServerFacts:
+    try:
+        return ServerFacts(**found)
+    except ConfigError as error:
+        raise TraceError(f"{place}: {in_a_line(error)}") from error
+
+
+def _stated(one: ServerFacts) -> Iterator[tuple[str, Any]]:
+    for each in dataclasses.fields(one):
+        if (value := getattr(one, each.name)) is not None:
+            yield each.name, value
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, dict | list)

@@ -1,0 +1,220 @@
+"""Units: the names that files use, and rules that find values in another unit than stated.
+
+A rule compares a statistic of a whole run with a range that every server keeps. A value outside of
+it most likely has another unit, which the error names.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from spillway.files.traces.error import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from spillway.data.recording import Recording
+
+__all__ = [
+    "GAPS_OVER_DECODE",
+    "LEAST_CONCURRENCY",
+    "LEAST_TTFT_OVER_ITL",
+    "LONGEST_CLOCK_S",
+    "LONGEST_SPAN_S",
+    "MEDIAN_ITL_S",
+    "MEDIAN_TTFT_S",
+    "MOST_REQUESTS_PER_S",
+    "MOST_TTFT_ABOVE_E2E",
+    "OVER_CLIENT_LIMIT",
+    "PER_SECOND",
+    "check_units",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+"""Units of time by name: how many of them are a second."""
+
+_WORDS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+
+MEDIAN_TTFT_S = (1e-4, 600.0)
+"""Range of the median time to the first token."""
+
+MEDIAN_ITL_S = (2e-4, 2.0)
+"""Range of the median time between tokens; the fastest servers need 1 ms, slow ones 0.3 s."""
+
+MOST_TTFT_ABOVE_E2E = 0.01
+"""Share of the completed requests whose first token may come after their last one."""
+
+LEAST_TTFT_OVER_ITL = 0.05
+"""Least ratio of the medians of TTFT and ITL: the first token takes at least one step."""
+
+GAPS_OVER_DECODE = (0.5, 2.0)
+"""Range of the median ratio of the sum of a request's token gaps and E2E - TTFT."""
+
+LONGEST_SPAN_S = 31 * 86_400.0
+"""Longest time between the first and the last request of a run."""
+
+LONGEST_CLOCK_S = 10 * 365 * 86_400.0
+"""Times after this count from 1970. They are accepted if all of a run do."""
+
+LEAST_CONCURRENCY = 0.005
+"""Least mean number of requests in flight in a run of more than a day and 20 requests."""
+
+MOST_REQUESTS_PER_S = 100_000.0
+"""Highest mean rate at which a client sends 100 or more requests, unless all at one instant."""
+
+OVER_CLIENT_LIMIT = 1.1
+"""The requests in flight may exceed the client's limit by this factor, and by one request."""
+
+
+def check_units(run: Recording, path: Path, fields: Mapping[str, tuple[str, str]]) -> None:
+    """Refuse a run whose times probably have another unit than stated.
+
+    `fields`: attribute → name and unit of the field in the file that holds it. Raises TraceError
+    with file, field, statistic and suspected unit.
+    """
+    _Rules(run, path, fields).check()
+
+
+class _Rules:
+    """The rules, applied to one run."""
+
+    def __init__(self, run: Recording, path: Path, fields: Mapping[str, tuple[str, str]]) -> None:
+        self.run = run
+        self.path = path
+        self.fields = fields
+
+    def check(self) -> None:
+        self._check_sending()
+        self._check_ttft_above_e2e()
+        itl_s = _median(self.run.itl_s)
+        streamed = "; or the answers are not streamed" if itl_s < MEDIAN_ITL_S[0] else ""
+        self._check_range("e2e_s", "median time between tokens", itl_s, MEDIAN_ITL_S, streamed)
+        self._check_range("ttft_s", "median TTFT", _median(self.run.ttft_s), MEDIAN_TTFT_S)
+        self._check_ttft_over_itl(itl_s)
+        self._check_gaps()
+        self._check_client_limit()
+
+    def _check_sending(self) -> None:
+        run = self.run
+        span_s = float(run.send_s[-1])
+        if span_s > LONGEST_SPAN_S:
+            mixed = "; or some times count from 1970 and others from the start of the run"
+            also = mixed if span_s > LONGEST_CLOCK_S else ""
+            allowed_s = (1.0, LONGEST_SPAN_S)
+            self._refuse_range("send_s", "span of all requests", span_s, allowed_s, also)
+        several = run.num_requests >= 100
+        if several and 0 < span_s * MOST_REQUESTS_PER_S < run.num_requests:
+            least_s = run.num_requests / MOST_REQUESTS_PER_S
+            self._refuse_range("send_s", "span of all requests", span_s, (least_s, LONGEST_SPAN_S))
+        busy_s = float(np.nansum(np.where(run.failed, run.failure_s, run.e2e_s)))
+        idle = 0 < busy_s < LEAST_CONCURRENCY * span_s
+        if run.num_requests >= 20 and span_s > 86_400 and idle:
+            longest_s = busy_s / LEAST_CONCURRENCY
+            self._refuse_range("send_s", "span of all requests", span_s, (1.0, longest_s))
+
+    def _check_ttft_above_e2e(self) -> None:
+        above = self.run.ttft_s > self.run.e2e_s  # False for NaN
+        compared = int(np.sum(~np.isnan(self.run.ttft_s) & ~np.isnan(self.run.e2e_s)))
+        if not above.any() or above.sum() <= MOST_TTFT_ABOVE_E2E * compared:
+            return
+        ttft_s, e2e_s = _median(self.run.ttft_s), _median(self.run.e2e_s)
+        field, unit = self.fields["ttft_s"]
+        guess = _suspected(unit, ttft_s, MEDIAN_TTFT_S[0], e2e_s)
+        self._refuse(
+            field,
+            f"{ttft_s:.4g} s (median)",
+            f"exceeds {self.fields['e2e_s'][0]} ({e2e_s:.4g} s, median) in {int(above.sum())} of "
+            f"{compared} requests; {guess}; at most {MOST_TTFT_ABOVE_E2E:.0%} may",
+        )
+
+    def _check_ttft_over_itl(self, itl_s: float) -> None:
+        ttft_s = _median(self.run.ttft_s[~np.isnan(self.run.itl_s)])
+        least_s = LEAST_TTFT_OVER_ITL * itl_s
+        if ttft_s < least_s:
+            self._refuse_range("ttft_s", "median TTFT", ttft_s, (least_s, MEDIAN_TTFT_S[1]))
+
+    def _check_gaps(self) -> None:
+        gaps = self.run.token_gaps
+        if gaps is None:
+            return
+        sums = np.add.reduceat(np.append(gaps.values_s, 0.0), gaps.offsets[:-1])
+        sums[np.diff(gaps.offsets) == 0] = np.nan
+        decode_s = self.run.e2e_s - self.run.ttft_s
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = sums / decode_s
+        median = _median(ratio[np.isfinite(ratio)])
+        low, high = GAPS_OVER_DECODE
+        if median < low or median > high:
+            field, unit = self.fields["token_gaps"]
+            guess = _suspected(unit, median, low, high)
+            self._refuse(
+                field,
+                f"{median:.4g} of E2E - TTFT (median of the sums)",
+                f"{guess}; must be >= {low:g} and <= {high:g}",
+            )
+
+    def _check_client_limit(self) -> None:
+        limit = self.run.client_max_in_flight
+        if limit is None:
+            return
+        found = self.run.in_flight()
+        if found > OVER_CLIENT_LIMIT * limit + 1:
+            field, unit = self.fields["send_s"]
+            raise TraceError(
+                f"{self.path}, {field}: {found} requests are in flight at once, but the client "
+                f"limits them to {limit}; the unit of the times of sending ({_WORDS[unit]}) or of "
+                f"the latencies ({_WORDS[self.fields['e2e_s'][1]]}) is probably another one"
+                f"{_ESCAPE}"
+            )
+
+    def _check_range(
+        self, name: str, statistic: str, value_s: float, range_s: Sequence[float], also: str = ""
+    ) -> None:
+        if value_s < range_s[0] or value_s > range_s[1]:  # False for NaN
+            self._refuse_range(name, statistic, value_s, range_s, also)
+
+    def _refuse_range(
+        self, name: str, statistic: str, value_s: float, range_s: Sequence[float], also: str = ""
+    ) -> NoReturn:
+        field, unit = self.fields[name]
+        low, high = range_s
+        guess = _suspected(unit, value_s, low, high)
+        allowed = f"{guess}{also}; must be >= {low:g} s and <= {high:g} s"
+        self._refuse(field, f"{value_s:.4g} s ({statistic})", allowed)
+
+    def _refuse(self, field: str, value: str, allowed: str) -> NoReturn:
+        raise TraceError(f"{self.path}, {field} = {value}: {allowed}{_ESCAPE}")
+
+
+_ESCAPE = "; check_units=False accepts it"
+
+
+def _median(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
+def _suspected(stated: str, value: float, low: float, high: float) -> str:
+    """Name the unit in which a value, as the stated unit says, would be between two bounds.
+
+    If several are, it is the one that brings the value nearest to the middle of the range.
+    """
+    middle = math.sqrt(low * high)
+    distances = {}
+    for unit, per_second in PER_SECOND.items():
+        other = value * PER_SECOND[stated] / per_second
+        if unit != stated and low <= other <= high:
+            distances[unit] = abs(math.log(other / middle))
+    if not distances:
+        return f"read as {_WORDS[stated]}, which it probably is not"
+    found = min(distances, key=lambda unit: distances[unit])
+    return f"looks like {_WORDS[found]}, read as {_WORDS[stated]}"

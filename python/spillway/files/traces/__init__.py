@@ -1,0 +1,59 @@
+"""Traces: recorded requests from files of several formats or from arrays.
+
+`read_trace` reads a file of one of the `FORMATS`, `trace` takes arrays, `write_csv` writes files
+(`spillway.traffic.write` those of other formats, too). Modules that need NumPy or those of systems
+are imported on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from spillway.files.traces.error import TraceError
+from spillway.files.traces.format import Format, Option, Rows
+
+if TYPE_CHECKING:
+    from spillway.files.traces.arrays import trace
+    from spillway.files.traces.formats import FORMATS, options_by_name
+    from spillway.files.traces.reading import format_of, read_columns, read_trace
+    from spillway.files.traces.write import write_csv
+
+__all__ = [
+    "FORMATS",
+    "Format",
+    "Option",
+    "Rows",
+    "TraceError",
+    "format_of",
+    "options_by_name",
+    "read_columns",
+    "read_trace",
+    "trace",
+    "write_csv",
+]
+
+_HOMES = {
+    "FORMATS": "formats",
+    "format_of": "reading",
+    "options_by_name": "formats",
+    "read_columns": "reading",
+    "read_trace": "reading",
+    "trace": "arrays",
+    "write_csv": "write",
+}
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if not TYPE_CHECKING:  # or a type checker would take any name for one of the package's
+
+    def __getattr__(name: str) -> object:
+        """Imports a name of `_HOMES` when it is first used."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value

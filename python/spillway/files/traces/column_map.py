@@ -1,0 +1,169 @@
+"""Files of any columns, which the caller names."""
+
+from __future__ import annotations
+
+import decimal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from spillway.config.limits import LONGEST_SPAN_S
+from spillway.config.messages import note
+from spillway.files.traces import spillway_csv
+from spillway.files.traces.csv_table import CsvTable, decimal_to_ns
+from spillway.files.traces.error import TraceError
+from spillway.files.traces.format import Format, Rows, since_first
+from spillway.files.traces.jsonl_table import at_path
+from spillway.files.traces.timestamps import timestamp_to_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spillway.files.traces.format import Layout
+    from spillway.files.traces.jsonl_table import JsonlTable
+    from spillway.files.traces.table import Int64s
+
+__all__ = ["AUTO", "TIME_UNITS", "mapped"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+AUTO = "auto"
+_PLACES = {"s": 9, "ms": 6, "us": 3, "ns": 0}  # decimal places of a nanosecond
+_ISO = "iso"
+TIME_UNITS = (AUTO, *_PLACES, _ISO)
+
+_REQUIRED = spillway_csv.FORMAT.required
+_MEANINGS = (*_REQUIRED, *(spillway_csv.FORMAT.optional or ()))
+
+
+def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format:
+    """Return the format of files whose columns have these names by their meaning.
+
+    Raises TraceError for an unknown meaning or unit, or if a required meaning is missing.
+    """
+    for meaning, column in columns.items():
+        if meaning not in _MEANINGS:
+            raise TraceError(
+                f"columns[{meaning!r}] = {column!r:.40}: unknown meaning; must be one of "
+                f"{', '.join(_MEANINGS)}"
+            )
+        if not isinstance(column, str) or not column:
+            raise TraceError(f"columns[{meaning!r}] = {column!r:.40}: must be the name of a column")
+    if missing := [meaning for meaning in _REQUIRED if meaning not in columns]:
+        raise TraceError(f"columns: {', '.join(missing)} missing")
+    if ("prefix_group" in columns) != ("prefix_tokens" in columns):
+        raise TraceError("columns: prefix_group and prefix_tokens belong together")
+    if time_unit not in TIME_UNITS:
+        allowed = ", ".join(TIME_UNITS)
+        raise TraceError(f"time_unit = {time_unit!r:.40}: must be one of {allowed}")
+    arrival = columns["arrival_s"]
+    if time_unit == AUTO:
+        ending = arrival.rpartition("_")[2]
+        time_unit = ending if "_" in arrival and ending in _PLACES else AUTO
+    clock = _Clock(time_unit)
+
+    def rows(table: CsvTable | JsonlTable) -> Rows:
+        if isinstance(table, CsvTable):
+            cells = table.renamed(columns)
+        else:
+            cells = {meaning: _texts(table, column) for meaning, column in columns.items()}
+            if not clock.is_set:
+                _note_empty(table, columns, cells)
+        named = _Renamed(table.path, tuple(columns), table.lines, cells, columns)
+        return spillway_csv.rows(named, clock.times_ns(named, "arrival_s"))
+
+    return Format(
+        name="columns",
+        doc=", ".join(f"{meaning}={column}" for meaning, column in columns.items()),
+        layout=layout,
+        required=tuple(columns.values()) if layout == "csv" else (),
+        optional=None,
+        arrival=arrival,
+        rows=rows,
+        retime=since_first,
+    )
+
+
+@dataclass(frozen=True)
+class _Renamed(CsvTable):
+    """A table whose columns have the names of their meanings; errors give those of the file."""
+
+    names: Mapping[str, str]
+
+    def refuse(self, row: int, column: str, allowed: str, *, shown: str = "") -> NoReturn:
+        shown = shown or self.shown(row, column)
+        super().refuse(row, self.names.get(column, column), allowed, shown=shown)
+
+
+class _Clock:
+    """Times as text in nanoseconds; the first one decides the unit unless it is stated."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self._is_set = False
+
+    @property
+    def is_set(self) -> bool:
+        """Whether times have been read."""
+        return self._is_set
+
+    def times_ns(self, table: CsvTable, column: str) -> Int64s:
+        unit = self._unit
+        if unit == AUTO:
+            try:
+                unit = _unit_of(table.cell(0, column))
+            except ValueError:
+                table.refuse(0, column, "must be a number, or a date with a time")
+        if unit == _ISO:
+            found = table.timestamps_ns(column)
+        elif unit == "s":
+            found = table.seconds_ns(column)
+        else:
+            places = _PLACES[unit]
+            highest = LONGEST_SPAN_S * 10 ** (9 - places)
+            allowed = f"must be a number >= 0 and <= {highest} ({unit})"
+            found = table.decimals_ns(column, places, allowed)
+        self._unit = unit
+        self._is_set = True
+        return found
+
+
+def _unit_of(text: str) -> str:
+    """Return the unit of a time. Raises ValueError if it is none."""
+    for unit, places in _PLACES.items():
+        try:
+            decimal_to_ns(text, places)
+        except ValueError:
+            continue
+        return unit
+    timestamp_to_ns(text)
+    return _ISO
+
+
+def _note_empty(
+    table: JsonlTable, columns: Mapping[str, str], cells: Mapping[str, Sequence[str]]
+) -> None:
+    """Warn of keys that no object has, which may be misspelled."""
+    if empty := [
+        columns[meaning]
+        for meaning, texts in cells.items()
+        if meaning not in _REQUIRED and not any(texts)
+    ]:
+        note(
+            f"{table.path}: no object of the first {len(table)} has {', '.join(empty)}; they have "
+            f"{', '.join(table.columns[:20])}{', …' if len(table.columns) > 20 else ''}"
+        )
+
+
+def _texts(table: JsonlTable, column: str) -> list[str]:
+    if table.uniform is not None and (found := table.uniform.written(column)) is not None:
+        return found
+    return [_text(at_path(one, column)) for one in table.objects]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    return value if isinstance(value, str) else "" if value is None else repr(value)

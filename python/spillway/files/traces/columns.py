@@ -1,0 +1,310 @@
+"""The columns of a trace in the core's form."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from spillway.config.limits import MAX_NAMES
+from spillway.files.traces.error import TraceError
+from spillway.files.traces.format import Lists
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from spillway.files.traces.format import Format, Rows
+    from spillway.files.traces.table import Int64s, Table
+
+__all__ = [
+    "DEFAULT_CLASS",
+    "DEFAULT_TENANT",
+    "Codes",
+    "Columns",
+    "Names",
+    "block_segments",
+    "group_segments",
+    "no_segments",
+    "num_blocks",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+Codes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint16]]
+
+DEFAULT_TENANT = "default"
+DEFAULT_CLASS = "standard"
+_MOST_CUTS = 64
+
+
+class Names:
+    """Names as indices in order of first appearance."""
+
+    def __init__(self) -> None:
+        self.index: dict[str, int] = {}
+
+    def codes(self, names: Sequence[str], default: str) -> Int64s:
+        """Return the index of each name; an empty name is the default."""
+        index = self.index
+        code = {
+            name: index.setdefault(name or default, len(index)) for name in dict.fromkeys(names)
+        }
+        if len(code) == 1:
+            return np.zeros(len(names), dtype=np.int64) + next(iter(code.values()))
+        return np.fromiter(map(code.__getitem__, names), np.int64, len(names))
+
+    def group_codes(self, names: Iterable[str]) -> list[int]:
+        """Return the index of each name; -1 for an empty name."""
+        index = self.index
+        return [index.setdefault(name, len(index)) if name else -1 for name in names]
+
+
+class Columns:
+    """The columns of a trace, collected piece by piece.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    form : Format
+        Its format.
+    sort : bool
+        Whether to sort the requests by arrival; otherwise the arrivals must ascend.
+
+    """
+
+    def __init__(self, path: Path, form: Format, *, sort: bool) -> None:
+        self._path = path
+        self._form = form
+        self._sort = sort
+        self._last: tuple[int, Table] | None = None  # arrival, of the last row of a table
+        self._arrival_ns: list[Int64s] = []
+        self._input_tokens: list[Int64s] = []
+        self._output_tokens: list[Int64s] = []
+        self._tenant: list[Codes] = []
+        self._slo_class: list[Codes] = []
+        self._prefix_group: list[Int64s] = []
+        self._prefix_tokens: list[Int64s] = []
+        self._hash_ids: list[np.ndarray[tuple[int], np.dtype[np.uint64]]] = []
+        self._blocks: list[Int64s] = []  # how many hash ids each prompt has
+        self._block_size_tokens = 0
+        self._tenants, self._slo_classes, self._prefix_groups = Names(), Names(), Names()
+        self._line_of: dict[str, int] = {}  # of each request_id
+
+    def add(self, table: Table, rows: Rows) -> None:
+        """Add the requests of a piece of the file."""
+        if not self._sort:
+            self._check_order(table, rows.arrival_ns)
+        self._add_ids(table, rows.request_id)
+        self._tenant.append(self._codes(rows.tenant, self._tenants, DEFAULT_TENANT, len(table)))
+        self._slo_class.append(
+            self._codes(rows.slo_class, self._slo_classes, DEFAULT_CLASS, len(table))
+        )
+        if rows.prefix_tokens is not None:
+            groups = self._prefix_groups.group_codes(rows.prefix_group)
+            self._prefix_group.append(np.array(groups, dtype=np.int64))
+            self._prefix_tokens.append(rows.prefix_tokens)
+        if rows.hash_ids:
+            ids, counts = _lists_of(rows.hash_ids)
+            self._hash_ids.append(ids)
+            self._blocks.append(counts)
+        blocks = self._block_size_tokens if self._arrival_ns else rows.block_size_tokens
+        if blocks != rows.block_size_tokens:
+            raise TraceError(
+                f"{self._path} line {table.lines[0]}: has blocks of {rows.block_size_tokens} "
+                f"tokens, earlier lines of {blocks}"
+            )
+        self._block_size_tokens = blocks
+        self._arrival_ns.append(rows.arrival_ns)
+        self._input_tokens.append(rows.input_tokens)
+        self._output_tokens.append(rows.output_tokens)
+
+    def as_arguments(self) -> dict[str, Any]:
+        """Return the arguments of the core's make_trace.
+
+        Raises TraceError if there are no requests.
+        """
+        if not self._arrival_ns:
+            raise TraceError(f"{self._path}: holds no requests")
+        columns: dict[str, Any] = {
+            "arrival_ns": np.concatenate(self._arrival_ns),
+            "input_tokens": np.concatenate(self._input_tokens).astype(np.int32),
+            "output_tokens": np.concatenate(self._output_tokens).astype(np.int32),
+            "tenant": np.concatenate(self._tenant),
+            "slo_class": np.concatenate(self._slo_class),
+        }
+        tenants, slo_classes = list(self._tenants.index), list(self._slo_classes.index)
+        request_id = list(self._line_of)
+        order = None
+        if self._sort:
+            order = np.argsort(columns["arrival_ns"], kind="stable")
+            columns = {name: column[order] for name, column in columns.items()}
+            request_id = [request_id[row] for row in order] if request_id else []
+            # A trace's digest depends on the order of its names: the order of the requests in
+            # sorted JSONL, the order of the file in CSV.
+            if self._form.layout == "jsonl":
+                columns["tenant"], tenants = _reordered(columns["tenant"], tenants)
+                columns["slo_class"], slo_classes = _reordered(columns["slo_class"], slo_classes)
+        return {
+            **columns,
+            **self._segments(order, columns["input_tokens"]),
+            "tenants": tenants,
+            "slo_classes": slo_classes,
+            "request_id": request_id,
+            "file": str(self._path),
+        }
+
+    def _codes(self, texts: Sequence[str], names: Names, default: str, rows: int) -> Codes:
+        """Return the index of the name of each row."""
+        texts = texts if any(texts) else [""] * rows
+        codes = names.codes(texts, default)
+        if len(names.index) > MAX_NAMES:
+            name = "tenant" if names is self._tenants else "slo_class"
+            raise TraceError(f"{self._path}: {name} has more than {MAX_NAMES} different values")
+        return codes.astype(np.uint16)
+
+    def _check_order(self, table: Table, arrival_ns: Int64s) -> None:
+        """Check that no request is earlier than the previous one."""
+        first = [] if self._last is None else [self._last[0]]
+        backward = np.diff(arrival_ns, prepend=np.array(first, dtype=np.int64)) < 0
+        if backward.any():
+            at = int(backward.argmax())
+            row = at if self._last is not None else at + 1
+            if self._last and row == 0:
+                other, last = self._last[1], -1
+            else:
+                other, last = table, row - 1
+            before, line = other.shown(last, self._form.arrival), other.lines[last]
+            table.refuse(
+                row,
+                self._form.arrival,
+                f"is earlier than {before} on line {line}; --sort (sort=True in Python) sorts the "
+                "requests by time",
+            )
+        self._last = int(arrival_ns[-1]), table
+
+    def _add_ids(self, table: Table, ids: Sequence[str]) -> None:
+        has_ids = bool(self._line_of) if self._arrival_ns else any(ids[:1])
+        if not has_ids and not any(ids):
+            if self._line_of and len(table):
+                self._refuse_ids(table.lines[0])
+            return
+        if has_ids and len(ids) == len(table) and all(ids):
+            found = dict(zip(ids, table.lines, strict=True))
+            if len(found) == len(ids) and self._line_of.keys().isdisjoint(found):
+                self._line_of.update(found)
+                return
+        for row, (name, line) in enumerate(zip(ids, table.lines, strict=False)):
+            if (name != "") != has_ids:
+                self._refuse_ids(line)
+            if has_ids and (first := self._line_of.setdefault(name, line)) != line:
+                allowed = f"must be unique; it is also on line {first}"
+                table.refuse(row, "request_id", allowed, shown=repr(name))
+
+    def _refuse_ids(self, line: int) -> NoReturn:
+        raise TraceError(f"{self._path} line {line}: request_id must be on every line or on none")
+
+    def _segments(self, order: Int64s | None, input_tokens: Int64s) -> dict[str, Any]:
+        if self._hash_ids:
+            ids, counts = np.concatenate(self._hash_ids), np.concatenate(self._blocks)
+            if order is not None:
+                pieces = np.split(ids, np.cumsum(counts)[:-1])
+                ids, counts = np.concatenate([pieces[row] for row in order]), counts[order]
+            return _block_segments(ids, counts, input_tokens, self._block_size_tokens)
+        if not self._prefix_groups.index:
+            return no_segments()
+        groups = np.concatenate(self._prefix_group)
+        shared = np.concatenate(self._prefix_tokens)
+        if order is not None:
+            groups, shared = groups[order], shared[order]
+        return group_segments(groups, shared)
+
+
+def _reordered(codes: Codes, names: Sequence[str]) -> tuple[Codes, list[str]]:
+    """Return codes and names, the names in order of first appearance."""
+    found, first = np.unique(codes, return_index=True)
+    by_appearance = found[np.argsort(first)]
+    new = np.argsort(by_appearance).astype(np.uint16)
+    return new[codes], [names[code] for code in by_appearance]
+
+
+def no_segments() -> dict[str, Any]:
+    """Return the core's columns of shared segments for prompts that share nothing."""
+    return _segments([], [], [])
+
+
+def group_segments(groups: Int64s, shared: Int64s) -> dict[str, Any]:
+    """Return the same for prompts that begin with `shared` tokens of their group; -1: no group.
+
+    Two prompts of a group share the shorter of their beginnings. A beginning is therefore cut where
+    the shorter ones of its group end; in a group of more than `_MOST_CUTS` lengths, at as many of
+    them, so that prompts of unequal lengths share up to the last cut within both.
+    """
+    found = (groups >= 0) & (shared > 0)
+    pairs, pair_of_row = np.unique(
+        np.stack([groups[found], shared[found]]), axis=1, return_inverse=True
+    )
+    parts: list[Int64s] = []  # by pair of group and length
+    for lengths in np.split(pairs[1], np.flatnonzero(np.diff(pairs[0])) + 1):
+        cuts = lengths
+        if len(lengths) > _MOST_CUTS:
+            cuts = lengths[np.linspace(0, len(lengths) - 1, _MOST_CUTS).round().astype(int)]
+        parts += [np.diff([0, *cuts[cuts < length], length]) for length in lengths]
+    counts = np.zeros(len(groups), dtype=np.int64)
+    counts[found] = np.array([len(one) for one in parts], dtype=np.int64)[pair_of_row.ravel()]
+    tokens = [parts[pair] for pair in pair_of_row.ravel()]
+    return _segments(
+        np.append(0, np.cumsum(counts)),
+        np.repeat(groups, counts),
+        np.concatenate(tokens) if tokens else [],
+    )
+
+
+def _lists_of(lists: Sequence[Sequence[int]] | Lists) -> Lists:
+    """Return lists of whole numbers as arrays."""
+    if isinstance(lists, Lists):
+        return lists
+    values = np.array(list(itertools.chain.from_iterable(lists)), dtype=np.uint64)
+    return Lists(values, np.array(list(map(len, lists)), dtype=np.int64))
+
+
+def block_segments(
+    hash_ids: Sequence[Sequence[int]], input_tokens: Sequence[int] | Int64s, block_size_tokens: int
+) -> dict[str, Any]:
+    """Return the same for prompts cut into blocks, of which only the last may be shorter."""
+    ids, counts = _lists_of(hash_ids)
+    return _block_segments(ids, counts, input_tokens, block_size_tokens)
+
+
+def _block_segments(
+    ids: npt.ArrayLike,
+    counts: Int64s,
+    input_tokens: Sequence[int] | Int64s,
+    block_size_tokens: int,
+) -> dict[str, Any]:
+    begin = np.append(0, np.cumsum(counts))
+    tokens = np.full(begin[-1], block_size_tokens, dtype=np.int64)
+    tokens[begin[1:] - 1] = np.asarray(input_tokens) - block_size_tokens * (counts - 1)
+    return _segments(begin, ids, tokens)
+
+
+def num_blocks(tokens: int, block_size_tokens: int) -> int:
+    """Return the number of blocks of a prompt, the last of which may be shorter."""
+    return -(-tokens // block_size_tokens)
+
+
+def _segments(
+    begin: npt.ArrayLike, content: npt.ArrayLike, tokens: npt.ArrayLike
+) -> dict[str, Any]:
+    return {
+        "segment_begin": np.asarray(begin, dtype=np.uint32),
+        "segment_content": np.asarray(content, dtype=np.uint64),
+        "segment_tokens": np.asarray(tokens, dtype=np.uint32),
+    }

@@ -1,0 +1,370 @@
+"""CSV files with a header row and a row per request."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import decimal
+import itertools
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
+from spillway.files.traces.decimals import decimals, spans_of, whole_numbers
+from spillway.files.traces.error import TraceError
+from spillway.files.traces.lines import opened, split_lines
+from spillway.files.traces.table import ROWS_AT_ONCE, Skipped, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from spillway.files.traces.decimals import Bytes, Spans
+    from spillway.files.traces.format import Format
+    from spillway.files.traces.lines import Lines
+    from spillway.files.traces.table import Booleans, Int64s
+
+__all__ = [
+    "CsvTable",
+    "columns_in",
+    "csv_tables",
+    "decimal_to_ns",
+    "tables_of",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_WHOLE = re.compile(r"\s*[0-9]+\s*")
+_DECIMAL = re.compile(r"\s*[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]{1,3})?\s*")
+_DELIMITERS = (",", ";", "\t")
+_EXACT = decimal.Context(prec=60)
+
+
+@dataclass(frozen=True)
+class CsvTable(Table):
+    """Consecutive rows of a CSV file, as text."""
+
+    cells: Mapping[str, Sequence[str]]
+
+    def cell(self, row: int, column: str) -> str:
+        """Return the text of a cell."""
+        return self.texts(column)[row]
+
+    def renamed(self, names: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
+        """Return the cells of the columns that are the values of `names`, by its keys."""
+        if isinstance(self.cells, _Split):
+            return self.cells.renamed(names)
+        return {name: self.texts(column) for name, column in names.items()}
+
+    def texts(self, column: str) -> Sequence[str]:
+        """Return the cells of a column; all empty if the file does not have the column."""
+        return self.cells[column] if column in self.cells else [""] * len(self)
+
+    def part(self, begin: int, end: int) -> CsvTable:
+        """Return the table of some of the rows."""
+        cells = {name: column[begin:end] for name, column in self.cells.items()}
+        return CsvTable(self.path, self.columns, self.lines[begin:end], cells)
+
+    def where(self, wanted: Sequence[bool]) -> CsvTable:
+        """Return the table of the wanted rows."""
+        cells = {
+            name: list(itertools.compress(column, wanted)) for name, column in self.cells.items()
+        }
+        lines = list(itertools.compress(self.lines, wanted))
+        return CsvTable(self.path, self.columns, lines, cells)
+
+    def filled(self, column: str) -> Booleans:
+        """Return which cells of a column are not empty."""
+        return np.array(list(map(bool, self.texts(column))), dtype=bool)
+
+    def ids(self, column: str) -> Sequence[str]:
+        """Return the cells of a column, which must not be empty; nothing without the column."""
+        if column not in self.cells:
+            return []
+        texts = self.cells[column]
+        if "" in texts:
+            self.refuse(texts.index(""), column, "must not be empty")
+        return texts
+
+    def whole(
+        self, column: str, *, at_least: int = 0, at_most: int = MAX_TOKENS, empty: str = ""
+    ) -> Int64s:
+        """Return the cells of a column as whole numbers; `empty` replaces empty cells."""
+
+        def parse(text: str) -> int:
+            if not _WHOLE.fullmatch(text):
+                raise ValueError
+            value = int(text)
+            if not at_least <= value <= at_most:
+                raise ValueError
+            return value
+
+        spans = self._spans(column, empty)
+        values = None if spans is None else whole_numbers(*spans)
+        if values is not None and at_least <= values.min() and values.max() <= at_most:
+            return values
+        allowed = f"must be a whole number >= {at_least} and <= {at_most}"
+        return self.parsed(self._filled_in(column, empty), column, parse, allowed)
+
+    def seconds_ns(self, column: str) -> Int64s:
+        """Return decimal seconds in exact nanoseconds; further digits are rounded."""
+        allowed = f"must be a decimal number of seconds >= 0 and <= {LONGEST_SPAN_S}"
+        return self.decimals_ns(column, 9, allowed)
+
+    def decimals_ns(self, column: str, places: int, allowed: str) -> Int64s:
+        """Return decimal numbers of units of 10**places ns in exact nanoseconds."""
+        spans = self._spans(column)
+        found = None if spans is None else decimals(*spans, places)
+        if found is not None and found.max() < LONGEST_SPAN_S * 1_000_000_000:
+            return found
+        return self.parsed(
+            self.texts(column), column, lambda text: decimal_to_ns(text, places), allowed
+        )
+
+    def shared_tokens(self, prefix_group: str, prefix_tokens: str) -> Int64s:
+        """Return how many tokens each prompt shares with its group; 0 without a group."""
+        in_group = self.filled(prefix_group)
+        if prefix_tokens not in self.columns and in_group.any():
+            self.refuse(
+                int(in_group.argmax()),
+                prefix_group,
+                f"needs a column {prefix_tokens} with the number of tokens that the group shares",
+            )
+        return self.whole(prefix_tokens, empty="0") * in_group
+
+    def _spans(self, column: str, empty: str = "") -> Spans | None:
+        """Return where the cells of a column are in bytes; `empty` replaces empty cells."""
+        if isinstance(self.cells, _Split) and column in self.cells and not empty:
+            return self.cells.spans(column)
+        return spans_of(self._filled_in(column, empty))
+
+    def _filled_in(self, column: str, empty: str) -> Sequence[str]:
+        texts = self.texts(column)
+        return [text or empty for text in texts] if empty else texts
+
+
+class _Split(Mapping[str, "Sequence[str]"]):
+    """The cells of lines without quotes; they become texts when a column is first asked for."""
+
+    def __init__(
+        self,
+        text: str,
+        delimiter: str,
+        columns: Mapping[str, int],
+        *,
+        data: Bytes,
+        begin: npt.NDArray[np.int64],
+        end: npt.NDArray[np.int64],
+    ) -> None:
+        self._text = text
+        self._delimiter = delimiter
+        self._columns = columns
+        self._data = data  # the bytes of the text
+        self._begin, self._end = begin, end  # of the cells, by row and column
+        self._cells: list[str] = []
+
+    def __getitem__(self, name: str) -> list[str]:
+        at = self._columns[name]
+        if not self._cells:
+            self._cells = self._text.replace("\n", self._delimiter).split(self._delimiter)
+        return self._cells[at : -1 : self._end.shape[1]]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self._end)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def renamed(self, names: Mapping[str, str]) -> _Split:
+        """Return the columns that are the values of `names`, by its keys."""
+        columns = {name: self._columns[column] for name, column in names.items()}
+        return _Split(
+            self._text,
+            self._delimiter,
+            columns,
+            data=self._data,
+            begin=self._begin,
+            end=self._end,
+        )
+
+    def spans(self, name: str) -> Spans:
+        """Return where the cells of a column are in bytes."""
+        at = self._columns[name]
+        return self._data, self._begin[:, at], self._end[:, at]
+
+
+def csv_tables(path: str | Path) -> Generator[CsvTable, None, None]:
+    """Read a CSV file in pieces; the first piece has no rows, and empty lines are skipped.
+
+    The separator is the comma, semicolon or tab that gives the header row the most names. Raises
+    TraceError if the file cannot be read, is empty, is not text, or a row does not fit the header.
+    """
+    with opened(Path(path)) as lines:
+        yield from _pieces(lines, Skipped())
+
+
+def tables_of(lines: Lines, form: Format, skipped: Skipped) -> Generator[CsvTable, None, None]:
+    """Read a file of a format; TraceError like `csv_tables`, or if the header row does not fit."""
+    path = lines.path
+    with contextlib.closing(_pieces(lines, skipped)) as tables:
+        header = next(tables).columns
+        form.check_columns(header, str(path))
+        if twice := sorted(name for name, count in Counter(header).items() if name and count > 1):
+            raise TraceError(f"{path}: the header row names {', '.join(twice)} more than once")
+        table = None
+        for table in tables:
+            yield table
+    if table is None and not skipped.rows:
+        raise TraceError(f"{path}: holds no requests, only a header row")
+
+
+def columns_in(line: str) -> list[str]:
+    """Return the names in a header row; nothing if the line is not one."""
+    rows = [_header(line, delimiter) for delimiter in _DELIMITERS]
+    return max(rows, key=len)  # the first of several
+
+
+def _header(line: str, delimiter: str) -> list[str]:
+    try:
+        row = next(csv.reader([line], skipinitialspace=True, delimiter=delimiter), [])
+    except csv.Error:
+        return []
+    return [name.strip() for name in row]
+
+
+def _pieces(lines: Lines, skipped: Skipped) -> Generator[CsvTable, None, None]:
+    """Yield a table without rows, then the rows of each batch of lines."""
+    path = lines.path
+    if not lines.head:
+        raise TraceError(f"{path}: empty; must hold a header row and requests")
+    rows_of = {one: len(_header(lines.head, one)) for one in _DELIMITERS}
+    delimiter = max(rows_of, key=lambda one: rows_of[one])
+    batches = lines.batches()
+    number, text = next(batches)
+    lines_of_text = split_lines(text)
+    first = next(at for at, line in enumerate(lines_of_text) if line.strip())
+    if '"' in lines_of_text[first]:
+        rest = _chained(lines_of_text[first:], batches)
+        yield from _read(path, None, _rows(path, rest, number + first, delimiter), skipped)
+        return
+    header = tuple(_header(lines_of_text[first], delimiter))
+    yield CsvTable(path, header, [], {})
+    number, text = number + first + 1, "".join(lines_of_text[first + 1 :])
+    while True:
+        if '"' in text:  # fields may hold ends of lines
+            rest = _chained(split_lines(text), batches)
+            yield from _read(path, header, _rows(path, rest, number, delimiter), skipped)
+            return
+        if text and (cells := _split(text, delimiter, header)) is not None:
+            numbers = range(number, number + cells.rows)
+            yield CsvTable(path, header, numbers, cells)
+        else:
+            rows = _rows(path, split_lines(text), number, delimiter)
+            yield from _read(path, header, rows, skipped)
+        number, text = next(batches, (0, ""))
+        if not text:
+            return
+
+
+def _chained(lines: Iterable[str], batches: Iterable[tuple[int, str]]) -> Iterator[str]:
+    yield from lines
+    for _, text in batches:
+        yield from split_lines(text)
+
+
+def _split(text: str, delimiter: str, header: Sequence[str]) -> _Split | None:
+    """Return the cells of lines without quotes; None if only `csv.reader` can split them."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n")
+    if not text.endswith("\n"):
+        text += "\n"
+    odd = ("\0", "\r", "\n\n", "\n ", f"{delimiter} ")
+    if text.startswith((" ", "\n")) or any(one in text for one in odd):
+        return None
+    data = np.frombuffer(text.encode(), np.uint8)
+    is_line_end = data == ord("\n")
+    end = np.flatnonzero(is_line_end | (data == ord(delimiter)))
+    rows, width = np.count_nonzero(is_line_end), len(header)
+    if len(end) != rows * width or not is_line_end[end[width - 1 :: width]].all():
+        return None
+    begin = np.append(0, end[:-1] + 1)
+    if (end - begin).max() > csv.field_size_limit():
+        return None
+    columns = {name: at for at, name in enumerate(header)}
+    shape = rows, width
+    begin, end = begin.reshape(shape), end.reshape(shape)
+    return _Split(text, delimiter, columns, data=data, begin=begin, end=end)
+
+
+def _rows(
+    path: Path, lines: Iterable[str], number: int, delimiter: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the last line and the cells of each row."""
+    reader = csv.reader(lines, skipinitialspace=True, delimiter=delimiter)
+    try:
+        for row in reader:
+            if row and row != [""]:
+                yield number + reader.line_num - 1, row
+    except csv.Error as error:
+        line = number + reader.line_num - 1
+        raise TraceError(f"{path} line {line}: not valid CSV: {error}") from error
+
+
+def _read(
+    path: Path,
+    header: tuple[str, ...] | None,
+    rows: Iterator[tuple[int, list[str]]],
+    skipped: Skipped,
+) -> Iterator[CsvTable]:
+    """Yield tables of rows that `csv.reader` has split; without a header, the first row is it."""
+    if header is None:
+        first = next(rows, None)
+        if first is None:
+            raise TraceError(f"{path}: empty; must hold a header row and requests")
+        header = tuple(name.strip() for name in first[1])
+        yield CsvTable(path, header, [], {})
+    while piece := list(itertools.islice(rows, ROWS_AT_ONCE)):
+        lines: list[int] = []
+        cells: list[list[str]] = []
+        for line, row in piece:
+            if len(row) == len(header):
+                lines.append(line)
+                cells.append(row)
+            else:
+                problem = f"holds {len(row)} fields; the header row names {len(header)}"
+                skipped.add(TraceError(f"{path} line {line}: {problem}"))
+        if lines:
+            columns = zip(*cells, strict=True)
+            yield CsvTable(path, header, lines, dict(zip(header, columns, strict=False)))
+
+
+def decimal_to_ns(text: str, places: int) -> int:
+    """Return a decimal number of units of 10**places ns in nanoseconds.
+
+    Raises ValueError if it is not one, or is longer than `LONGEST_SPAN_S`.
+    """
+    # Decimal, not float, so that the times of a trace are exact.
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError
+    try:
+        value = _EXACT.create_decimal(text.strip()).scaleb(places, _EXACT)
+    except decimal.InvalidOperation as error:
+        raise ValueError from error
+    if value > LONGEST_SPAN_S * 1_000_000_000:
+        raise ValueError
+    return int(value.to_integral_value(context=_EXACT))

@@ -1,0 +1,272 @@
+"""JSONL files with a JSON object per line, each a request."""
+
+from __future__ import annotations
+
+import decimal
+import functools
+import itertools
+import json
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spillway.config import yaml
+from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
+from spillway.config.text import sample
+from spillway.files.traces.error import TraceError
+from spillway.files.traces.lines import split_lines
+from spillway.files.traces.table import Table
+from spillway.files.traces.uniform_lines import uniform
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from spillway.files.traces.format import Format, Lists
+    from spillway.files.traces.lines import Lines
+    from spillway.files.traces.table import Int64s, Skipped
+    from spillway.files.traces.uniform_lines import UniformLines
+
+__all__ = ["UNIT_NS", "JsonlTable", "at_path", "columns_in", "tables_of"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+"""Nanoseconds per unit."""
+
+_PLACES = {unit: len(str(scale)) - 1 for unit, scale in UNIT_NS.items()}
+
+# Decimal, so that the times of a trace are exact.
+_DECODER = json.JSONDecoder(parse_float=decimal.Decimal, object_pairs_hook=yaml.unique_keys)
+_scan = json.JSONDecoder(parse_float=decimal.Decimal).scan_once  # type: ignore[attr-defined]
+_ENDS = ("\n", "", "\r\n")
+_EXACT = decimal.Context(prec=60)
+
+
+@dataclass(frozen=True)
+class JsonlTable(Table):
+    """Consecutive objects of a JSONL file; numbers with a fraction are `Decimal`."""
+
+    objects: Sequence[dict[str, Any]]
+    uniform: UniformLines | None = None
+
+    def cell(self, row: int, column: str) -> Any:
+        """Return the value of a key; "" if the object does not have it."""
+        return at_path(self.objects[row], column)
+
+    def shown(self, row: int, column: str) -> str:
+        """Return the value of a key for errors."""
+        return _shown(self.cell(row, column))
+
+    def part(self, begin: int, end: int) -> JsonlTable:
+        """Return the table of some of the rows."""
+        lines, objects = self.lines[begin:end], self.objects[begin:end]
+        return JsonlTable(self.path, self.columns, lines, objects)
+
+    def where(self, wanted: Sequence[bool]) -> JsonlTable:
+        """Return the table of the wanted rows."""
+        lines = list(itertools.compress(self.lines, wanted))
+        objects = list(itertools.compress(self.objects, wanted))
+        return JsonlTable(self.path, self.columns, lines, objects)
+
+    def joined(self, tables: Sequence[JsonlTable]) -> JsonlTable:
+        """Return a table with the rows of all `tables`."""
+        keys = dict.fromkeys(itertools.chain.from_iterable(one.columns for one in tables))
+        lines = list(itertools.chain.from_iterable(one.lines for one in tables))
+        objects = list(itertools.chain.from_iterable(one.objects for one in tables))
+        return JsonlTable(self.path, tuple(keys), lines, objects)
+
+    def values(self, key: str) -> list[Any]:
+        """Return the values of a key, or at a path with dots; "" where there is none."""
+        if key not in self.columns and "." in key:
+            return [at_path(one, key) for one in self.objects]
+        if key not in self.columns:
+            return [""] * len(self)
+        try:
+            return list(map(operator.itemgetter(key), self.objects))
+        except KeyError:
+            return [one.get(key, "") for one in self.objects]
+
+    def texts(self, key: str) -> list[str]:
+        """Return the texts of a key; "" where an object does not have it."""
+        if self.uniform is not None and (found := self.uniform.texts(key)) is not None:
+            return found
+        texts = self.values(key)
+        if set(map(type, texts)) != {str}:
+            row = next(row for row, text in enumerate(texts) if not isinstance(text, str))
+            self.refuse(row, key, "must be text")
+        return texts
+
+    def whole(self, key: str, *, at_least: int = 0, at_most: int = MAX_TOKENS) -> Int64s:
+        """Return the whole numbers of a key."""
+        found = None if self.uniform is None else self.uniform.whole.get(key)
+        if found is not None and at_least <= found.min() and found.max() <= at_most:
+            return found
+        return self.checked_whole(self.values(key), key, at_least=at_least, at_most=at_most)
+
+    def checked_whole(
+        self, values: Sequence[Any], key: str, *, at_least: int = 0, at_most: int = MAX_TOKENS
+    ) -> Int64s:
+        """Return values as an array; errors give them as those of `key`."""
+        whole = set(map(type, values)) == {int}
+        if not (whole and at_least <= min(values) and max(values) <= at_most):
+            row, value = next(
+                (row, value)
+                for row, value in enumerate(values)
+                if type(value) is not int or not at_least <= value <= at_most
+            )
+            allowed = f"must be a whole number >= {at_least} and <= {at_most}"
+            self.refuse(row, key, allowed, shown=_shown(value))
+        return np.array(values, dtype=np.int64)
+
+    def lists(self, key: str) -> Lists | None:
+        """Return the lists of whole numbers of a key, if they can be had without its `values`."""
+        return None if self.uniform is None else self.uniform.lists.get(key)
+
+    def times_ns(self, key: str, unit: str) -> Int64s:
+        """Return the exact times of a key in nanoseconds; `unit`: s, ms, us or ns."""
+        scale_ns = UNIT_NS[unit]
+        highest = LONGEST_SPAN_S * 1_000_000_000 // scale_ns
+        found = None if self.uniform is None else self.uniform.decimals(key, _PLACES[unit])
+        if found is not None and found.max() < LONGEST_SPAN_S * 1_000_000_000:
+            return found
+        values = self.values(key)
+        if set(map(type, values)) == {int} and 0 <= min(values) <= max(values) <= highest:
+            return np.array(values, dtype=np.int64) * scale_ns
+        times_ns = []
+        for row, value in enumerate(values):
+            if type(value) not in (int, decimal.Decimal) or not 0 <= value <= highest:
+                self.refuse(row, key, f"must be a number >= 0 and <= {highest} ({unit})")
+            exact = _EXACT.multiply(value, scale_ns)
+            times_ns.append(int(exact.to_integral_value(context=_EXACT)))
+        return np.array(times_ns, dtype=np.int64)
+
+
+class _Decoded(Sequence[dict[str, Any]]):
+    """The objects of valid lines, decoded when one is first asked for."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @functools.cached_property
+    def _objects(self) -> list[dict[str, Any]]:
+        return [_scan(line, 0)[0] for line in split_lines(self._text)]
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._objects[at]
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+
+def tables_of(lines: Lines, form: Format, skipped: Skipped) -> Generator[JsonlTable, None, None]:
+    """Read a file of a format in pieces; empty lines are skipped.
+
+    Raises TraceError if the file cannot be read, is not text, or a line is not an object of the
+    format.
+    """
+    for first, text in lines.batches():
+        if (alike := uniform(text)) is not None and set(form.required) <= alike.kinds.keys():
+            numbers_alike = range(first, first + len(alike))
+            yield JsonlTable(lines.path, tuple(alike.kinds), numbers_alike, _Decoded(text), alike)
+            continue
+        numbers, objects = _objects(lines.path, first, split_lines(text), skipped)
+        shapes = dict.fromkeys(map(tuple, objects))
+        if not all(set(form.required) <= set(shape) for shape in shapes):
+            numbers, objects = _fitting(lines.path, numbers, objects, form, skipped)
+        if objects:
+            keys = tuple(dict.fromkeys(itertools.chain.from_iterable(shapes)))
+            yield JsonlTable(lines.path, keys, numbers, objects)
+
+
+def _objects(
+    path: Path, first: int, batch: Sequence[str], skipped: Skipped
+) -> tuple[list[int], list[dict[str, Any]]]:
+    """Return the numbers of the lines that are not empty, and their objects."""
+    numbers: list[int] = []
+    objects: list[dict[str, Any]] = []
+    for number, text in enumerate(batch, start=first):
+        try:
+            found, end = _scan(text, 0)
+            # As many colons as keys: no key is given twice. Without escapes, all is Unicode.
+            is_plain = type(found) is dict and text.count(":") == len(found) and "\\u" not in text
+            if is_plain and text[end:] in _ENDS:
+                numbers.append(number)
+                objects.append(found)
+                continue
+        except (StopIteration, ValueError, ArithmeticError, RecursionError):
+            pass
+        if text.isspace():
+            continue
+        try:
+            objects.append(_object(text, f"{path} line {number}"))
+        except TraceError as error:
+            skipped.add(error)
+        else:
+            numbers.append(number)
+    return numbers, objects
+
+
+def _fitting(
+    path: Path,
+    numbers: Sequence[int],
+    objects: Sequence[dict[str, Any]],
+    form: Format,
+    skipped: Skipped,
+) -> tuple[list[int], list[dict[str, Any]]]:
+    """Return the lines and objects that have the keys of the format."""
+    lines: list[int] = []
+    fitting: list[dict[str, Any]] = []
+    for number, found in zip(numbers, objects, strict=True):
+        if set(form.required) <= found.keys():
+            lines.append(number)
+            fitting.append(found)
+            continue
+        with skipped.allowing():
+            form.check_columns(found, f"{path} line {number}")
+    return lines, fitting
+
+
+def columns_in(line: str) -> list[str]:
+    """Return the keys of an object; nothing if the line is not one."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return []
+    return list(value) if isinstance(value, dict) else []
+
+
+def at_path(found: Any, path: str) -> Any:
+    """Return the value of a key, or at a path of keys with dots; "" if there is none."""
+    if path in found:
+        return found[path]
+    for name in path.split("."):
+        found = found.get(name, "") if isinstance(found, dict) else ""
+    return found
+
+
+def _shown(value: Any) -> str:
+    """Return a value for errors."""
+    return (str(value) if isinstance(value, decimal.Decimal) else repr(value))[:40]
+
+
+def _object(text: str, place: str) -> dict[str, Any]:
+    try:
+        values = _DECODER.decode(text)
+    except (json.JSONDecodeError, yaml.UnreadableError) as error:
+        raise TraceError(f"{place}: not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise TraceError(f"{place}: not valid JSON: nested too deeply") from error
+    except (ValueError, decimal.InvalidOperation) as error:
+        raise TraceError(f"{place}: not valid JSON: a number has too many digits") from error
+    if not isinstance(values, dict):
+        raise TraceError(f"{place}: must be a JSON object, not {sample(text.strip())}")
+    if not yaml.is_unicode(values):
+        raise TraceError(f"{place}: not valid JSON: half of a surrogate pair")
+    return values

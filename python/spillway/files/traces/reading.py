@@ -1,0 +1,356 @@
+"""Traces from files of any format."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import inspect
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from spillway import _core
+from spillway.config.messages import note
+from spillway.config.text import sample
+from spillway.files import export
+from spillway.files.traces import csv_table, jsonl_table
+from spillway.files.traces.column_map import AUTO, mapped
+from spillway.files.traces.columns import Columns
+from spillway.files.traces.error import TraceError
+from spillway.files.traces.formats import FORMATS, options_by_name
+from spillway.files.traces.lines import STANDARD_INPUT, Lines, opened
+from spillway.files.traces.spool import NotStreamableError, spooled
+from spillway.files.traces.table import Skipped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+
+    from spillway.files.traces.format import Format, Layout, Rows
+    from spillway.files.traces.table import Table
+
+__all__ = ["format_of", "read_columns", "read_trace"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_MOST_UNUSED = 20
+
+_TABLES: Mapping[Layout, Callable[[Lines, Format, Skipped], Generator[Table, None, None]]] = {
+    "csv": csv_table.tables_of,
+    "jsonl": jsonl_table.tables_of,
+}
+
+
+def read_trace(
+    path: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002
+    sort: bool = False,
+    columns: Mapping[str, str] | None = None,
+    time_unit: str = AUTO,
+    skip_bad: bool = False,
+    stream: bool | Literal["auto"] = False,
+    **options: float | str,
+) -> _core.workload.Trace:
+    """Read recorded requests from a CSV or JSONL file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file, in UTF-8, plain, gzip or Zstandard (needs the extra `zstd`); "-" is standard
+        input. Columns are found by name, whatever their order, and separated by commas,
+        semicolons or tabs.
+    format : str, optional
+        A key of `FORMATS`, see below. By default the columns in the first line select the format,
+        then the suffix of the file name.
+    sort : bool
+        Sort the requests by time; requests of one instant keep the order of the file.
+    columns : mapping of str to str, optional
+        The columns of a file of none of the formats, by their meaning, e.g. {"arrival_s": "ts",
+        "input_tokens": "usage.prompt_tokens", "output_tokens": "usage.completion_tokens"}. The
+        meanings are the columns of the format `columns`; the three above are required. A dot
+        leads into a JSON object. Times count from the first request.
+    time_unit : {"auto", "s", "ms", "us", "ns", "iso"}
+        Unit of the column of `arrival_s`; only with `columns`. "auto": dates with times are
+        "iso"; numbers have the unit in which the name of the column ends (`_s`, `_ms`, `_us`,
+        `_ns`), or else the largest in which the first is at most 3.2e9, so that seconds,
+        milliseconds, microseconds and nanoseconds since 1970 are told apart.
+    skip_bad : bool
+        Skip malformed rows and warn of their number; by default the first is an error.
+    stream : bool or "auto"
+        Keep the requests in temporary files (20 bytes each) instead of in memory, for runs with
+        `metrics.streaming`. The trace is equal to one in memory, but cannot be transformed or
+        written; it needs arrivals in order, no `request_id` and no shared beginnings of prompts.
+        "auto": where that is possible.
+    **options : int, float or str
+        Options of the format, see below.
+
+    Returns
+    -------
+    Trace
+        The requests. An empty tenant is "default", an empty class "standard". A request without
+        output tokens is a call that failed where it was recorded: it fails in a run, too, without
+        work, unless `empty_outputs` of the trace is "served".
+
+    Raises
+    ------
+    TraceError
+        The file cannot be read, has an unknown format, or holds no requests; the format does not
+        have an option; a value is invalid; a request is earlier than the previous one (without
+        `sort`); a `request_id` occurs twice.
+
+    Warns
+    -----
+    UserWarning
+        The file has columns that are not read, apart from those that Spillway itself writes into
+        requests.csv; or malformed rows were skipped.
+
+    """
+    path = Path(path)
+    if stream == "auto":
+        if str(path) != STANDARD_INPUT:
+            with contextlib.suppress(TraceError):  # what is wrong shows below
+                return _streamed(path, format, columns, time_unit, options, skip_bad=skip_bad)
+        stream = False
+    if not stream:
+        return _core.workload.make_trace(
+            **read_columns(
+                path,
+                format=format,
+                sort=sort,
+                columns=columns,
+                time_unit=time_unit,
+                skip_bad=skip_bad,
+                **options,
+            )
+        )
+    if sort:
+        raise NotStreamableError(f"{path}: a trace that is sorted cannot be streamed")
+    return _streamed(path, format, columns, time_unit, options, skip_bad=skip_bad)
+
+
+def _streamed(
+    path: Path,
+    name: str | None,
+    columns: Mapping[str, str] | None,
+    time_unit: str,
+    options: Mapping[str, Any],
+    *,
+    skip_bad: bool,
+) -> _core.workload.Trace:
+    with opened(path) as lines:
+        form = _form(lines, name, columns, time_unit)
+        settings = _checked(form, options, path)
+        with spooled(path, form) as collected:
+            _collect(lines, form, settings, collected, Skipped(allowed=skip_bad))
+            return collected.as_trace()
+
+
+def read_columns(
+    path: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002
+    sort: bool = False,
+    columns: Mapping[str, str] | None = None,
+    time_unit: str = AUTO,
+    skip_bad: bool = False,
+    **options: float | str,
+) -> dict[str, Any]:
+    """Read a trace as arguments of the core's make_trace, for callers that change some of them."""
+    path = Path(path)
+    with opened(path) as lines:
+        form = _form(lines, format, columns, time_unit)
+        settings = _checked(form, options, path)
+        collected = Columns(path, form, sort=sort or form.sorts)
+        _collect(lines, form, settings, collected, Skipped(allowed=skip_bad))
+    arguments = collected.as_arguments()
+    if str(path) == STANDARD_INPUT:
+        arguments["file"] = ""  # cannot be read again
+    if form.retime is not None:
+        arguments["arrival_ns"] = form.retime(path, arguments["arrival_ns"], **settings)
+    return arguments
+
+
+def _collect(
+    lines: Lines,
+    form: Format,
+    settings: Mapping[str, Any],
+    collected: Columns,
+    skipped: Skipped,
+) -> None:
+    """Add all requests of a file to its columns."""
+    if form.joined and skipped.allowed:
+        raise TraceError(f"{lines.path}: rows of the format {form.name} cannot be skipped")
+    names: dict[str, None] = {}
+    try:
+        with contextlib.closing(_TABLES[form.layout](lines, form, skipped)) as tables:
+            for table in _joined(tables) if form.joined else tables:
+                names |= dict.fromkeys(table.columns)
+                for piece in _expanded(table, form, skipped):
+                    for good, rows in _good(piece, form, settings, skipped):
+                        collected.add(good, rows)
+    finally:  # a misspelled column may explain an error
+        _note_unused(lines.path, form, names)
+    if skipped.rows:
+        note(f"{lines.path}: {skipped.rows} malformed rows skipped; the first: {skipped.first}")
+
+
+def _joined(tables: Iterable[Table]) -> Iterator[Table]:
+    """Yield one table with the rows of all."""
+    found = list(tables)
+    if found:
+        yield found[0].joined(found)
+
+
+def _expanded(table: Table, form: Format, skipped: Skipped) -> Iterator[Table]:
+    """Yield the table, or that of the requests of each line if lines hold several."""
+    if form.expand is None:
+        yield table
+        return
+    for row in range(len(table)):
+        with skipped.allowing():
+            yield form.expand(table.part(row, row + 1))
+
+
+def _good(
+    table: Table, form: Format, settings: Mapping[str, Any], skipped: Skipped
+) -> Iterator[tuple[Table, Rows]]:
+    """Yield the requests of a table; malformed rows are found by halving it."""
+    try:
+        if form.select is not None:
+            table = table.where(form.select(table))
+        if not len(table):
+            return
+        rows = form.rows(table, **settings)
+    except TraceError as error:
+        if not skipped.allowed or len(table) == 1:
+            skipped.add(error)
+            return
+    else:
+        yield table, rows
+        return
+    middle = len(table) // 2
+    yield from _good(table.part(0, middle), form, settings, skipped)
+    yield from _good(table.part(middle, len(table)), form, settings, skipped)
+
+
+def _form(
+    lines: Lines, name: str | None, columns: Mapping[str, str] | None, time_unit: str
+) -> Format:
+    """Return the format that the caller names or maps, or that of the first line."""
+    if columns is None:
+        if time_unit != AUTO:
+            raise TraceError(f"time_unit = {time_unit!r:.40}: only with columns")
+        return _detected(lines) if name is None else _named(name)
+    if name is not None:
+        raise TraceError(f"format = {name!r:.40}: not together with columns")
+    return mapped(columns, time_unit, "jsonl" if lines.head.startswith("{") else "csv")
+
+
+def format_of(path: str | Path) -> Format:
+    """Return the format of a file: the first that detects its columns, else the one of its suffix.
+
+    Raises TraceError if no format fits, or the file cannot be read.
+    """
+    with opened(Path(path)) as lines:
+        return _detected(lines)
+
+
+def _detected(lines: Lines) -> Format:
+    path, line = lines.path, lines.head
+    columns: Mapping[Layout, list[str]] = {
+        "csv": csv_table.columns_in(line),
+        "jsonl": jsonl_table.columns_in(line),
+    }
+    for form in FORMATS.values():
+        if form.detect(columns):
+            return form
+    suffix = Path(path.stem).suffix if path.suffix in (".gz", ".zst") else path.suffix
+    if of_suffix := [form for form in FORMATS.values() if suffix in form.suffixes]:
+        return of_suffix[0]
+    if not line:
+        raise TraceError(f"{path}: empty; must hold a header row and requests")
+    tried = "\n".join(f"  {form.name}: {form.doc}" for form in FORMATS.values())
+    raise TraceError(
+        f"{path}: unknown format: {sample(line)}\n"
+        f"{_closest(columns)}Formats tried:\n{tried}\nOr name the columns: "
+        "--trace-columns arrival_s=…,input_tokens=…,output_tokens=… (columns in Python)"
+    )
+
+
+def _closest(columns: Mapping[Layout, list[str]]) -> str:
+    """Return a line that names the format with the fewest columns missing, if it has others."""
+    found = {form.name: form.missing(columns[form.layout]) for form in FORMATS.values()}
+    partly = [name for name, missing in found.items() if len(missing) < len(FORMATS[name].required)]
+    if not partly:
+        return ""
+    name = min(partly, key=lambda one: len(found[one]))
+    return f"Closest: {name}, without {', '.join(found[name])}\n"
+
+
+def _named(name: str) -> Format:
+    if name not in FORMATS:
+        raise TraceError(f"format = {name!r}: must be one of {', '.join(sorted(FORMATS))}")
+    return FORMATS[name]
+
+
+def _checked(form: Format, given: Mapping[str, Any], path: Path) -> dict[str, float | str]:
+    """Return all options of a format with their values.
+
+    Raises TraceError for an option that the format does not have, or a value that is invalid.
+    """
+    known = {option.name: option for option in form.options}
+    for name, value in given.items():
+        if name not in known:
+            place = f"{path}, {name} = {value!r:.40}"
+            has = f"one of {', '.join(known)}" if known else "it has no options"
+            others = ", ".join(options_by_name().get(name, ()))
+            of = f"; {name} is an option of {others}" if others else ""
+            raise TraceError(f"{place}: unknown option of the format {form.name}; {has}{of}")
+    return {name: one.checked(given.get(name, one.default)) for name, one in known.items()}
+
+
+def _note_unused(path: Path, form: Format, names: Iterable[str]) -> None:
+    """Warn of unused columns, which may be misspelled."""
+    if form.optional is None:
+        return
+    known = {*form.required, *form.optional, *export.REQUEST_COLUMNS}
+    found = [name for name in names if name and name not in known]
+    unused = []
+    for name in found[:_MOST_UNUSED]:
+        near = difflib.get_close_matches(name, form.optional, n=1, cutoff=0.75)
+        unused.append(sample(name) + (f" (did you mean {near[0]}?)" if near else ""))
+    if more := len(found) - len(unused):
+        unused.append(f"… and {more} more")
+    if unused:
+        optional = ", ".join(form.optional)
+        note(f"{path}: unused columns: {', '.join(unused)}; optional columns are {optional}")
+
+
+def _documentation() -> str:
+    """Return the formats and their options as a section of a docstring."""
+    lines = ["Notes", "-----", "The formats:"]
+    for form in FORMATS.values():
+        text = " ".join(part for part in (f"{form.doc}.", form.notes) if part)
+        lines += ["", *_filled(f"- `{form.name}`: {text}", 2)]
+        for one in form.options:
+            kind = f"{{{', '.join(map(repr, one.choices))}}}" if one.choices else one.type.__name__
+            allowed = f", {one.allowed}" if one.allowed and not one.choices else ""
+            head = f"  - `{one.name}` ({kind}{allowed}, default {one.default!r}): {one.doc}"
+            lines += _filled(head, 4)
+    return "\n".join(lines)
+
+
+def _filled(text: str, indent: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        96,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+read_trace.__doc__ = f"{inspect.cleandoc(read_trace.__doc__ or '')}\n\n{_documentation()}\n"

@@ -1,0 +1,121 @@
+"""Consecutive rows of a trace's file, of any layout."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from spillway.config.text import quoted
+from spillway.files.traces import timestamps
+from spillway.files.traces.error import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from typing_extensions import Self
+
+__all__ = ["ROWS_AT_ONCE", "Booleans", "Int64s", "Skipped", "Table"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+ROWS_AT_ONCE = 256
+
+Int64s: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
+Booleans: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+class Skipped:
+    """Malformed rows: an error each, or counted if they are to be skipped."""
+
+    def __init__(self, *, allowed: bool = False) -> None:
+        self.allowed = allowed
+        self.rows = 0
+        self.first = ""  # the error of the first
+
+    def add(self, error: TraceError) -> None:
+        """Count a row. Raises its error if rows must not be skipped."""
+        if not self.allowed:
+            raise error
+        self.first = self.first or str(error)
+        self.rows += 1
+
+    @contextlib.contextmanager
+    def allowing(self) -> Iterator[None]:
+        """Add the TraceError of the block."""
+        try:
+            yield
+        except TraceError as error:
+            self.add(error)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Consecutive rows of a file, with the number of the line of each row."""
+
+    path: Path
+    columns: Sequence[str]
+    lines: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def part(self, begin: int, end: int) -> Self:
+        """Return the table of some of the rows."""
+        raise NotImplementedError
+
+    def where(self, wanted: Sequence[bool]) -> Self:
+        """Return the table of the wanted rows."""
+        raise NotImplementedError
+
+    def joined(self, tables: Sequence[Self]) -> Self:
+        """Return a table with the rows of all `tables`."""
+        raise NotImplementedError
+
+    def cell(self, row: int, column: str) -> Any:
+        """Return the raw content of a cell."""
+        raise NotImplementedError
+
+    def shown(self, row: int, column: str) -> str:
+        """Return the content of a cell for errors."""
+        return quoted(str(self.cell(row, column)))
+
+    def texts(self, column: str) -> Sequence[str]:
+        """Return the texts of a column; "" where there is none."""
+        raise NotImplementedError
+
+    def timestamps_ns(self, column: str) -> Int64s:
+        """Return dates with times in nanoseconds since 1970; without a time zone they are UTC."""
+        texts = self.texts(column)
+        if (found := timestamps.timestamps(texts)) is not None:
+            return found
+        return self.parsed(texts, column, timestamps.timestamp_to_ns, timestamps.ALLOWED)
+
+    def parsed(
+        self, texts: Sequence[str], column: str, parse: Callable[[str], int], allowed: str
+    ) -> Int64s:
+        """Return texts as `parse` reads them; it raises ValueError if it cannot."""
+        try:
+            return np.array(list(map(parse, texts)), dtype=np.int64)
+        except ValueError:
+            row = next(row for row, text in enumerate(texts) if _fails(parse, text))
+            self.refuse(row, column, allowed)
+
+    def refuse(self, row: int, column: str, allowed: str, *, shown: str = "") -> NoReturn:
+        """Raise the TraceError of one cell; `shown` replaces its content in the message."""
+        value = shown or self.shown(row, column)
+        raise TraceError(f"{self.path} line {self.lines[row]}, {column} = {value}: {allowed}")
+
+
+def _fails(parse: Callable[[str], int], text: str) -> bool:
+    try:
+        parse(text)
+    except ValueError:
+        return True
+    return False

@@ -1,0 +1,113 @@
+"""Writing traces to files."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import itertools
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+from spillway import _core
+from spillway._core.sim import ConfigError
+from spillway.config import filesystem
+from spillway.files.traces.error import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["columns_of", "decimal", "write_csv", "written"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def write_csv(trace: _core.workload.Trace, path: str | Path) -> None:
+    """Write a trace as CSV of the format `columns`, with exact times in seconds.
+
+    Parameters
+    ----------
+    trace : Trace
+        Each of its prompts shares at most its beginning, like those of prefix groups.
+    path : str or Path
+        The file, which is replaced if it exists.
+
+    A prefix group is named by its number. `read_trace` reads the same requests.
+
+    Raises
+    ------
+    UsageError
+        The trace holds no requests, only their digest.
+    TraceError
+        A prompt shares several segments (the message names the request; Mooncake's format
+        holds them), or the file cannot be written.
+
+    """
+    columns = columns_of(trace)
+    header = ["arrival_s", "input_tokens", "output_tokens", "tenant", "slo_class"]
+    cells: list[list[Any]] = [
+        [decimal(ns, 9) for ns in columns["arrival_ns"].tolist()],
+        columns["input_tokens"].tolist(),
+        columns["output_tokens"].tolist(),
+        [columns["tenants"][code] for code in columns["tenant"].tolist()],
+        [columns["slo_classes"][code] for code in columns["slo_class"].tolist()],
+    ]
+    if columns["request_id"]:
+        header.append("request_id")
+        cells.append(columns["request_id"])
+    if len(columns["segment_content"]):
+        header += ["prefix_group", "prefix_tokens"]
+        cells += _prefixes(columns)
+    names = [*columns["tenants"], *columns["slo_classes"], *columns["request_id"]]
+    plain = all(map(_PLAIN.fullmatch, names))
+    with written(Path(path)) as stream:
+        csv.writer(stream, lineterminator="\n").writerow(header)
+        quoting: Literal[0, 1] = csv.QUOTE_MINIMAL if plain else csv.QUOTE_ALL
+        csv.writer(stream, lineterminator="\n", quoting=quoting).writerows(zip(*cells, strict=True))
+
+
+_PLAIN = re.compile(r"[\w.:/-]+")
+
+
+def _prefixes(columns: Mapping[str, Any]) -> list[list[Any]]:
+    """Return the group of each prompt and the tokens that it shares; empty without a group."""
+    content, tokens = columns["segment_content"].tolist(), columns["segment_tokens"].tolist()
+    groups: list[Any] = []
+    shared: list[Any] = []
+    for row, (begin, end) in enumerate(itertools.pairwise(columns["segment_begin"].tolist())):
+        if len(set(content[begin:end])) > 1:
+            raise TraceError(
+                f"request {row} shares {end - begin} segments: must be <= 1; a file of "
+                "Mooncake's format (….jsonl) holds traces of blocks"
+            )
+        groups.append(content[begin] if end > begin else "")
+        shared.append(sum(tokens[begin:end]) if end > begin else "")
+    return [groups, shared]
+
+
+def columns_of(trace: _core.workload.Trace) -> Mapping[str, Any]:
+    """Return the requests of a trace as arrays. Raises UsageError if the trace holds none."""
+    if not trace.has_requests:
+        raise _core.sim.UsageError("the trace holds no requests, only their digest: read it again")
+    return trace._columns()
+
+
+@contextlib.contextmanager
+def written(path: Path) -> Iterator[TextIO]:
+    """Yield the stream of a file that is replaced at the end. Raises TraceError if it cannot be."""
+    try:
+        with (
+            filesystem.replacing(path) as temporary,
+            temporary.open("w", encoding="utf-8", newline="") as stream,
+        ):
+            yield stream
+    except ConfigError as error:
+        raise TraceError(str(error)) from error
+
+
+def decimal(ns: int, places: int) -> str:
+    """Return nanoseconds in units of 10**places ns."""
+    whole, rest = divmod(ns, 10**places)
+    return f"{whole}.{rest:0{places}d}".rstrip("0") if rest else str(whole)

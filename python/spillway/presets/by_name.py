@@ -1,0 +1,179 @@
+"""Presets by name, in Python and in the key `presets` of configuration files.
+
+    presets: [noisy-neighbor, {name: llm-d-flow-control, version: 2026-05}]
+
+They are applied in order, each over the previous ones. The file's own settings override all of
+them: a mapping changes the settings that it names; entries with names, such as tenants, change the
+entry of that name or add one; entries without a name change the only entry, if the presets have
+one. Any other list replaces that of the presets, and so does a policy of another kind.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from spillway import _registry
+from spillway._core.sim import ConfigError
+from spillway.config.classes import config_error
+from spillway.config.merging import merged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from spillway._core.cluster import Simulation
+    from spillway.presets.preset import Preset
+
+__all__ = [
+    "KINDS",
+    "apply",
+    "function_of",
+    "get",
+    "json_schema",
+    "names",
+    "resolve",
+    "scenario",
+    "with_scenario",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+KINDS = {
+    "scenario": "a workload with its tenants and classes",
+    "gateway": "admission, queues and limits in front of the fleet",
+    "server": "the instances of a fleet",
+    "scheduler": "the scheduling of each instance",
+}
+"""The kinds of presets, and what each sets."""
+
+
+@functools.cache
+def _made() -> Mapping[str, tuple[Preset, Callable[..., Preset]]]:
+    """By name: the preset with default parameters, and its function."""
+    functions = (one for module in _registry.modules("presets").values() for one in module.PRESETS)
+    return {preset.name: (preset, one) for one in functions for preset in [one()]}
+
+
+def names(kind: str | None = None) -> tuple[str, ...]:
+    """The names of all presets, or of those of one kind (see `KINDS`)."""
+    if kind is not None and kind not in KINDS:
+        raise config_error([("kind", repr(kind), f"must be one of {', '.join(KINDS)}")])
+    return tuple(name for name, (one, _) in _made().items() if kind in (None, one.kind))
+
+
+def get(name: str, /, **parameters: Any) -> Preset:
+    """The preset with this name.
+
+    `parameters`: the arguments of its function; `spillway describe presets.NAME` explains them.
+
+    Raises ConfigError for an unknown name, an unknown parameter and a value that is not allowed.
+    """
+    return _named("preset", name, parameters, names())
+
+
+def scenario(name: str) -> Preset:
+    """The scenario with this name; ConfigError with the nearest name if there is none."""
+    return _named("scenario", name, {}, names("scenario"))
+
+
+def function_of(name: str) -> Callable[..., Preset]:
+    """The function that makes the preset with this name."""
+    return _made()[get(name).name][1]
+
+
+def apply(presets: Any, simulation: Simulation) -> Simulation:
+    """`simulation` with presets in order, given as under `presets` in a configuration file."""
+    for one in _stated(presets):
+        simulation = one.apply(simulation)
+    return simulation
+
+
+def resolve(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a configuration file with those of its `presets`, without that key."""
+    return _resolved(_stated(settings.get("presets", [])), settings)
+
+
+def with_scenario(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The same with a scenario that replaces the file's workload, tenants and classes."""
+    chosen = scenario(name)
+    others = [one for one in _stated(settings.get("presets", [])) if one.kind != chosen.kind]
+    own = {key: one for key, one in settings.items() if key not in chosen.settings}
+    return _resolved([chosen, *others], own)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the key `presets`."""
+    one = {
+        "anyOf": [
+            {"enum": list(names())},
+            *(
+                {
+                    "type": "object",
+                    "properties": {
+                        "name": {"const": name},
+                        **{key: {} for key in inspect.signature(function).parameters},
+                    },
+                    "required": ["name"],
+                    "additionalProperties": False,
+                    "description": preset.doc,
+                }
+                for name, (preset, function) in _made().items()
+            ),
+        ]
+    }
+    return {
+        "anyOf": [{"type": "array", "items": one}, one],
+        "description": "Presets to start from, in order; the settings of the file win over them.",
+    }
+
+
+def _resolved(presets: Iterable[Preset], settings: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for one in presets:
+        one.put_into(found)
+    return merged(found, {key: one for key, one in settings.items() if key != "presets"})
+
+
+def _stated(presets: Any) -> Iterator[Preset]:
+    entries = presets if isinstance(presets, list | tuple) else [presets]
+    for i, entry in enumerate(entries):
+        path = "presets" if entries is not presets else f"presets[{i}]"
+        if not isinstance(entry, dict):
+            entry = {"name": entry}  # noqa: PLW2901
+        if not isinstance(entry.get("name"), str):
+            raise config_error([(path, repr(entry.get("name", entry)), _FORMS)])
+        parameters = {key: value for key, value in entry.items() if key != "name"}
+        yield _named(path, entry["name"], parameters, names())
+
+
+_FORMS = "must be the name of a preset, or a mapping of `name` and parameters, or a list of these"
+
+
+def _named(path: str, name: str, parameters: Mapping[str, Any], among: Sequence[str]) -> Preset:
+    if name not in among:
+        what = "scenario" if path == "scenario" else "preset"
+        raise config_error([(path, repr(name), f"unknown {what}; {_nearest(name, among)}")])
+    _, function = _made()[name]
+    known = list(inspect.signature(function).parameters)
+    for key, value in parameters.items():
+        if key not in known:
+            hint = f"; {_nearest(key, known)}" if known else ", which has no parameters"
+            raise config_error(
+                [(f"{path}.{key}", repr(value), f"unknown parameter of {name}{hint}")]
+            )
+    try:
+        return function(**parameters)
+    except ConfigError as error:
+        raise config_error(
+            [(f"{path}.{place}", value, allowed) for place, value, allowed in error.violations]
+        ) from error
+
+
+def _nearest(name: object, among: Sequence[str]) -> str:
+    near = difflib.get_close_matches(str(name), among, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"one of {', '.join(among)}"

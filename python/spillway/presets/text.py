@@ -1,0 +1,116 @@
+"""Presets as text: `spillway describe presets`, `presets.NAME` and `scenarios`."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+from typing import TYPE_CHECKING, Any
+
+from spillway._core.cluster import Simulation
+from spillway.presets import by_name
+from spillway.presets.preset import wrapped
+from spillway.servers import text as servers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spillway.presets.preset import Preset
+
+__all__ = ["describe", "document", "scenarios", "table"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def table(kind: str | None = None) -> str:
+    """All presets, or those of one kind: a line each, grouped by kind and source."""
+    kinds = by_name.KINDS if kind is None else [kind]
+    presets = [by_name.get(name) for each in kinds for name in by_name.names(each)]
+    width = max(len(one.name) for one in presets)
+    blocks = []
+    for each_kind, of_kind in itertools.groupby(presets, lambda one: one.kind):
+        lines = [f"{each_kind}: {by_name.KINDS[each_kind]}"]
+        for source, of_source in itertools.groupby(of_kind, lambda one: one.source):
+            lines.append(wrapped(source, "  "))
+            lines += [f"    {one.name:{width}}  {_first_sentence(one.doc)}" for one in of_source]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def describe(path: str) -> str | None:
+    """The output of `spillway describe` for presets, scenarios and servers, or None."""
+    if path == "scenarios":
+        return scenarios()
+    if path == "servers":
+        return servers.table()
+    if path == "presets":
+        return f"{table()}\n\n{_presets_of_settings()}"
+    if path.startswith("presets."):
+        name = path.removeprefix("presets.")
+        preset, doc = by_name.get(name), inspect.getdoc(by_name.function_of(name))
+        return preset.in_words(doc) if doc else str(preset)
+    return None
+
+
+def document(path: str) -> Any:
+    """The same as plain values: presets by name, or models and accelerators."""
+    if path == "servers":
+        return servers.catalog()
+    if path.startswith("presets."):
+        return _preset(path.removeprefix("presets."))
+    kinds = ["scenario"] if path == "scenarios" else by_name.KINDS
+    return {name: _preset(name) for kind in kinds for name in by_name.names(kind)}
+
+
+def _preset(name: str) -> dict[str, Any]:
+    one = by_name.get(name)
+    return {"kind": one.kind, "doc": one.doc, "source": one.source}
+
+
+def scenarios() -> str:
+    """All scenarios as text: the purpose of each, and its clients."""
+    return "\n\n".join(_scenario(by_name.get(name)) for name in by_name.names("scenario"))
+
+
+def _scenario(preset: Preset) -> str:
+    lines = [
+        f"{preset.name} ({preset.duration_s:g} s)",
+        wrapped(f"{preset.doc} Source: {preset.source}.", "  "),
+    ]
+    for one in preset.workload.clients:
+        until = (
+            f"for {one.duration_s:g} s"
+            if one.num_requests is None
+            else f"until {one.num_requests:,} requests"
+        )
+        lines.append(
+            f"    {one.tenant}: {one.requests_per_s:g} requests/s from {one.start_s:g} s {until}"
+        )
+    return "\n".join(lines)
+
+
+def _first_sentence(doc: str) -> str:
+    return re.split(r"(?<=\.)\s", doc, maxsplit=1)[0]
+
+
+def _presets_of_settings() -> str:
+    """The published values that belong to single classes of settings."""
+    places: dict[tuple[str, ...], list[str]] = {}
+
+    def walk(description: Mapping[str, Any], path: str) -> None:
+        if "presets" in description:
+            places.setdefault(tuple(description["presets"]), []).append(path)
+        for field in description["fields"]:
+            below = f"{path}.{field['name']}".lstrip(".")
+            if field["type"] == "struct":
+                walk(field["of"], below)
+            for one in field.get("alternatives", []):
+                walk(one, f"{below}.{one['kind']}")
+
+    walk(Simulation._describe(), "")
+    lines = ["values of one policy, as `preset: NAME` at its path"]
+    for names, paths in places.items():
+        lines += [f"  {', '.join(paths)}", wrapped(", ".join(names), "    ")]
+    return "\n".join(lines)

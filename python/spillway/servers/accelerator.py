@@ -1,0 +1,105 @@
+"""Datasheets of accelerators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from spillway.config.classes import config_error
+from spillway.servers.data import entry, names
+
+__all__ = ["Accelerator", "accelerator", "accelerators"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_FILE = "accelerators.yaml"
+_GIB = 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accelerator:
+    """An accelerator.
+
+    Attributes
+    ----------
+    memory_gib : float
+        What its driver offers to programs, in GiB.
+    bandwidth_tb_s : float
+        Of its memory, in 1e12 bytes/s.
+    dense_tflops : mapping of str to float
+        Arithmetic by type (bf16, fp8, int8, fp4), without sparsity, in 1e12 operations/s.
+    link_gb_s : float
+        To the other accelerators of its node, both directions together, in 1e9 bytes/s.
+
+    """
+
+    name: str
+    source: str = "given"
+    memory_gib: float
+    bandwidth_tb_s: float
+    dense_tflops: Mapping[str, float] = field(hash=False)
+    link_gb_s: float
+
+    @property
+    def memory_bytes(self) -> float:
+        """What its driver offers to programs."""
+        return self.memory_gib * _GIB
+
+    def flops(self, dtype: str) -> float:
+        """Operations per s with weights of this type; a type that it lacks computes in bf16."""
+        computed_in = {"nvfp4": "fp4", "mxfp4": "fp4"}.get(dtype, dtype)
+        return 1e12 * self.dense_tflops.get(computed_in, self.dense_tflops["bf16"])
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Accelerator:
+        """An accelerator from the numbers of its datasheet; ConfigError names what is missing."""
+        required = ("memory_gib", "bandwidth_tb_s", "dense_tflops", "link_gb_s")
+        known = {"name", "source", *required}
+        for one in required:
+            if one not in given:
+                raise config_error([(f"gpu.{one}", "", f"is missing; needed: {_listed(required)}")])
+        for one, value in given.items():
+            if one not in known:
+                raise config_error(
+                    [(f"gpu.{one}", repr(value), f"must be one of {_listed(known)}")]
+                )
+        flops = given["dense_tflops"]
+        if not isinstance(flops, Mapping) or "bf16" not in flops:
+            allowed = "must be a mapping with bf16, e.g. {bf16: 989, fp8: 1979}"
+            raise config_error([("gpu.dense_tflops", repr(flops), allowed)])
+        for one in ("memory_gib", "bandwidth_tb_s", "link_gb_s"):
+            if not isinstance(given[one], int | float) or not given[one] > 0:
+                raise config_error([(f"gpu.{one}", repr(given[one]), "must be > 0")])
+        return cls(**{"name": "given", **given})
+
+
+def accelerators() -> tuple[str, ...]:
+    """The names of the accelerators in the catalog."""
+    return names(_FILE)
+
+
+def accelerator(name: str | Mapping[str, Any]) -> Accelerator:
+    """The accelerator of a name or alias, or of the numbers of a datasheet.
+
+    Raises ConfigError with the nearest name if there is none.
+    """
+    if isinstance(name, Mapping):
+        return Accelerator.from_dict(name)
+    also = "or give memory_gib, bandwidth_tb_s, dense_tflops and link_gb_s"
+    key, found = entry(_FILE, name, "gpu", also=also)
+    return Accelerator(
+        name=key,
+        source=found["source"],
+        memory_gib=found["memory_gib"],
+        bandwidth_tb_s=found["bandwidth_tb_s"],
+        dense_tflops=found["dense_tflops"],
+        link_gb_s=found["link_gb_s"],
+    )
+
+
+def _listed(given: Any) -> str:
+    return ", ".join(sorted(given))

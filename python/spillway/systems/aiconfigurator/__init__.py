@@ -1,0 +1,1 @@
+"""NVIDIA AIConfigurator: measured latencies of servers."""

@@ -1,0 +1,1 @@
+"""NVIDIA AIPerf: its traces, results and exports."""

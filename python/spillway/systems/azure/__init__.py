@@ -1,0 +1,1 @@
+"""The Azure LLM inference traces."""

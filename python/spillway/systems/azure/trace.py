@@ -1,0 +1,42 @@
+"""Azure LLM inference traces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spillway.files.traces.format import Format, Rows, since_first
+
+if TYPE_CHECKING:
+    from spillway.files.traces.csv_table import CsvTable
+
+__all__ = ["FORMAT"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def _rows(table: CsvTable) -> Rows:
+    return Rows(
+        arrival_ns=table.timestamps_ns("TIMESTAMP"),
+        input_tokens=table.whole("ContextTokens", at_least=1),
+        output_tokens=table.whole("GeneratedTokens"),
+        tenant=table.texts("tenant"),
+        slo_class=table.texts("slo_class"),
+    )
+
+
+FORMAT = Format(
+    name="azure",
+    doc="Azure LLM inference traces: TIMESTAMP,ContextTokens,GeneratedTokens",
+    layout="csv",
+    required=("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
+    optional=("tenant", "slo_class"),
+    arrival="TIMESTAMP",
+    rows=_rows,
+    retime=since_first,
+    notes=(
+        "Times count from the first request; a timestamp without a time zone is UTC. You may add "
+        "the columns `tenant` and `slo_class`."
+    ),
+)

@@ -1,0 +1,53 @@
+"""Bailian (Qwen) traces, whose hash ids identify blocks of prompts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spillway.config.limits import MAX_TOKENS
+from spillway.files.traces.format import Format, Option, Rows
+from spillway.systems.mooncake import trace as mooncake
+
+if TYPE_CHECKING:
+    from spillway.files.traces.jsonl_table import JsonlTable
+
+
+__all__ = ["FORMAT"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def _rows(table: JsonlTable, *, block_size_tokens: int) -> Rows:
+    prompt = table.whole("input_length", at_least=1)
+    return Rows(
+        arrival_ns=table.times_ns("timestamp", "s"),
+        input_tokens=prompt,
+        output_tokens=table.whole("output_length"),
+        hash_ids=mooncake.hash_ids(table, prompt, block_size_tokens),
+        block_size_tokens=block_size_tokens,
+    )
+
+
+FORMAT = Format(
+    name="bailian",
+    doc="Bailian (Qwen) JSONL: chat_id,parent_chat_id,timestamp,input_length,output_length,type,"
+    "turn,hash_ids",
+    layout="jsonl",
+    required=(
+        "chat_id",
+        "parent_chat_id",
+        "timestamp",
+        "input_length",
+        "output_length",
+        "hash_ids",
+    ),
+    optional=None,
+    arrival="timestamp",
+    rows=_rows,
+    options=(
+        Option("block_size_tokens", int, 16, "tokens per hash id", at_least=1, at_most=MAX_TOKENS),
+    ),
+    notes="`timestamp` is in seconds. Chats and turns are ignored.",
+)

@@ -1,0 +1,1 @@
+"""BLIS (inference-sim): its traces, runs and published configurations."""

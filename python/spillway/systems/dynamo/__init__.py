@@ -1,0 +1,1 @@
+"""NVIDIA Dynamo: its traces, router configuration, counters and request rejection."""

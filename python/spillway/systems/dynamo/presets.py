@@ -1,0 +1,254 @@
+"""NVIDIA Dynamo, by version: its request rejection, and the queues before its workers' engines.
+
+As in Dynamo, both are off unless thresholds or limits are given. The presets also set Dynamo's
+router and leave the rest of the gateway unchanged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spillway._core.gateway import BusyThreshold
+from spillway._core.instance import ControlledDelay, DualLimitGate, EngineRequestLimit, Open
+from spillway._core.router import KvCost
+from spillway._core.signals import BusyMonitor
+from spillway.presets.preset import Preset, check, is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["PRESETS", "dev_b", "dev_c", "v1_2", "v1_3"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def v1_2(
+    *,
+    active_decode_blocks_threshold: float | None = None,
+    active_prefill_tokens_threshold: int | None = None,
+    active_prefill_tokens_threshold_frac: float | None = None,
+    engine_request_limit: int | None = None,
+    queue_size: int = 16,
+    track_output_blocks: bool = False,
+) -> Preset:
+    """Dynamo 1.2: answers with status 503 while all workers are busy.
+
+    A worker is busy if it exceeds any threshold. If one threshold is given, the others default to
+    1, 10,000,000 and 64. Dynamo suggests, as a share of blocks and in tokens: 0.7 and 5,000
+    (conservative), 0.85 and 10,000, 0.95 and 20,000 (aggressive).
+
+    Parameters
+    ----------
+    active_decode_blocks_threshold
+        Share of a rank's KV blocks, 0 to 1.
+    active_prefill_tokens_threshold
+        Tokens in prefill, >= 0.
+    active_prefill_tokens_threshold_frac
+        The same as a multiple of max_num_batched_tokens, >= 0.
+    engine_request_limit
+        Most requests in the engine of a worker, >= 1; None: no limit.
+    queue_size
+        Requests that wait before the engine beyond this limit, >= 1.
+    track_output_blocks
+        Whether the frontend's count of KV blocks includes generated tokens.
+    """
+    decode = active_decode_blocks_threshold
+    prefill = active_prefill_tokens_threshold
+    frac = active_prefill_tokens_threshold_frac
+    if not decode is prefill is frac is None:
+        decode = 1 if decode is None else decode
+        prefill = 10_000_000 if prefill is None else prefill
+        frac = 64 if frac is None else frac
+    return _preset(
+        "1.2",
+        "Rejects with 503 while all workers are busy. KV blocks are those of the frontend's count.",
+        "NVIDIA Dynamo 1.2",
+        admission=BusyThreshold(overload_status=503),
+        busy_monitor=BusyMonitor(
+            active_decode_blocks_threshold=decode,
+            active_prefill_tokens_threshold=prefill,
+            active_prefill_tokens_threshold_frac=frac,
+            decode_latch=False,
+            track_output_blocks=track_output_blocks,
+        ),
+        ingress=_request_limit(engine_request_limit, queue_size),
+    )
+
+
+def v1_3(
+    *,
+    active_decode_blocks_threshold: float | None = None,
+    active_prefill_tokens_threshold: int | None = None,
+    active_prefill_tokens_threshold_frac: float | None = None,
+    engine_request_limit: int | None = None,
+    queue_size: int = 16,
+    track_output_blocks: bool = False,
+) -> Preset:
+    """Dynamo 1.3 to 1.5: status 529; separate thresholds; KV blocks by both counts (latch).
+
+    A threshold that is None is not checked.
+
+    Parameters
+    ----------
+    active_decode_blocks_threshold
+        Share of a rank's KV blocks, 0 to 1.
+    active_prefill_tokens_threshold
+        Tokens in prefill, >= 0.
+    active_prefill_tokens_threshold_frac
+        The same as a multiple of max_num_batched_tokens, >= 0.
+    engine_request_limit
+        Most requests in the engine of a worker, >= 1; None: no limit.
+    queue_size
+        Requests that wait before the engine beyond this limit, >= 1.
+    track_output_blocks
+        Whether the frontend's count of KV blocks includes generated tokens.
+    """
+    return _preset(
+        "1.3",
+        "Rejects with 529 while all workers are busy. KV blocks are those of either count.",
+        "NVIDIA Dynamo 1.3 to 1.5",
+        admission=BusyThreshold(),
+        busy_monitor=BusyMonitor(
+            active_decode_blocks_threshold=active_decode_blocks_threshold,
+            active_prefill_tokens_threshold=active_prefill_tokens_threshold,
+            active_prefill_tokens_threshold_frac=active_prefill_tokens_threshold_frac,
+            track_output_blocks=track_output_blocks,
+        ),
+        ingress=_request_limit(engine_request_limit, queue_size),
+    )
+
+
+def dev_b(
+    *,
+    engine_request_limit: int | None = None,
+    request_queue_timeout_s: float | None = 5,
+    adaptive_lifo: bool = True,
+    active_decode_blocks_threshold: float | None = None,
+    active_prefill_tokens_threshold: int | None = None,
+    active_prefill_tokens_threshold_frac: float | None = None,
+    track_output_blocks: bool = False,
+) -> Preset:
+    """A development snapshot after 1.5: a gate with controlled delay before each worker's engine.
+
+    A threshold that is None is not checked.
+
+    Parameters
+    ----------
+    engine_request_limit
+        Maximum number of requests in the engine, >= 1; None: 1.5 x max_num_seqs of all ranks,
+        rounded up.
+    request_queue_timeout_s
+        Longest wait before the engine in s, > 0; None: no limit.
+    adaptive_lifo
+        Whether the newest request enters first after one has waited too long; only one does, then
+        the oldest again.
+    active_decode_blocks_threshold
+        Share of a rank's KV blocks, 0 to 1.
+    active_prefill_tokens_threshold
+        Tokens in prefill, >= 0.
+    active_prefill_tokens_threshold_frac
+        The same as a multiple of max_num_batched_tokens, >= 0.
+    track_output_blocks
+        Whether the frontend's count of KV blocks includes generated tokens.
+    """
+    return _preset(
+        "dev-b",
+        "Like 1.3, but no request waits longer than 5 s before the engine.",
+        _AFTER_1_5,
+        admission=BusyThreshold(),
+        busy_monitor=BusyMonitor(
+            active_decode_blocks_threshold=active_decode_blocks_threshold,
+            active_prefill_tokens_threshold=active_prefill_tokens_threshold,
+            active_prefill_tokens_threshold_frac=active_prefill_tokens_threshold_frac,
+            track_output_blocks=track_output_blocks,
+        ),
+        ingress=ControlledDelay(
+            max_requests=engine_request_limit,
+            delay_s=request_queue_timeout_s,
+            adaptive_lifo=adaptive_lifo,
+        ),
+    )
+
+
+def dev_c(
+    *,
+    request_limit: int = 10_000,
+    wait_limit: int = 10_000,
+    queue_size: int = 40_000,
+    active_decode_blocks_threshold: float | None = None,
+    active_prefill_tokens_threshold: int | None = None,
+    active_prefill_tokens_threshold_frac: float | None = None,
+    track_output_blocks: bool = False,
+) -> Preset:
+    """A development snapshot after 1.5: a gate with a separate limit for requests in prefill.
+
+    A threshold that is None is not checked.
+
+    Parameters
+    ----------
+    request_limit
+        Maximum number of requests in the engine, >= 1.
+    wait_limit
+        Maximum number of these without a first token, >= 1.
+    queue_size
+        Requests that wait before the engine, >= 0.
+    active_decode_blocks_threshold
+        Share of a rank's KV blocks, 0 to 1.
+    active_prefill_tokens_threshold
+        Tokens in prefill, >= 0.
+    active_prefill_tokens_threshold_frac
+        The same as a multiple of max_num_batched_tokens, >= 0.
+    track_output_blocks
+        Whether the frontend's count of KV blocks includes generated tokens.
+    """
+    return _preset(
+        "dev-c",
+        "Like 1.3, with limits for requests and for prefills.",
+        _AFTER_1_5,
+        admission=BusyThreshold(),
+        busy_monitor=BusyMonitor(
+            active_decode_blocks_threshold=active_decode_blocks_threshold,
+            active_prefill_tokens_threshold=active_prefill_tokens_threshold,
+            active_prefill_tokens_threshold_frac=active_prefill_tokens_threshold_frac,
+            track_output_blocks=track_output_blocks,
+        ),
+        ingress=DualLimitGate(
+            request_limit=request_limit, wait_limit=wait_limit, queue_size=queue_size
+        ),
+    )
+
+
+PRESETS: tuple[Callable[..., Preset], ...] = (v1_2, v1_3, dev_b, dev_c)
+_AFTER_1_5 = "NVIDIA Dynamo, development snapshot after 1.5"
+
+
+def _preset(
+    version: str,
+    doc: str,
+    source: str,
+    *,
+    admission: BusyThreshold,
+    busy_monitor: BusyMonitor,
+    ingress: ControlledDelay | DualLimitGate | EngineRequestLimit | Open,
+) -> Preset:
+    return Preset(
+        name=f"dynamo-{version}",
+        kind="gateway",
+        doc=doc,
+        source=source,
+        settings={
+            "gateway.admission": admission,
+            "router": KvCost(),
+            "busy_monitor": busy_monitor,
+            "instances[].ingress": ingress,
+        },
+    )
+
+
+def _request_limit(max_requests: int | None, queue_size: int) -> EngineRequestLimit | Open:
+    check(is_whole(queue_size, 1), "queue_size", queue_size, "must be a whole number >= 1")
+    if max_requests is None:
+        return Open()
+    return EngineRequestLimit(max_requests=max_requests, queue_size=queue_size)

@@ -1,0 +1,1 @@
+"""Envoy: its admission control, overload manager and circuit breakers."""

@@ -1,0 +1,1 @@
+"""GuideLLM: its scenarios and reports."""

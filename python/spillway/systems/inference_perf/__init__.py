@@ -1,0 +1,1 @@
+"""inference-perf: its loads and reports."""

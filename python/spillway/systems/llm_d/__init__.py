@@ -1,0 +1,1 @@
+"""llm-d: its endpoint picker, flow control and benchmark reports."""

@@ -1,0 +1,126 @@
+"""llm-d: the flow control of its endpoint picker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from spillway._core.gateway import (
+    Band,
+    Eviction,
+    Gateway,
+    GlobalFifo,
+    LeastAttainedService,
+    PriorityHoldback,
+    Queue,
+    Saturation,
+    SoftReflective,
+    StaticCeilings,
+    TenantRoundRobin,
+)
+from spillway._core.signals import PrefixIndex, Scraped
+from spillway.presets.preset import Preset, check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["PRESETS", "Version", "flow_control"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+Version = Literal["2026-05", "2026-08"]
+
+
+def flow_control(
+    *,
+    version: Version = "2026-08",
+    priorities: Sequence[int] = (4, 3, -1, -2, -3),
+    detector: Literal["utilization", "concurrency"] = "utilization",
+    fairness: GlobalFifo | TenantRoundRobin | LeastAttainedService | None = None,
+    ordering: Literal["fcfs", "edf", "slo_deadline"] = "fcfs",
+    usage_limit: StaticCeilings | PriorityHoldback | SoftReflective | None = None,
+    evicts_in_flight: bool = False,
+) -> Preset:
+    """Flow control of llm-d's endpoint picker (feature gate `flowControl`), with its defaults.
+
+    A band per priority holds up to 5,000 requests. One request is dispatched whenever one joins,
+    and one every millisecond: the oldest of the highest band with a waiting request
+    (`global-strict`), if saturation is below that band's ceiling; otherwise none is dispatched from
+    any band. Instances are scraped every 50 ms; an instance whose metrics are older than 200 ms
+    counts as saturated. For each instance the router remembers 31,250 blocks of 16 tokens.
+
+    Not modeled: the bounds in bytes, the time to live while no endpoint is ready, the sweep (an
+    expired request keeps its place for up to 1 s), and bands that are created and removed with the
+    priorities of the requests, which shifts the ceilings that depend on the rank of a band.
+
+    Parameters
+    ----------
+    version
+        "2026-08": llm-d-router @ ebab6879, in which a request waits for up to 60 s and is then
+        answered with 429. "2026-05": the endpoint picker of the Gateway API inference extension,
+        before it became part of llm-d-router, in which a request without a timeout of its own waits
+        indefinitely; a timeout is answered with 503.
+    priorities
+        Priorities of the bands; the lowest band also takes all lower priorities. Default: those of
+        the default classes.
+    detector
+        `utilization`: the mean over instances of max(waiting / 5, KV use / 0.8); `concurrency`:
+        requests in flight / (100 x instances).
+    fairness
+        The fairness policy between the tenants of a band. Default: `GlobalFifo`; `TenantRoundRobin`
+        is llm-d's round-robin, `LeastAttainedService` its program-aware policy.
+    ordering
+        The order of a tenant's requests.
+    usage_limit
+        Ceilings of the bands. Default: 1 for each.
+    evicts_in_flight
+        Whether sheddable requests are evicted from the instances, up to two per decision.
+    """
+    newer = version == "2026-08"
+    check(newer or version == "2026-05", "version", version, "must be '2026-05' or '2026-08'")
+    check(
+        isinstance(priorities, list | tuple),
+        "priorities",
+        priorities,
+        "must be a list of whole numbers",
+    )
+    check(
+        isinstance(evicts_in_flight, bool),
+        "evicts_in_flight",
+        evicts_in_flight,
+        "must be true or false",
+    )
+    queue = Queue(timeout_s=60 if newer else None, ordering=ordering)
+    return Preset(
+        name="llm-d-flow-control",
+        kind="gateway",
+        doc="Bands by priority, closed while the fleet is saturated.",
+        source=(
+            "llm-d-router @ ebab6879 (version 2026-08); endpoint picker of the Gateway API "
+            "inference extension (version 2026-05)"
+        ),
+        settings={
+            "gateway": Gateway(
+                bands=[
+                    Band(
+                        priority=priority,
+                        max_requests=5000,
+                        fairness=GlobalFifo() if fairness is None else fairness,
+                        queue=queue,
+                    )
+                    for priority in priorities
+                ],
+                dispatch="one_per_attempt",
+                limit=Saturation(detector=detector),
+                usage_limit=StaticCeilings() if usage_limit is None else usage_limit,
+                eviction=Eviction(max_victims=2 if evicts_in_flight else 0),
+            ),
+            "signals": Scraped(period_s=0.05, stale_after_s=0.2, when_stale="fail_closed"),
+            "prefix_index": PrefixIndex(capacity_blocks=31_250),
+        },
+    )
+
+
+PRESETS: tuple[Callable[..., Preset], ...] = (flow_control,)

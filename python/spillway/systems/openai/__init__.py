@@ -1,0 +1,1 @@
+"""Logs of calls of the OpenAI API."""

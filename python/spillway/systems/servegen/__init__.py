@@ -1,0 +1,1 @@
+"""ServeGen: its client pools."""

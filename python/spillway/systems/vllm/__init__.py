@@ -1,0 +1,1 @@
+"""vLLM: its command line, benchmark, step logs and metrics."""

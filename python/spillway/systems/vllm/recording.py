@@ -1,0 +1,91 @@
+"""Results of `vllm bench serve --save-result --save-detailed`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spillway.files.recordings.format import Format
+from spillway.files.recordings.objects import Object
+from spillway.files.recordings.rows import Rows, Time, recording
+from spillway.files.recordings.server import facts
+from spillway.files.recordings.source import digest
+from spillway.files.traces.error import TraceError
+
+if TYPE_CHECKING:
+    from spillway.data.recording import Recording
+    from spillway.files.recordings.rows import Settings
+    from spillway.files.recordings.source import Source
+
+__all__ = ["FORMAT"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_LISTS = ("input_lens", "output_lens", "ttfts", "itls", "errors")
+
+
+def _detect(source: Source) -> bool:
+    return {"model_id", "num_prompts", "completed", "request_throughput"} <= source.keys
+
+
+def _read(source: Source, settings: Settings) -> list[Recording]:
+    if not _detect(source):
+        raise TraceError(f"{source.path}: not of the format vllm_bench ({FORMAT.doc})")
+    result = Object(source, "", source.json)
+    for name in _LISTS:
+        if name not in result.values:
+            source.refuse_missing(name, "measure again with `--save-result --save-detailed`")
+    if "start_times" not in result.values:
+        source.refuse_missing(
+            "start_times", "the times of sending; `vllm bench serve` writes them since 0.11"
+        )
+    start_s = result.numbers("start_times")
+    num = len(start_s)
+    for name in _LISTS:
+        if len(result.items(name)) != num:
+            allowed = f"must hold {num} values, as start_times does"
+            source.refuse(name, f"{len(result.items(name))} values", allowed)
+    errors = result.items("errors")
+    failed = [bool(error) for error in errors]
+    ttft_s = result.numbers("ttfts")
+    gaps_s = result.lists_of_numbers("itls")
+    # The file has no end-to-end latency. The tool's own is that of the last token too.
+    e2e_s: list[float | None] = [
+        None if bad else first + sum(gaps)
+        for first, gaps, bad in zip(ttft_s, gaps_s, failed, strict=True)
+    ]
+    limit = result.whole("max_concurrency")
+    rows = Rows(
+        name=source.path.stem,
+        send=Time("start_times", "s", start_s),
+        input_tokens=_tokens(result, "input_lens"),
+        output_tokens=_tokens(result, "output_lens"),
+        ttft=Time("ttfts", "s", ttft_s),
+        e2e=Time("itls", "s", e2e_s),
+        failed=failed,
+        places=[f"request {at}" for at in range(num)],
+        server=facts(f"{source.path}", {"model": result.text("model_id")}),
+        token_gaps=gaps_s,
+        gap_field="itls",
+        client_max_in_flight=limit or None,
+    )
+    return [recording(source.path, rows, settings, FORMAT.name, digest(source))]
+
+
+def _tokens(result: Object, key: str) -> list[int]:
+    for at, one in enumerate(result.items(key)):
+        if type(one) is not int:
+            result.source.refuse(f"{key}[{at}]", one, "must be a whole number")
+    return result.items(key)
+
+
+FORMAT = Format(
+    name="vllm_bench",
+    doc="JSON of `vllm bench serve --save-result --save-detailed` (vLLM 0.11 or later)",
+    kind="recordings",
+    detect=_detect,
+    read=_read,
+    notes="E2E is the TTFT plus the inter-token latencies; `max_concurrency` the client's limit.",
+)

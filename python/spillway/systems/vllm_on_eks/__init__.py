@@ -1,0 +1,1 @@
+"""The gateway of vllm-on-eks: its settings and published experiments."""

@@ -1,0 +1,153 @@
+"""Weka traces of coding agents: conversations with their requests, one per line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
+from spillway.files.traces.format import Format, Option, Rows, since_first
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spillway.files.traces.jsonl_table import JsonlTable
+    from spillway.files.traces.table import Int64s
+
+__all__ = ["CONVERSATION_INTERVAL", "FORMAT"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_BLOCK_SIZE_TOKENS = 64  # of all published traces
+_HIGHEST_ID = 2**31 - 1
+_UNSHARED = 2**31
+_REQUESTS = ("n", "s")  # whole and streamed responses
+_COLUMNS = ("t", "in", "out", "hash_ids", "block_size", "position", "spawned_s")
+
+
+def _expand(table: JsonlTable) -> JsonlTable:
+    """Return the requests of conversations, those of subagents included."""
+    lines, found = [], []
+    for row, conversation in enumerate(table.objects):
+        if conversation.get("hash_id_scope", "local") != "local":
+            table.refuse(row, "hash_id_scope", "must be 'local'")
+        size = conversation.get("block_size", _BLOCK_SIZE_TOKENS)
+        for position, (request, spawned_s) in enumerate(_requests(table, row, conversation)):
+            extra = {"block_size": size, "position": position, "spawned_s": spawned_s}
+            found.append({key: request.get(key, "") for key in _COLUMNS} | extra)
+            lines.append(table.lines[row])
+    return type(table)(table.path, _COLUMNS, lines, found)
+
+
+def _requests(
+    table: JsonlTable, row: int, holder: dict[str, Any], spawned_s: Any = 0, depth: int = 0
+) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Yield each request, and the time of the subagent to which it belongs; 0 for the agent."""
+    requests = holder.get("requests")
+    if not isinstance(requests, list):
+        table.refuse(row, "requests", "must be a list", shown=f"{requests!r:.40}")
+    for one in requests:
+        kind = one.get("type", "n") if isinstance(one, dict) else None
+        if kind in _REQUESTS:
+            yield one, spawned_s
+        elif kind == "subagent" and depth == 0:
+            yield from _requests(table, row, one, one.get("t", ""), depth + 1)
+        else:
+            allowed = f"must be an object of type {', '.join(_REQUESTS)}" + (
+                " or subagent" if depth == 0 else ""
+            )
+            table.refuse(row, "requests", allowed, shown=f"{one!r:.40}")
+
+
+def _rows(
+    table: JsonlTable, *, subagent_times: str, conversation_interval_s: float, **_: object
+) -> Rows:
+    import numpy as np
+
+    arrival_ns = table.times_ns("t", "s")
+    spawned_ns = table.times_ns("spawned_s", "s")
+    if subagent_times == "relative":
+        arrival_ns = arrival_ns + spawned_ns
+    elif (early := arrival_ns < spawned_ns).any():
+        table.refuse(
+            int(early.argmax()),
+            "t",
+            "must be >= t of the subagent; --trace-subagent-times relative (subagent_times in "
+            "Python) reads times that count from there",
+        )
+    starts_ns = (np.array(table.lines, dtype=np.int64) - 1) * round(conversation_interval_s * 1e9)
+    size = table.whole("block_size", at_least=1)
+    if (other := size != size[0]).any():
+        table.refuse(int(other.argmax()), "block_size", f"must be {size[0]}, as before")
+    prompt = table.whole("in", at_least=1)
+    return Rows(
+        arrival_ns=arrival_ns + starts_ns,
+        input_tokens=prompt,
+        output_tokens=table.whole("out"),
+        hash_ids=_content(table, prompt, int(size[0])),
+        block_size_tokens=int(size[0]),
+    )
+
+
+def _content(table: JsonlTable, prompt: Int64s, size: int) -> list[list[int]]:
+    """Return an id per block that is unique among all conversations."""
+    needed = (-(-prompt // size)).tolist()  # rounded up
+    positions = table.whole("position")
+    found = []
+    given = [[] if ids == "" else ids for ids in table.values("hash_ids")]
+    for row, (ids, count) in enumerate(zip(given, needed, strict=True)):
+        if not isinstance(ids, list) or not all(
+            type(one) is int and 0 <= one <= _HIGHEST_ID for one in ids
+        ):
+            allowed = f"must be a list of whole numbers >= 0 and <= {_HIGHEST_ID}"
+            table.refuse(row, "hash_ids", allowed)
+        if len(ids) > count:
+            allowed = f"must be at most {count}, one per {size} tokens of in ({prompt[row]})"
+            table.refuse(row, "hash_ids", allowed, shown=f"{len(ids)} ids")
+        first = table.lines[row] << 32
+        own = first + _UNSHARED + int(positions[row])
+        found.append([first + one for one in ids] + [own] * (count - len(ids)))
+    return found
+
+
+CONVERSATION_INTERVAL = Option(
+    "conversation_interval_s",
+    float,
+    0,
+    "seconds between the starts of conversations on consecutive lines",
+    at_least=0,
+    at_most=LONGEST_SPAN_S / MAX_TOKENS,
+)
+
+FORMAT = Format(
+    name="weka",
+    doc="Weka agentic JSONL, a conversation per line: id,requests with t, in, out and hash_ids",
+    layout="jsonl",
+    required=("id", "requests"),
+    optional=None,
+    arrival="t",
+    sorts=True,
+    expand=_expand,
+    rows=_rows,
+    retime=since_first,
+    options=(
+        Option(
+            "subagent_times",
+            str,
+            "absolute",
+            "from where times of subagents count: the start of the conversation or of the subagent",
+            choices=("absolute", "relative"),
+        ),
+        CONVERSATION_INTERVAL,
+    ),
+    notes=(
+        "Files of one object each become lines by `jq -c . trace_*.json`. `t` is in seconds since "
+        "the start of the conversation; by default all conversations start together. Requests "
+        "arrive at the recorded times, whatever the simulated latency. Conversations share no "
+        "blocks; the agent and its subagents do. Blocks that a prompt has beyond its `hash_ids` "
+        "are not shared. The published traces of SemiAnalysis have absolute times of subagents, "
+        "those of kv-cache-tester relative ones."
+    ),
+)

@@ -1,0 +1,311 @@
+"""Configuration files of every system: golden files, round trips, losses."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from support.deployments import GOLDEN, refused, written
+from support.effort import few_of
+from support.paths import ROOT
+from support.random_simulations import random_simulation
+from support.readers import changed_at, places_of
+
+from spillway import ConfigError, Simulation, gateway
+from spillway.config.differences import differences
+from spillway.files.deployments import TARGETS, carriers, export, import_
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = [f"{one.name}@{version}" for one in TARGETS.values() for version in one.versions]
+
+
+def expressible(name: str) -> Simulation:
+    """A simulation of which a system carries every setting that it decides."""
+    tool = name.partition("@")[0].replace("-", "_")
+    module = importlib.import_module(f"systems.{tool}.test_deployment")
+    return Simulation().with_(module.expressible(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_equal_the_golden_ones(name: str) -> None:
+    found = export(expressible(name), to=name)
+    folder = GOLDEN / name.replace("@", "_")
+    if os.environ.get("SPILLWAY_WRITE_GOLDEN"):
+        found.write(folder)
+    assert found.files == {one.name: one.read_text() for one in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_system_can_express_is_equal(name: str, tmp_path: Path) -> None:
+    simulation = expressible(name)
+    found = export(simulation, to=name)
+    assert found.losses == ()
+    assert found.deployed == simulation
+    found.write(tmp_path)
+    imported = import_(tmp_path, system=name, onto=simulation)
+    assert imported.simulation == simulation
+    assert imported.unread == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("seed", few_of(range(30), 3))
+def test_export_import_export_is_a_fixed_point(name: str, seed: int, tmp_path: Path) -> None:
+    simulation = random_simulation(f"deployments {seed}").simulation
+    try:
+        found = export(simulation, to=name)
+    except ConfigError as error:
+        assert "cannot be" in str(error)  # noqa: PT017
+        pytest.skip(str(error))
+    if not found.write(tmp_path):
+        pytest.skip("the simulation has nothing of this system")
+    imported = import_(tmp_path, system=name, onto=found.deployed)
+    assert imported.unread == ()
+    assert imported.simulation == found.deployed
+    assert export(imported.simulation, to=name).files == found.files
+    assert export(imported.simulation, to=name).losses == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("seed", few_of(range(30), 3))
+def test_losses_are_all_that_differs(name: str, seed: int) -> None:
+    simulation = random_simulation(f"deployments {seed}").simulation
+    try:
+        found = export(simulation, to=name)
+    except ConfigError as error:
+        assert "cannot be" in str(error)  # noqa: PT017
+        pytest.skip(str(error))
+    lost = {loss.path: loss.deployed for loss in found.losses}
+    for one in differences(simulation.to_dict(), found.deployed.to_dict()):
+        if isinstance(one.before, float) and one.after == pytest.approx(
+            one.before, rel=1e-9, abs=1e-9
+        ):
+            continue
+        assert lost.pop(one.path) == one.after
+    assert not lost
+    assert all(loss.reason for loss in found.losses)
+
+
+def test_settings_of_other_systems_are_losses() -> None:
+    simulation = Simulation().with_({"instances[0].scheduler": "sjf", "router": "least_loaded"})
+    found = export(simulation, to="vllm")
+    routed, loss = found.losses
+    assert (routed.path, routed.reason) == ("router", "not up to vllm")
+    assert str(loss) == (
+        "instances[0].scheduler = {kind: sjf}: becomes {kind: fcfs}; "
+        "vLLM orders its queue by arrival, or by priority and arrival"
+    )
+    assert found.outside == ()
+    kept = export(simulation, to="vllm", rest="kept")
+    assert kept.losses == (loss,)
+    assert kept.outside == ("router",)
+    assert kept.deployed.router == simulation.router
+
+
+GUARDED = {
+    "gateway": {"admission": [{"kind": "token_bucket"}], "limit": [{"kind": "dual_limit"}]},
+    "router": "least_loaded",
+    "tenants": [{"name": "default", "max_in_flight": 3}],
+    "instances": {"ingress": "engine_request_limit", "num_kv_blocks": 5000},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_policies_that_nothing_deploys_are_absent(name: str, tmp_path: Path) -> None:
+    """Only what the files carry is left of the policies; servers stay."""
+    simulation = Simulation().with_(GUARDED)
+    found = export(simulation, to=name)
+    deployed = found.deployed
+    assert deployed.gateway.limit == Simulation().gateway.limit
+    assert deployed.tenants[0].max_in_flight is None
+    assert deployed.instances[0].num_kv_blocks == 5000
+    lost = {one.path: one.kinds for one in found.lost_guards}
+    has_gate = name.startswith("dynamo")
+    assert lost.keys() == {
+        "gateway.admission",
+        "gateway.limit",
+        *([] if has_gate else ["instances[0].ingress"]),
+    }
+    assert lost["gateway.limit"] == ("dual_limit",)
+    # Files onto the original are the system with the rest kept.
+    if found.write(tmp_path):
+        imported = import_(tmp_path, system=name, onto=simulation).simulation
+        assert imported == export(simulation, to=name, rest="kept").deployed
+
+
+def test_losses_of_numbers_and_neutral_policies_are_no_lost_guards() -> None:
+    limit = gateway.Saturation(queue_depth_threshold=7.5)
+    found = export(Simulation(gateway=gateway.Gateway(limit=limit)), to="llm-d")
+    assert "gateway.limit[0].queue_depth_threshold" in {one.path for one in found.losses}
+    assert found.lost_guards == ()
+    # llm-d adds its saturation check to a gateway that always admits.
+    bare = export(Simulation(), to="llm-d")
+    assert "gateway.admission" in {one.path for one in bare.losses}
+    assert bare.lost_guards == ()
+
+
+def test_changes_of_policies_that_are_gone_are_lost() -> None:
+    changes = [{"at_s": 1, "set": {"gateway.limit[0].max_in_flight": 4, "gateway.max_queued": 2}}]
+    limit = gateway.FixedLimit(max_in_flight=8)
+    simulation = Simulation(gateway=gateway.Gateway(limit=limit, max_queued=5)).with_(
+        {"changes": changes}
+    )
+    found = export(simulation, to="vllm")
+    (change,) = found.deployed.to_dict()["changes"]
+    assert change["set"] == {"gateway.max_queued": 2}
+    assert "the system lacks the setting that changes" in {one.reason for one in found.losses}
+    assert export(simulation, to="vllm", rest="kept").deployed == simulation
+
+
+def test_other_values_of_rest_are_refused() -> None:
+    with pytest.raises(ConfigError, match="rest = 'gone': must be one of absent, kept"):
+        export(Simulation(), to="vllm", rest="gone")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("gateway.limit.saturation", {"llm-d@0.10"}),
+        ("gateway.usage_limit.priority_holdback", {"llm-d@0.10"}),  # beside saturation only
+        ("gateway.controller.aimd", {"vllm-on-eks@2dca487", "vllm-on-eks@0c78403"}),
+        ("gateway.admission.busy_threshold", {"dynamo@1.2", "dynamo@1.3"}),
+        ("instances[0].ingress.vllm_queue_limits", {"vllm@0.29"}),
+        ("router.weighted.scorers.queue_depth", {"llm-d@0.10"}),
+        ("gateway.limit.dual_limit", set()),
+        ("fleet.autoscaler.queue", set()),
+        ("gateway.limit", None),
+        ("workload.synthetic.clients.arrivals.poisson", None),
+    ],
+)
+def test_carriers_are_the_systems_whose_files_keep_the_policy(
+    path: str, expected: set[str] | None
+) -> None:
+    found = carriers(path)
+    assert (found if found is None else {one.target for one in found}) == expected
+
+
+def test_a_carrier_names_what_it_loses() -> None:
+    (old, new) = carriers("gateway.controller.aimd") or ()
+    assert str(old) == "vllm-on-eks@2dca487 (not decrease)"  # it cuts by a step only
+    assert new.lost == ()
+    assert carriers("gateway.limit.saturation", to="envoy") == ()
+
+
+def test_unknown_systems_and_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"to = 'k8s': must be one of dynamo"):
+        export(Simulation(), to="k8s")
+    with pytest.raises(ConfigError, match=r"must be one of vllm@0.19, vllm@0.29"):
+        export(Simulation(), to="vllm@0.1")
+    assert "cannot be read" in refused(tmp_path / "missing.sh", system="vllm")
+    assert "at least one file" in refused(tmp_path, system="vllm")
+
+
+def test_yaml_of_golden_files_is_read_by_another_parser() -> None:
+    for path in GOLDEN.rglob("*.yaml"):
+        assert list(yaml.safe_load_all(path.read_text()))
+
+
+def test_the_guide_names_every_system_and_version() -> None:
+    page = (ROOT / "docs" / "guides" / "export_to_production.md").read_text(encoding="utf-8")
+    for one in TARGETS.values():
+        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{one.name}` |"))
+        assert row.endswith(f"| {', '.join(one.versions)} |")
+
+
+DYNAMO = "python -m dynamo.frontend"
+FILTERS = "type.googleapis.com/envoy.extensions.filters.http"
+ADMISSION = f"'@type': {FILTERS}.admission_control.v3.AdmissionControl"
+
+
+WRONG = [None, True, -1, 0, 3, 2.5, float("inf"), "", "x", [], [1], {}, {"a": 1}, "9" * 400]
+WORDS = ["-5", "x", "'", "--", "=", "--=", "{}", "[", "1e999", "nan", "", "--max-num-seqs"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("seed", few_of(range(20), 2))
+def test_damaged_files_raise_nothing_else(name: str, seed: int, tmp_path: Path) -> None:
+    """A value of another type, or another word, at a random place of a golden file."""
+    rng = random.Random(f"{name} {seed}")
+    texts = {one.name: one.read_text() for one in (GOLDEN / name.replace("@", "_")).iterdir()}
+    file = rng.choice(sorted(texts))
+    if file.endswith((".yaml", ".json")):
+        content = yaml.safe_load(texts[file])
+        place = rng.choice(list(places_of(content)))
+        texts[file] = yaml.safe_dump(changed_at(content, place, lambda _: rng.choice(WRONG)))
+    else:
+        words = texts[file].split(" ")
+        words[rng.randrange(len(words))] = rng.choice(WORDS)
+        texts[file] = " ".join(words)
+    for one, text in texts.items():
+        (tmp_path / one).write_text(text)
+    with contextlib.suppress(ConfigError):
+        assert import_(tmp_path, system=name).simulation
+
+
+NONSENSE = {
+    "text": "hello\n",
+    "empty": "",
+    "json": '{"a": 1}',
+    "yaml": "a: 1\n",
+    "list": "- 1\n- 2\n",
+    "null": "null\n",
+    "script": "#!/bin/sh\necho hello --verbose\n",
+}
+
+
+@pytest.mark.parametrize("system", TARGETS)
+@pytest.mark.parametrize("suffix", ["yaml", "json", "sh", "txt"])
+@pytest.mark.parametrize("name", NONSENSE)
+def test_a_file_in_which_nothing_is_known_is_refused(
+    tmp_path: Path, name: str, suffix: str, system: str
+) -> None:
+    path = tmp_path / f"some.{suffix}"
+    path.write_text(NONSENSE[name])
+    message = refused(path, system=system)
+    assert f"some.{suffix}" in message
+    assert "must" in message or "missing" in message or "not valid" in message
+
+
+@pytest.mark.parametrize(
+    ("system", "files", "unknown"),
+    [
+        ("dynamo", {"a__sh": DYNAMO, "README__md": "read me"}, "README.md"),
+        ("envoy", {"a__yaml": ADMISSION, "b__yaml": "a: 1"}, "b.yaml"),
+    ],
+)
+def test_files_beside_known_ones_are_listed(
+    tmp_path: Path, system: str, files: dict[str, str], unknown: str
+) -> None:
+    found = import_(written(tmp_path, **files), system=system)
+    (one,) = (one for one in found.unread if one.field.endswith(unknown))
+    assert str(one).partition(": ")[2].startswith("nothing in it is known: not ")
+
+
+@pytest.mark.parametrize("value", [".nan", ".inf", "-.inf", "NaN", "1e999"])
+@pytest.mark.parametrize(
+    ("system", "text", "field"),
+    [
+        ("dynamo", f"{DYNAMO} --router-mode kv --router-temperature VALUE", "router-temperature"),
+        ("dynamo", f"{DYNAMO} --active-prefill-tokens-threshold VALUE", "active-prefill-tokens"),
+        ("vllm", "vllm serve m --gpu-memory-utilization VALUE", "gpu-memory-utilization"),
+        ("vllm", "vllm serve m --max-num-seqs VALUE", "max-num-seqs"),
+        ("vllm-on-eks", "num_workers: VALUE\ncap_per_worker: 4", "num_workers"),
+        (
+            "envoy",
+            f"{ADMISSION}\naggression: {{default_value: VALUE}}",
+            "aggression: default_value",
+        ),
+    ],
+)
+def test_values_that_are_not_finite_are_refused(
+    tmp_path: Path, system: str, text: str, field: str, value: str
+) -> None:
+    message = refused(written(tmp_path, a__yaml=text.replace("VALUE", value)), system=system)
+    assert field in message
+    assert "must be a" in message

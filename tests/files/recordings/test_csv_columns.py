@@ -1,0 +1,189 @@
+"""CSV with the names of columns that are known, or stated."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.recordings import GATEWAY, check_refused, one, values
+
+import spillway
+from spillway.files.recordings import TraceError, units
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def test_csv_with_known_names() -> None:
+    run = one("requests.csv")
+    assert values(run.send_s) == [0, 0.1, 1]
+    assert values(run.failed) == [False, True, False]
+    assert values(run.ttft_s) == [0.05, None, 0.07]
+    assert values(run.e2e_s) == [0.25, None, 0.67]
+    assert values(run.itl_s) == [pytest.approx(0.02), None, pytest.approx(0.02)]
+    assert run.tenant == ("a", "b", "a")
+
+
+def test_csv_with_any_names() -> None:
+    run = one("gateway.csv", **GATEWAY)
+    assert values(run.send_s) == [0, 0.5]
+    assert values(run.ttft_s) == [0.05, None]
+    assert values(run.e2e_s) == [0.25, None]
+    assert values(run.failed) == [False, True]
+    assert run.tenant == ("a", "b")
+    with pytest.raises(TraceError, match="unknown format: t0,prompt,answer"):
+        one("gateway.csv")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"columns": {}}, "columns: missing"),
+        (
+            {"columns": {"at": "t0"}},
+            r"columns\['at'\] = 't0': not a meaning; must be one of send_s",
+        ),
+        ({"columns": {"send_s": 1}}, r"columns\['send_s'\] = 1: must be the name of a column"),
+        ({"columns": {"send_s": "t0"}}, "columns: input_tokens, output_tokens missing"),
+        (
+            {"columns": {"send_s": "t0", "input_tokens": "prompt", "output_tokens": "answer"}},
+            "columns: must name a latency: ttft_s",
+        ),
+        (
+            {"columns": GATEWAY["columns"] | {"send_s": "t1"}, "units": {"t1": "s"}},
+            r"gateway\.csv, send_s = 't1': the header row has no such column",
+        ),
+        ({"units": {}}, r"columns\['send_s'\] = 't0': the name does not end in a unit; state it"),
+        ({"units": {"t0": "min"}}, r"units\['t0'\] = 'min': must be one of s, ms, us, ns"),
+        (
+            {"units": {"key": "s"}},
+            r"units\['key'\] = 's': not a column of times; must be one of t0",
+        ),
+        ({"format": "csv"}, "columns: an argument of the format columns, not of csv"),
+        ({"columns": None, "format": None}, "units: an argument of the format columns$"),
+    ],
+)
+def test_invalid_maps_of_columns(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        one("gateway.csv", **(GATEWAY | change))
+
+
+REQUESTS = st.lists(
+    st.tuples(
+        st.integers(0, 10**9),  # time of sending in µs
+        st.integers(1, 10**6),
+        st.integers(0, 10**5),
+        st.integers(0, 10**8),  # TTFT in µs
+        st.integers(0, 10**9),  # decode in µs
+        st.booleans(),
+        st.sampled_from(["a", "b", "ä,\n"]),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@given(
+    requests=REQUESTS,
+    unit=st.sampled_from(list(units.PER_SECOND)),
+    origin_us=st.sampled_from([0, -5_000, 1_764_000_000_000_000]),
+    instants=st.booleans(),
+)
+def test_a_written_file_is_read_back(
+    requests: Sequence[tuple[Any, ...]],
+    unit: str,
+    origin_us: int,
+    instants: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    path = tmp_path_factory.mktemp("written") / "requests.csv"
+
+    def written(time_us: int) -> str:
+        """A time in the unit, exactly."""
+        sign, digits = "-" if time_us < 0 else "", str(abs(time_us)).rjust(7, "0")
+        if unit == "ns":
+            return f"{sign}{int(digits) * 1000}"
+        point = {"us": 0, "ms": 3, "s": 6}[unit]
+        return sign + (f"{digits[:-point]}.{digits[-point:]}" if point else str(int(digits)))
+
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["key", "n", "m", "at", "first", "end", "why"])
+        for send, prompt, output, ttft, decode, failed, tenant in requests:
+            begin = origin_us + send
+            first, end = (
+                (begin + ttft, begin + ttft + decode) if instants else (ttft, ttft + decode)
+            )
+            latencies = ("", "") if failed else (written(first), written(end))
+            row = [tenant, prompt, output, written(begin), *latencies, "timeout" if failed else ""]
+            writer.writerow(row)
+    first_name, end_name = ("first_token_s", "last_token_s") if instants else ("ttft_s", "e2e_s")
+    run = one(
+        path,
+        columns={
+            "tenant": "key",
+            "input_tokens": "n",
+            "output_tokens": "m",
+            "send_s": "at",
+            first_name: "first",
+            end_name: "end",
+            "failed": "why",
+        },
+        units=dict.fromkeys(("at", "first", "end"), unit),
+        check_units=False,
+    )
+    expected = sorted(requests, key=lambda request: request[0])
+    begin_us = expected[0][0]
+    # Seconds since 1970 have a resolution of a quarter of a microsecond as a float.
+    near = {"rel": 1e-9, "abs": 1e-6 if origin_us > 0 else 1e-9}
+    assert values(run.send_s) == pytest.approx([(r[0] - begin_us) / 1e6 for r in expected], **near)
+    assert values(run.input_tokens) == [request[1] for request in expected]
+    assert values(run.output_tokens) == [request[2] for request in expected]
+    assert values(run.failed) == [request[5] for request in expected]
+    assert run.tenant == tuple(request[6] for request in expected)
+    done = [request for request in expected if not request[5]]
+    assert run.ttft_s[~run.failed].tolist() == pytest.approx([r[3] / 1e6 for r in done], **near)
+    e2e_s = [(r[3] + r[4]) / 1e6 for r in done]
+    assert run.e2e_s[~run.failed].tolist() == pytest.approx(e2e_s, **near)
+    assert np.isnan(run.ttft_s[run.failed]).all()
+
+
+def test_a_simulated_run_is_a_recording(tmp_path: Path) -> None:
+    simulation = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 50})
+    result = spillway.simulate(simulation)
+    result.write(tmp_path)
+    run = one(tmp_path / "requests.csv", check_units=False)
+    assert run.num_requests == 50
+    assert run.ttft_s[~run.failed].tolist() == pytest.approx(
+        result.requests["ttft_s"][~run.failed].tolist(), abs=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("100,11", "x,11", r"line 2, input_tokens = 'x': must be a whole number"),
+        ("100,11", "0,11", r"line 2, input_tokens = 0: must be >= 1"),
+        (",50,250", ",5O,250", r"line 2, ttft_ms = '5O': must be a number or empty"),
+        (",50,250", ",-5,250", r"line 2, ttft_ms = -5: the latency must be a number"),
+        (",50,250", ",1e400,250", "ttft_ms = '1e400': must be a finite number"),
+        (",50,250", ",1e309,250", "ttft_ms = '1e309': must be a finite number"),
+        ("1764000000000.5", "", r"line 2, send_ms = '': must be a number"),
+        ("a,1764000001000.5,300,31,70,670,completed", "a", "line 4: holds 1 fields"),
+        *(
+            (*replaced, message)
+            for digits in (400, 5000)
+            for replaced, message in (
+                (("1764000000000.5", "9" * digits), "send_ms = .*must be a finite number"),
+                ((",100,11,", f",{'9' * digits},11,"), "input_tokens = .*must be a whole number"),
+            )
+        ),
+    ],
+)
+def test_invalid_values_are_named(old: str, new: str, message: str, tmp_path: Path) -> None:
+    check_refused("requests.csv", (old, new), message, tmp_path)

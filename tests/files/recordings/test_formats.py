@@ -1,0 +1,168 @@
+"""Formats of recordings: detected, refused, documented."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.effort import examples, few_of
+from support.recordings import FILES, FORMAT_OF, GATEWAY, one
+
+import spillway
+from spillway.data.recording import ServerFacts
+from spillway.files import recordings
+from spillway.files.recordings import (
+    FORMATS,
+    TraceError,
+    format_of,
+    read_histograms,
+    read_points,
+    read_recordings,
+    read_step_logs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+READERS: Mapping[str, Callable[..., list[Any]]] = {
+    "recordings": read_recordings,
+    "step_logs": read_step_logs,
+    "histograms": read_histograms,
+    "points": read_points,
+}
+
+
+def test_every_format_has_a_file() -> None:
+    assert {*FORMAT_OF.values(), "columns"} == set(FORMATS)
+    found = {
+        str(path.relative_to(FILES))
+        for path in FILES.rglob("*")
+        if path.is_file() and path.suffix not in (".md", ".yaml")
+    }
+    assert found == {*FORMAT_OF, "gateway.csv"}
+
+
+@pytest.mark.parametrize("name", FORMAT_OF)
+def test_exactly_one_format_detects_a_file(name: str) -> None:
+    source = recordings.reading.Source(FILES / name)
+    assert [form.name for form in FORMATS.values() if form.detect(source)] == [FORMAT_OF[name]]
+    assert format_of(FILES / name).name == FORMAT_OF[name]
+
+
+@pytest.mark.parametrize("name", FORMAT_OF)
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_a_file_of_another_format_is_refused(name: str, form: Any) -> None:
+    """Every pair: a format reads its own files, and no other, even when it is named."""
+    reader = READERS[form.kind]
+    if form.name == FORMAT_OF[name]:
+        by_content, by_name = reader(FILES / name), reader(FILES / name, form.name)
+        assert len(by_content) == len(by_name) >= 1
+        assert {run.format for run in by_content} == {form.name}
+        assert all(len(run.sha256) == 64 for run in by_content)
+    else:
+        options = GATEWAY if form.name == "columns" else {}
+        with pytest.raises(TraceError):
+            reader(FILES / name, form.name, **options)
+
+
+@pytest.mark.parametrize("name", FORMAT_OF)
+@pytest.mark.parametrize("kind", READERS)
+def test_the_right_reader_is_named(name: str, kind: str) -> None:
+    form = FORMATS[FORMAT_OF[name]]
+    if form.kind != kind:
+        with pytest.raises(TraceError, match=f"format {form.name}, which read_{form.kind} reads"):
+            READERS[kind](FILES / name)
+        with pytest.raises(TraceError, match=f"format = '{form.name}': read_{form.kind} reads it"):
+            READERS[kind](FILES / name, form.name)
+
+
+def test_formats_are_documented() -> None:
+    for form in FORMATS.values():
+        assert f"- `{form.name}`: " in (READERS[form.kind].__doc__ or "")
+    assert spillway.read_recordings is read_recordings
+
+
+def test_unknown_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with pytest.raises(TraceError, match="cannot be read: No such file"):
+        read_recordings(path)
+    for content, message in (
+        (b"", "file: empty$"),
+        (b"a,b\n1,2\n", "unknown format: a,b\nFormats tried:\n  folder: "),
+        (b"\xff\xfe\x00", "unknown format: not a text file"),
+        (b"[" * 100_000, r"unknown format: \[\["),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(TraceError, match=message):
+            read_recordings(path)
+    with pytest.raises(TraceError, match="format = 'toy': must be one of aiperf, blis, columns"):
+        read_recordings(path, "toy")
+    with pytest.raises(TraceError, match="holds no file of a known format"):
+        read_recordings(tmp_path)
+    with pytest.raises(TraceError, match=r"holds no runs\.json"):
+        read_recordings(tmp_path, "folder")
+
+
+def test_the_files_of_a_folder_are_read(tmp_path: Path) -> None:
+    for name in ("vllm_bench.json", "requests.csv", "serve.log", "metrics.prom", "README.md"):
+        shutil.copy(FILES / name, tmp_path)
+    assert [run.name for run in read_recordings(tmp_path)] == ["requests", "vllm_bench"]
+    assert [run.name for run in read_recordings(tmp_path / "requests.csv")] == ["requests"]
+    assert [log.name for log in read_step_logs(tmp_path)] == ["000", "001"]
+    assert len(read_histograms(tmp_path)) == 1
+
+
+def test_the_caller_completes_the_server() -> None:
+    run = one("vllm_bench.json", server={"gpu": "H100", "max_num_seqs": 64}, client_max_in_flight=2)
+    assert run.server == ServerFacts(model="Qwen/Qwen3-14B", gpu="H100", max_num_seqs=64)
+    assert run.client_max_in_flight == 2
+    assert one("vllm_bench.json", server=ServerFacts(name="mine")).server.key == "mine"
+    for server, message in (
+        (
+            {"gpus": 2},
+            r"vllm_bench\.json, server\.gpus = 2: not a fact; must be one of name, model",
+        ),
+        ({"max_num_seqs": 0}, "server: max_num_seqs = 0: must be a whole number >= 1"),
+        ({"model": 5}, "model = 5: must be text"),
+        ({"prefix_caching": 1}, "prefix_caching = 1: must be True or False"),
+    ):
+        with pytest.raises(TraceError, match=message):
+            one("vllm_bench.json", server=server)
+    with pytest.raises(TraceError, match="client_max_in_flight = 0: must be a whole number >= 1"):
+        one("vllm_bench.json", client_max_in_flight=0)
+
+
+TOKENS = ["null", "-1", "1e999", '"x"', "[]", "{}", "NaN", "", str(10**21), "1.5", "\0", "\n", ","]
+
+
+@pytest.mark.parametrize("name", few_of(list(FORMAT_OF), 2))
+@examples(600)
+@given(data=st.data())
+def test_a_broken_file_is_read_or_refused(
+    name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Tokens replaced at random places: the only error is a TraceError."""
+    text = (FILES / name).read_text()
+    for _ in range(data.draw(st.integers(1, 2))):
+        places = list(re.finditer(r"[-\w.+]+|\"[^\"]*\"|\[[^\[\]]*\]|\{[^{}]*\}", text))
+        if not places:
+            break
+        place = places[data.draw(st.integers(0, len(places) - 1))]
+        text = text[: place.start()] + data.draw(st.sampled_from(TOKENS)) + text[place.end() :]
+    path = tmp_path_factory.getbasetemp() / "broken" / name
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith("runs.json"):
+            shutil.copytree((FILES / name).parent, path.parent, dirs_exist_ok=True)
+    path.write_text(text)
+    for kind, reader in READERS.items():
+        forms = [None, FORMAT_OF[name]] if FORMATS[FORMAT_OF[name]].kind == kind else [None]
+        for form in forms:
+            with contextlib.suppress(TraceError):
+                assert reader(path, form)
