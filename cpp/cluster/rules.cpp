@@ -14,6 +14,17 @@
 
 namespace spillway::cluster {
 
+namespace {
+
+std::string quoted(std::string_view name) {
+  std::string text(1, '\'');
+  text += name;
+  text += '\'';
+  return text;
+}
+
+}  // namespace
+
 /// The names of the tenants or classes: those that the configuration states, then those that occur
 /// elsewhere.
 class KnownNames {
@@ -42,12 +53,6 @@ class KnownNames {
   std::size_t num_stated_;
   const char* what_;
 };
-
-inline std::string quoted(std::string_view name) {
-  std::string text = "'";
-  text += name;
-  return text += "'";
-}
 
 /// A simulation whose rules are checked, and what has been reported.
 class Inspection {

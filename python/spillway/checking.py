@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["BUCKET_EDGES_S", "Finding", "check"]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 class Finding(NamedTuple):
     """A setting that cannot work: its dotted path, and the reason as a sentence."""
 

@@ -38,10 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_FIGURES", "Comparison", "Outcome", "Verdict", "compare"]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 DEFAULT_FIGURES = (
     "goodput",
     "mean_ttft_ms",

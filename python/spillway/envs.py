@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spillway import loading
+from spillway._core.sim import Exclusive
 from spillway.config.classes import config_error
-from spillway.config.exclusive import Exclusive, exclusive
+from spillway.config.exclusive import exclusive
 from spillway.config.extras import require
 from spillway.session import _advance_by, start
 from spillway.simulate import processors
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
     Action = npt.NDArray[np.float32]
 
 __all__ = ["GatewayEnv", "GatewayVectorEnv", "good_requests"]
-
-
-def __dir__() -> list[str]:
-    return __all__
 
 
 _FLEET = ("ready_instances", "running_per_instance", "waiting_per_instance", "kv_utilization")

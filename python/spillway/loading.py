@@ -15,12 +15,6 @@ from spillway.config.messages import checked, note
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Configuration", "as_simulation", "from_settings", "json_schema", "load"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 Configuration = Simulation | str | os.PathLike[str]
 """A simulation, or the path of a configuration file that describes it."""

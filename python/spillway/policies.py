@@ -77,10 +77,6 @@ __all__ = [
 ]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 class PolicyError(RuntimeError):
     """A policy raised an exception, which is the cause, or returned what its contract excludes.
 

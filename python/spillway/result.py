@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Result", "Results"]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 class Result(ResultData):
     """One run: the outcome and latencies of every request, and the figures over all of them."""
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spillway import _core
-from spillway._core.sim import ConfigError, UsageError
+from spillway._core.sim import Calls, ConfigError, Exclusive, UsageError
 from spillway._core.workload import Submission
 from spillway.config import memory
 from spillway.config.classes import config_error
-from spillway.config.exclusive import Calls, Exclusive, exclusive
+from spillway.config.exclusive import exclusive
 from spillway.config.limits import LONGEST_SPAN_S
 from spillway.simulate import _checked_seed
 
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from spillway.result import Result
 
 __all__ = ["Session", "Status", "Submitted", "start"]
-
-
-def __dir__() -> list[str]:
-    return __all__
 
 
 _NS = 1e-9

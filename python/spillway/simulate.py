@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from spillway.loading import Configuration
     from spillway.result import Result, Results
 
-__all__ = ["finished_runs", "processors", "run_many", "simulate"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _Found = TypeVar("_Found")
 

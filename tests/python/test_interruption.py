@@ -33,7 +33,7 @@ def long_functions() -> Iterator[str]:
         if any(one.startswith("_") for one in names) or names[1] in ("cli", "config"):
             continue
         module = importlib.import_module(found.name)
-        for name in getattr(module, "__all__", ()):
+        for name in [one for one in vars(module) if not one.startswith("_")]:
             one = getattr(module, name, None)
             if getattr(one, "__module__", None) != found.name:
                 continue

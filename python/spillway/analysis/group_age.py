@@ -15,12 +15,6 @@ if TYPE_CHECKING:
 
     from spillway.data.result import ResultData
 
-__all__ = ["AdmissionByGroupAge", "admission_by_group_age"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class AdmissionByGroupAge(Table):
     """Admission of new and of established prefix groups over time, one interval per row.

@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 
     from spillway.data.result import ResultData
 
-__all__ = ["Recovery", "recovery"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _LEAST_PER_STEP = 20
 """Requests of a step; the goodput of fewer is too noisy."""

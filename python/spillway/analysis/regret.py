@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from spillway.data.figures import Figure
     from spillway.data.requests import Requests
 
-__all__ = ["AdmissionRegret", "admission_regret"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _LATENCIES = ("ttft", "tpot", "e2e")
 

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from spillway.analysis.regret import AdmissionRegret
     from spillway.data.result import ResultData
 
-__all__ = ["explain"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _CANDIDATE = "candidate_"
 

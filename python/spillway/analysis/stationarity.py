@@ -22,28 +22,6 @@ if TYPE_CHECKING:
 
     from spillway.data.result import ResultData
 
-__all__ = [
-    "LEAST_ARRIVALS",
-    "VERDICTS",
-    "Growth",
-    "Saturation",
-    "Trend",
-    "Verdict",
-    "backlog",
-    "growth",
-    "in_system",
-    "note_on_saturation",
-    "of_run",
-    "of_trends",
-    "saturation",
-    "saturation_of",
-    "trend",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _SPANS = 30
 """Parts of a run from which the variance of its growth is estimated; a multiple of three."""

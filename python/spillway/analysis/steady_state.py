@@ -26,19 +26,6 @@ if TYPE_CHECKING:
 
     from spillway.data.result import ResultData
 
-__all__ = [
-    "LATENCIES",
-    "SteadyState",
-    "mser5",
-    "of_values",
-    "steady_state",
-    "utilization_seen",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 LATENCIES = ("ttft_s", "e2e_s", "tpot_s", "queue_s", "scheduling_delay_s", "itl_mean_s")
 """Columns of requests that have a steady state, and so has `goodput`."""

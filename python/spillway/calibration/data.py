@@ -17,12 +17,6 @@ from spillway.files.traces import TraceError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["facts_of", "read"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def read(
     data: object, server: Mapping[str, object] | None

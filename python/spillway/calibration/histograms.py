@@ -32,12 +32,6 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Sample = tuple[Floats, Floats]  # values and their counts
 
-__all__ = ["HistogramPart", "Scraped", "sample_of"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _NAMES = ("ttft_s", "itl_s", "e2e_s")
 _SEEDS = 4

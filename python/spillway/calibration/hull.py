@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["SAMPLES", "Hull", "states_of"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 SAMPLES = 2000
 """Number of instants at which a run is looked at."""

@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["LogPrior", "fitted_logs", "logged_states", "prior_of"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _LEAST_WIDTH = 0.02
 """A log states the steps of the engine; the time between them, and other runs, differ from it."""

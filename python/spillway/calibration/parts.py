@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["Measured", "Part", "with_timeline"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _BLOCK_S = 30.0
 

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from spillway.calibration.profile import Profile
     from spillway.data.recording import Recording
 
-__all__ = ["quantiles"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _NAMES = {"ttft": "TTFT", "itl": "inter-token latency", "e2e": "E2E latency"}
 _SHARES = np.concatenate([np.linspace(1, 99, 50), [99.5, 99.9]])

@@ -41,12 +41,6 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Rows = npt.NDArray[np.bool_]
 
-__all__ = ["MAX_ERROR_SHARE", "NORMS", "calibrate"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 NORMS = (4.0, 2.0, 1.5, None, 1.0)
 """Exponents that are tried. Between them, costs are flat."""

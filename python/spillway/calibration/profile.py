@@ -31,12 +31,6 @@ if TYPE_CHECKING:
 
     from spillway.data.result import ResultData
 
-__all__ = ["Choice", "FittedLog", "FittedRun", "Profile"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _KIND = "server_profile"
 _VERSION = 1

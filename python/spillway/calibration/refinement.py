@@ -26,25 +26,6 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Latency = instance.Roofline | instance.StepTable
 
-__all__ = [
-    "COEFFICIENTS",
-    "SCALES",
-    "Fit",
-    "Load",
-    "Problem",
-    "coefficients_of",
-    "descend",
-    "fit",
-    "form_of",
-    "latency_of",
-    "ridge_of",
-    "scaled_prior",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 COEFFICIENTS = (
     "constant_us",

@@ -20,19 +20,6 @@ if TYPE_CHECKING:
     from spillway._core.workload import Trace
     from spillway.data.recording import Recording, ServerFacts
 
-__all__ = [
-    "Replay",
-    "group_of",
-    "limited_from",
-    "measured_turnaround_s",
-    "plans_ahead",
-    "version_of",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _COLD_PERIODS = 1.5
 _MISCOUNT = 0.8

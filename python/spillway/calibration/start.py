@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from spillway._core.instance import Roofline
 
-__all__ = ["START"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 START = Roofline(
     alpha0_us=5000,
     constant_us=2800,

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["METRICS", "PERCENTILES", "Latencies", "measured", "simulated", "weights_of"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 METRICS = ("ttft", "itl", "e2e")
 PERCENTILES = (10, 50, 90, 99)

@@ -23,19 +23,6 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Ints = npt.NDArray[np.int64]
 
-__all__ = [
-    "NAMES",
-    "Merged",
-    "NormCost",
-    "StepLogLike",
-    "StepTimes",
-    "fit_step_logs",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 NAMES = (
     "constant_us",

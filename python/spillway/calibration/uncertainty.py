@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway.calibration.profile import Profile
 
-__all__ = ["intervals"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def intervals(
     simulation: Simulation,

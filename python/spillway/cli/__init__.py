@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import NoReturn
 
-__all__ = ["BAD_INPUT", "COMMANDS", "Interruption", "main"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 BAD_INPUT = 2
 """Exit status for invalid settings, files or arguments."""
 

@@ -13,12 +13,6 @@ from spillway.config.classes import config_error
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["add_arguments", "run"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""

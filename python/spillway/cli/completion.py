@@ -11,12 +11,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-__all__ = ["add_arguments", "changes", "complete", "completes", "described", "run", "words"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import spillway
 from spillway.cli import completion, output
 from spillway.config.classes import config_error
-from spillway.files.traces import FORMATS, options_by_name
+from spillway.files.traces.formats import FORMATS, options_by_name
 
 if TYPE_CHECKING:
     import argparse
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway._core.workload import Trace
     from spillway.checking import Finding
-
-__all__ = ["add_arguments", "load", "report_findings", "warnings_as_lines"]
-
-
-def __dir__() -> list[str]:
-    return __all__
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,12 +14,6 @@ from spillway.presets import text
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["add_arguments", "run"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from dataclasses import Field
 
-__all__ = ["TOPICS", "document", "explain", "found"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _WIDTH = 80
 _SHED = {

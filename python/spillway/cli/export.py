@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from spillway.comparison import Comparison
     from spillway.files.deployments import Export
 
-__all__ = ["add_arguments", "run"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _LEAST_SEEDS = 2  # of a comparison
 

@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from spillway.study import Study
     from spillway.study.confirmation import Confirmation
 
-__all__ = ["add_arguments", "run"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""

@@ -17,22 +17,6 @@ if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-__all__ = [
-    "add_color",
-    "add_json",
-    "error",
-    "plain",
-    "replaced",
-    "say",
-    "show",
-    "use_color",
-    "warn",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _RED, _GREEN, _YELLOW, _BOLD = "31", "32", "33", "1"
 _COLORS: Sequence[tuple[re.Pattern[str], str]] = [

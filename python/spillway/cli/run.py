@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
 
-__all__ = ["add_arguments", "run"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _FORMAT = "csv"
 _LEAST_SEEDS = 2

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from spillway.study.solvers import Solution
     from spillway.study.sweeps import Sweep
 
-__all__ = ["add_arguments", "run"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _JOURNAL = "sweep_journal.jsonl"
 

@@ -20,26 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-__all__ = [
-    "BOUNDS",
-    "CORE_MODULES",
-    "FrozenMapping",
-    "allowed_values",
-    "annotation",
-    "class_of",
-    "config_classes",
-    "config_error",
-    "lazy",
-    "names_of",
-    "rebuild",
-    "rebuild_python",
-    "rebuild_trace",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _SHOWN = 20  # violations in a message, as in the core's (`kShownViolations`)
 _Settings: Any = _core.sim._Settings  # type: ignore[attr-defined]

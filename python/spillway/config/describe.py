@@ -13,12 +13,6 @@ from spillway.config.classes import allowed_values, annotation, config_error
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["all_settings", "describe", "descriptor", "paths", "starter"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _WIDTH = 100
 _OF_PROFILE = {path for path, _, _ in profiles.SETTINGS}.union(

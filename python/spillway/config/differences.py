@@ -11,12 +11,6 @@ from spillway.config.yaml import to_flow
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["ABSENT", "Difference", "differences", "in_words"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class _Absent(enum.Enum):
     ABSENT = "absent"

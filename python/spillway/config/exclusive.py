@@ -10,12 +10,6 @@ from spillway._core.sim import Calls, Exclusive
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Calls", "Exclusive", "exclusive"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class _HasCalls(Protocol):
     @property

@@ -8,12 +8,6 @@ from typing import Any
 
 from spillway.config import interruption
 
-__all__ = ["MissingExtraError", "require"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class MissingExtraError(ImportError):
     """An optional extra is not installed."""

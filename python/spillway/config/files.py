@@ -27,25 +27,6 @@ from spillway.config.messages import checked_simulation, note
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = [
-    "KINDS",
-    "SCHEMA",
-    "check_kind",
-    "check_schema",
-    "dump",
-    "fingerprint",
-    "kind_of",
-    "note_empty",
-    "parse_settings",
-    "read_settings",
-    "to_settings",
-    "to_simulation",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 SCHEMA = 1
 """Version of the form of configuration files and study files."""

@@ -18,23 +18,6 @@ if TYPE_CHECKING:
 
     from spillway._core.sim import ConfigError
 
-__all__ = [
-    "cannot",
-    "discard",
-    "make_folder",
-    "open_binary",
-    "open_text",
-    "reason",
-    "replacing",
-    "replacing_all",
-    "shown",
-    "together",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def open_text(path: Path, newline: str | None = None) -> TextIO:
     """Opens a text file in UTF-8 for reading. Raises OSError like `open_binary`."""

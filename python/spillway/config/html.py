@@ -9,12 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["tree"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _MOST_ITEMS = 20
 _LONGEST_TEXT = 80

@@ -11,12 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-__all__ = ["deferred"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:

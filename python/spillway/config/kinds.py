@@ -8,12 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["of_other_kinds"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def of_other_kinds(
     settings: Any, changes: Mapping[str, Any], error: str

@@ -1,12 +1,5 @@
 """Bounds of the core that its field descriptors do not state."""
 
-__all__ = ["LONGEST_SPAN_S", "MAX_NAMES", "MAX_TOKENS"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 MAX_TOKENS = 100_000_000
 """Maximum length of a prompt or an output (`kMaxTokens`)."""
 

@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway._core.workload import Client, ClosedLoop, Synthetic, Trace
 
-__all__ = ["LIMIT", "Need", "available_bytes", "check", "explained", "needs", "shown"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 LIMIT = "SPILLWAY_MEMORY_GB"
 """Environment variable: memory that runs may use, in GB (10**9 bytes).

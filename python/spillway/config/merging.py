@@ -12,12 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["merged"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """The settings `own` over `base`."""

@@ -11,12 +11,6 @@ from spillway import _core
 if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
 
-__all__ = ["T", "checked", "checked_simulation", "note"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 T = TypeVar("T")
 

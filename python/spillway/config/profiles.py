@@ -19,24 +19,7 @@ from spillway.config.messages import checked_simulation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = [
-    "BLIS_SERVER",
-    "NAMES",
-    "NUMBERS",
-    "RULED_OUT",
-    "SETTINGS",
-    "apply",
-    "blis_0_6",
-    "matches",
-    "name_of",
-    "parsed",
-    "paths",
-    "vllm",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = ["NAMES", "blis_0_6", "name_of", "vllm"]
 
 
 NAMES = ("vllm", "blis_0_6")

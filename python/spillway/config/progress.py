@@ -11,13 +11,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-__all__ = ["Progress", "Remarks", "Report", "erase", "reporting"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 Progress = bool | Callable[[int, int], object] | None
 """An argument `progress`: True shows it, a function gets it as (done, total)."""
 

@@ -9,12 +9,6 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
 
-__all__ = ["is_unvalidated", "notes_on_servers"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def is_unvalidated(simulation: Simulation) -> bool:
     """Whether step times of an instance are computed, and nothing like them was measured."""

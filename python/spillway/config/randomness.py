@@ -12,19 +12,6 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
 
-__all__ = [
-    "REPLICATION",
-    "blocks",
-    "is_resampled",
-    "note_on_copies",
-    "num_blocks",
-    "random_streams",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 REPLICATION = (
     "To replicate: a block bootstrap of the trace (spillway.traffic.resampled); a generated "

@@ -11,12 +11,6 @@ from spillway.config.files import SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["file_schema"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _JSON_TYPES = {
     "bool": "boolean",

@@ -8,12 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["figures", "number", "point", "quoted", "sample", "setting", "table"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _LONGEST_SETTING = 60  # characters
 _LONGEST_SAMPLE = 40

@@ -18,12 +18,6 @@ from spillway.config import classes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["UnreadableError", "is_unicode", "parse", "to_flow", "to_yaml", "unique_keys"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _TAG = "tag:yaml.org,2002:"
 _MOST_DIGITS = 309  # of the largest float

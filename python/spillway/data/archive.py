@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
     Table = Mapping[str, NDArray[Any]]
 
-__all__ = ["VERSION", "read", "write"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 VERSION = 1
 """Of the form of the files."""

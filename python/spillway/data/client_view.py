@@ -12,12 +12,6 @@ if TYPE_CHECKING:
 
     from spillway.data.result import ResultData
 
-__all__ = ["ClientView"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _CUT_OFF = ("queued", "running", "in_transit")
 

@@ -11,12 +11,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["Table"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class Table(Mapping[str, "NDArray[Any]"]):
     """Read-only columns by name; the length of one of them (`_key`) is the number of rows."""

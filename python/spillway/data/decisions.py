@@ -8,12 +8,6 @@ import numpy as np
 
 from spillway.data.columns import Table
 
-__all__ = ["Decisions", "Rows"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class Rows(Table):
     """Read-only columns about some of the requests; `row` is a request's position among all."""

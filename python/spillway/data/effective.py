@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 
     from spillway.data.figures import Figure
 
-__all__ = ["LEAST_BEYOND", "LEAST_INDEPENDENT", "doubt", "independent_requests"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 LEAST_INDEPENDENT = 10
 """Least number of independent requests behind the interval of a latency."""

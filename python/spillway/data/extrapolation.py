@@ -7,12 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spillway.data.result import ResultData
 
-__all__ = ["MOST_OUTSIDE", "extrapolations"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 MOST_OUTSIDE = 0.05
 """A run may spend this share of its time outside the fitted batch states without a remark."""

@@ -10,25 +10,6 @@ from typing import Any
 from spillway._core.metrics import figures
 from spillway.config import text
 
-__all__ = [
-    "FIGURES",
-    "LATENCIES",
-    "STATISTICS",
-    "Figure",
-    "Figures",
-    "FiguresByName",
-    "Groups",
-    "group_rows",
-    "is_share",
-    "unknown",
-    "usual_skewness",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 Figure = float | int | None
 """The value of a figure; None if it has no population."""
 

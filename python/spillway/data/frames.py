@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 
     from spillway.data.statistics import Interval
 
-__all__ = ["SCHEMA", "described", "frame", "long_rows", "provenance", "write_rows"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 SCHEMA = 1
 """Version of the long tables and of the files of studies, sweeps and comparisons."""

@@ -22,20 +22,6 @@ if TYPE_CHECKING:
     Int64s = NDArray[np.int64]
     Booleans = NDArray[np.bool_]
 
-__all__ = [
-    "Histogram",
-    "LatencyHistograms",
-    "LatencyPoints",
-    "Recording",
-    "ServerFacts",
-    "StepLog",
-    "TokenGaps",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @dataclass(frozen=True)
 class ServerFacts:

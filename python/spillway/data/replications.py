@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 
     from spillway.data.figures import Figure, Figures
 
-__all__ = ["Differences", "Intervals", "Replications"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _Run_co = TypeVar("_Run_co", bound=ResultData, covariant=True)
 

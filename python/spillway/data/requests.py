@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import RequestRecord
 
-__all__ = ["CODED", "Columns", "RequestIds", "Requests"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 CODED = {
     "outcome": "outcomes",

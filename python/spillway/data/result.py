@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from spillway.data.decisions import Decisions
     from spillway.data.timeline import Control, Timeline
 
-__all__ = ["ResultData"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _SUMMARY_SCHEMA = 1  # version of summary.json
 

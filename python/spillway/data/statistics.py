@@ -14,23 +14,6 @@ from spillway.config.classes import config_error
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = [
-    "LEAST_BLOCKS",
-    "Interval",
-    "central_intervals",
-    "doubts",
-    "fewest",
-    "interval",
-    "of_resamples",
-    "spread",
-    "student_t_cdf",
-    "student_t_quantile",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 LEAST_BLOCKS = 10
 """With fewer blocks, the interval over resamples of a trace is doubtful."""

@@ -13,12 +13,6 @@ if TYPE_CHECKING:
 
     from spillway._core.workload import SloClass
 
-__all__ = ["compare_with_targets"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def compare_with_targets(
     classes: Iterable[SloClass],

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Control", "Timeline"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class Timeline(Table):
     """Gateway and fleet at one instant per row, as read-only columns.

@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from spillway.data.replications import Replications
     from spillway.data.result import ResultData
 
-__all__ = ["FILES", "REQUEST_COLUMNS", "RUNS", "SUMMARIES", "write_result", "write_results"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 REQUEST_COLUMNS = (
     "request_id",

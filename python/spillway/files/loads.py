@@ -13,12 +13,6 @@ from spillway.config.classes import config_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Block", "LoadFormat", "staged"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class Block:
     """A mapping of the file, whose errors name file and field."""

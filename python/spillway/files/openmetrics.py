@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from spillway.data.result import ResultData
     from spillway.data.timeline import Timeline
 
-__all__ = ["SYSTEMS", "openmetrics"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 SYSTEMS = ("vllm", "llm_d_epp", "dynamo")
 """Systems under whose names the timeline can be written."""

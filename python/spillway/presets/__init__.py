@@ -26,7 +26,3 @@ from spillway.presets.preset import Preset
 from spillway.presets.text import table
 
 __all__ = ["KINDS", "Preset", "get", "names", "table"]
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -26,22 +26,6 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway.presets.preset import Preset
 
-__all__ = [
-    "KINDS",
-    "apply",
-    "function_of",
-    "get",
-    "json_schema",
-    "names",
-    "resolve",
-    "scenario",
-    "with_scenario",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 KINDS = {
     "scenario": "a workload with its tenants and classes",

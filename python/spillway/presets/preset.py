@@ -14,12 +14,6 @@ from spillway.config.messages import checked_simulation
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["Preset", "check", "is_whole", "wrapped"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _WIDTH = 100
 

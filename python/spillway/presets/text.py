@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 
     from spillway.presets.preset import Preset
 
-__all__ = ["describe", "document", "scenarios", "table"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def table(kind: str | None = None) -> str:
     """All presets, or those of one kind: a line each, grouped by kind and source."""

@@ -2,5 +2,5 @@
 
 from spillway._lazy import lazy_modules
 
-__all__ = ["notes", "page", "plots", "style", "tables"]
+__all__ = ["plots"]
 __getattr__, __dir__ = lazy_modules(__name__, __all__)

@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 
     from spillway.data.result import ResultData
 
-__all__ = ["SMALL_SAMPLE", "Parts", "deciders", "notes"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 SMALL_SAMPLE = 1000
 """Percentiles p99 of fewer values than this are flagged."""

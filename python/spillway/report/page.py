@@ -27,24 +27,6 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway.data.result import ResultData
 
-__all__ = [
-    "chart",
-    "configuration",
-    "document",
-    "notes",
-    "picture",
-    "provenance",
-    "result",
-    "save",
-    "summary",
-    "table",
-    "tables",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _DPI = 130
 

@@ -58,10 +58,6 @@ __all__ = [
 ]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 Grouping = Literal["slo_class", "tenant"]
 Population = Literal["measured", "offered"]
 

@@ -19,24 +19,6 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
 
-__all__ = [
-    "STYLES",
-    "UNVALIDATED",
-    "axes_or_new",
-    "ink",
-    "legend_above",
-    "make_x_logarithmic",
-    "mark",
-    "mark_unvalidated",
-    "number_logarithmic",
-    "pyplot",
-    "save",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 UNVALIDATED = "step times: unvalidated"
 

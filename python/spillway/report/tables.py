@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spillway.config.text import figures, number, point, setting, table
+from spillway.config.text import number, table
 from spillway.data.figures import FIGURES, LATENCIES, STATISTICS, group_rows
 from spillway.report.notes import SMALL_SAMPLE
 
@@ -13,28 +13,6 @@ if TYPE_CHECKING:
 
     from spillway.data.replications import Replications
     from spillway.data.result import ResultData
-
-__all__ = [
-    "Parts",
-    "figures",
-    "joined",
-    "latency_rows",
-    "latency_table",
-    "ledger_line",
-    "number",
-    "point",
-    "population_rows",
-    "population_table",
-    "result",
-    "results",
-    "results_parts",
-    "setting",
-    "table",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
 
 
 _OUTCOMES = (

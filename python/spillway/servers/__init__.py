@@ -29,7 +29,3 @@ __all__ = [
     "models",
     "with_servers",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -9,13 +9,6 @@ from typing import Any
 from spillway.config.classes import config_error
 from spillway.servers.data import entry, names
 
-__all__ = ["Accelerator", "accelerator", "accelerators"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _FILE = "accelerators.yaml"
 _GIB = 2**30
 

@@ -10,13 +10,6 @@ from typing import Any
 from spillway.config.classes import config_error
 from spillway.config.files import read_settings
 
-__all__ = ["entries", "entry", "names"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _FOLDER = Path(__file__).parent
 
 

@@ -18,12 +18,6 @@ from spillway.config.classes import config_error
 if TYPE_CHECKING:
     from spillway.servers.accelerator import Accelerator
 
-__all__ = ["DEFAULT_ENGINE", "Engine", "engine"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 DEFAULT_ENGINE = "vllm-0.19"
 

@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 
     from spillway.servers.server import Server
 
-__all__ = ["KernelTable", "kernel_table"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _PACKAGE = "aiconfigurator_core"
 _EXTRA = "aiconfigurator"

@@ -12,12 +12,6 @@ if TYPE_CHECKING:
     from spillway.servers.engine import Engine
     from spillway.servers.model import Model, Parameters
 
-__all__ = ["ELEMENT_BYTES", "Layout", "Memory", "memory_of", "stored_bytes"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 ELEMENT_BYTES = {"bf16": 2.0, "fp8": 1.0}
 """Bytes per element of the KV cache."""

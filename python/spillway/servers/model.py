@@ -16,12 +16,6 @@ from spillway.servers.data import entry, names
 if TYPE_CHECKING:
     import os
 
-__all__ = ["WEIGHT_BYTES", "Model", "Parameters", "model", "models"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 WEIGHT_BYTES = {
     "bf16": 2.0,

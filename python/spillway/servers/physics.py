@@ -19,21 +19,6 @@ if TYPE_CHECKING:
     from spillway.servers.memory import Layout
     from spillway.servers.model import Model
 
-__all__ = [
-    "NORM",
-    "PRIOR",
-    "WIDTHS",
-    "Efficiencies",
-    "Knowledge",
-    "drawn",
-    "knowledge",
-    "roofline",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 NORM = 4.0
 """Exponent of the roofline; measured accelerators are between 1.5 and 4."""

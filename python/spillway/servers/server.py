@@ -24,12 +24,6 @@ from spillway.servers.model import WEIGHT_BYTES, Model, model
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Origin", "Server", "json_schema", "read_profile", "with_servers"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _BLOCK_SIZE_TOKENS = 16
 _PROFILE = "server_profile"

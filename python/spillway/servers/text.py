@@ -9,12 +9,6 @@ from spillway.servers.accelerator import accelerator, accelerators
 from spillway.servers.data import entries
 from spillway.servers.model import Model, model, models
 
-__all__ = ["catalog", "table"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def table() -> str:
     """All models and accelerators, and which pairs were measured."""

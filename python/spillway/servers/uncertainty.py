@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway._core.instance import InstanceGroup
 
-__all__ = ["drawn", "moved_logs"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def drawn(simulation: Simulation, count: int, seed: int = 0) -> list[Simulation]:
     """The simulation with step times drawn from the uncertainty of its servers.

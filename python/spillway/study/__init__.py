@@ -35,7 +35,3 @@ __all__ = [
     "one_at_a_time",
     "sobol",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__

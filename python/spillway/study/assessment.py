@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from spillway.study.evaluation import Evaluator
     from spillway.study.space import Point
 
-__all__ = ["assess", "judged"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def assess(
     study: StudyData,

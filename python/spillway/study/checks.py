@@ -15,29 +15,6 @@ from spillway.config.classes import config_error
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "MOST_RUNS",
-    "Check",
-    "anything",
-    "by_type",
-    "check_keys",
-    "check_runs",
-    "items",
-    "keys",
-    "mapping",
-    "number",
-    "objectives",
-    "refusal",
-    "seeds",
-    "text",
-    "truth",
-    "whole",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 Check = Callable[[str, Any], None]
 

@@ -31,21 +31,6 @@ if TYPE_CHECKING:
     from spillway.study.records import Trial
     from spillway.study.space import BoundSpace, Parameter, Point
 
-__all__ = [
-    "BrokenConstraint",
-    "Candidate",
-    "Confirmation",
-    "Neighbor",
-    "Reverted",
-    "confirm",
-    "neighbors",
-    "reversals",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _MEANING = {
     "transient": "its backlog fills or drains during the runs, so a longer warm-up is needed",

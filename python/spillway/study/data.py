@@ -26,12 +26,6 @@ if TYPE_CHECKING:
     from spillway.result import Result
     from spillway.study.objective import Constraint, Metric, Objective
 
-__all__ = ["StudyData"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _LEAST_FOR_MODEL = 4
 

@@ -13,12 +13,6 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
 
-__all__ = ["alternative", "field_of", "lookup"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _STEP = re.compile(r"(?P<name>[^.\[\]]+)|\[(?P<selector>[^\]]*)\]")
 

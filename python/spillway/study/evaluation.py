@@ -27,19 +27,6 @@ if TYPE_CHECKING:
     from spillway.study.measurements import Measurements
     from spillway.study.objective import Metric
 
-__all__ = [
-    "Digest",
-    "Evaluator",
-    "Task",
-    "as_seeds",
-    "measure",
-    "run_task",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _MOST_KEPT_BYTES = 256e6
 """Requests of finished runs that are kept at a time, to see whether the systems keep up."""

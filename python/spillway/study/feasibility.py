@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway.study.space import BoundSpace
 
-__all__ = ["doubts", "offered_per_s", "shares_in_doubt"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _SAMPLES = 10
 """Fewer samples in a window give no quantile."""

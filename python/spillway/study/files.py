@@ -12,6 +12,7 @@ from spillway import loading
 from spillway._core.sim import ConfigError
 from spillway.config import files, filesystem, yaml
 from spillway.config.classes import config_error
+from spillway.data.frames import write_rows
 from spillway.presets import by_name
 from spillway.study import solvers, sweeps
 from spillway.study.checks import (
@@ -40,7 +41,7 @@ from spillway.study.objective import (
 from spillway.study.racing import Racing
 from spillway.study.space import Space
 from spillway.study.study import Study
-from spillway.study.sweeps import Sweep, write_rows
+from spillway.study.sweeps import Sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,22 +51,6 @@ if TYPE_CHECKING:
     from spillway.config.progress import Progress
     from spillway.study.confirmation import Confirmation
     from spillway.study.solvers import Solution
-
-__all__ = [
-    "KEYS",
-    "Key",
-    "StudyFile",
-    "SweepFile",
-    "read_study",
-    "read_sweep",
-    "run_sweep",
-    "write_results",
-    "write_sweep",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
 
 
 _COUNT = whole(1, MOST_RUNS)

@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = NDArray[np.float64]
 
-__all__ = ["GpSampler"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 # Integer or stepped ranges with up to this many values are searched value by value, larger ones as
 # if continuous.

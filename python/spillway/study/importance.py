@@ -13,12 +13,6 @@ from spillway.study import samplers
 if TYPE_CHECKING:
     from spillway.study.data import StudyData
 
-__all__ = ["importance"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _LEAST_TRIALS = 8
 _BEST_SHARE: Any = 0.25

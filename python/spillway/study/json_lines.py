@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 
     from spillway._core.sim import ConfigError
 
-__all__ = ["JsonLines"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _PIECE = 65536
 

@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from spillway.config.progress import Report
     from spillway.study.space import BoundSpace, Parameter, Point
 
-__all__ = ["dead_parameters"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _ENDS = (0.0, 1.0)
 _WITHIN = (0.0, 0.25, 0.5, 0.75, 1.0)

@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway.study.objective import Metric
 
-__all__ = ["INTERRUPTED", "Measured", "Measurements"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 INTERRUPTED = "interrupted before all its runs were over"
 _WHAT = "a measurement of a sweep"

@@ -17,28 +17,6 @@ if TYPE_CHECKING:
     from spillway.data.figures import Figures
     from spillway.result import Result
 
-__all__ = [
-    "Constraint",
-    "Custom",
-    "Direction",
-    "Figure",
-    "Metric",
-    "NoFigureError",
-    "Noted",
-    "Objective",
-    "WeightedSum",
-    "as_constraints",
-    "as_metric",
-    "as_objectives",
-    "check_figures",
-    "identity",
-    "rewards_shedding",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 Direction = Literal["maximize", "minimize"]
 

@@ -38,12 +38,6 @@ if TYPE_CHECKING:
     from spillway.study.records import Trial
     from spillway.study.space import Parameter
 
-__all__ = ["StudyPlots", "sweep"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _CELLS = 60
 _KNOWN = 0.8

@@ -12,12 +12,6 @@ from spillway.study.records import mean, standard_error
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Racing", "referred"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @dataclasses.dataclass(frozen=True)
 class Racing:

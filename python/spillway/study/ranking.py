@@ -10,12 +10,6 @@ if TYPE_CHECKING:
     from spillway.study.objective import Objective
     from spillway.study.records import Trial
 
-__all__ = ["front", "ranked"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def ranked(trials: Sequence[Trial], objectives: Sequence[Objective]) -> tuple[Trial, ...]:
     """The trials, best first, ties by number.

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from spillway.analysis.stationarity import Verdict
     from spillway.study.space import Point
 
-__all__ = ["Rows", "Trial", "attributes", "from_optuna", "mean", "standard_error"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 Rows = tuple[tuple[float, ...], ...]
 """A row of values per figure, one per seed."""

@@ -28,21 +28,6 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial, Trial, TrialState
 
-__all__ = [
-    "HAS_TRIAL_CONSTRAINTS",
-    "SAMPLERS",
-    "FreshPerTrial",
-    "Sampler",
-    "constraints_of",
-    "quiet",
-    "resolve",
-    "set_constraints",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 HAS_TRIAL_CONSTRAINTS = hasattr(optuna.trial.Trial, "set_constraint")
 """Whether trials carry their constraints themselves (Optuna 5) or the sampler calls a function."""

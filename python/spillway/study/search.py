@@ -33,12 +33,6 @@ if TYPE_CHECKING:
     from spillway.study.racing import Racing
     from spillway.study.space import Point
 
-__all__ = ["Search", "check_parameters", "opened"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _BASELINE = "baseline"
 _OUTSIDE = "outside"  # a baseline that is not in the space

@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     from spillway.study.objective import Constraint
     from spillway.study.records import Trial
 
-__all__ = ["search_history"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _LATENCY = re.compile(r"(mean|p50|p90|p95|p99)_(ttft|tpot|e2el)_ms")
 _TAGS = {

@@ -34,19 +34,6 @@ if TYPE_CHECKING:
     from spillway.config.progress import Progress, Report
     from spillway.study.measurements import Measured
 
-__all__ = [
-    "MAX_REQUESTS",
-    "Probe",
-    "Solution",
-    "isotonic",
-    "max_rate_under_slo",
-    "min_instances_for_rate",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _DEFAULT_REQUESTS = 1000
 """Requests of a workload without a stated number or duration."""

@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
 
-__all__ = ["BoundSpace", "Choice", "Kinds", "Parameter", "Point", "Range", "Space"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 Point = dict[str, Any]
 """A value for each open parameter, by name."""

@@ -28,25 +28,6 @@ if TYPE_CHECKING:
 
     from optuna.trial import FrozenTrial
 
-__all__ = [
-    "ABANDONED",
-    "OWNER",
-    "RUNNING",
-    "Journal",
-    "Memory",
-    "ask",
-    "exclusive",
-    "process_name",
-    "release_abandoned",
-    "requeue",
-    "resolve",
-    "wait_for_others",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 OWNER = "owner"
 """The user attribute of a trial that names the process that runs it."""

@@ -37,12 +37,6 @@ if TYPE_CHECKING:
     from spillway.study.objective import Constraint
     from spillway.study.space import Space
 
-__all__ = ["Study"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class Study(StudyData):
     """A search for the best configuration, over replicated seeds.

@@ -47,26 +47,6 @@ if TYPE_CHECKING:
     from spillway.result import Result
     from spillway.study.space import BoundSpace, Point
 
-__all__ = [
-    "DEFAULT_METRICS",
-    "Planned",
-    "Row",
-    "Sweep",
-    "grid",
-    "isolation",
-    "one_at_a_time",
-    "plan_grid",
-    "plan_isolation",
-    "plan_one_at_a_time",
-    "plan_sobol",
-    "sobol",
-    "write_rows",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 DEFAULT_METRICS = ("weighted_goodput", "request_throughput", "p50_ttft_ms", "p99_ttft_ms", "shed")
 """Default metrics of a sweep; NaN if a run has no such figure."""

@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from spillway.report.tables import Parts
     from spillway.study.data import StudyData
 
-__all__ = ["errors", "long_rows", "parts", "rows", "study"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def study(one: StudyData) -> str:
     """The state of a study, and its best trials."""

@@ -58,7 +58,3 @@ __all__ = [
     "check_conservation",
     "check_policy",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__

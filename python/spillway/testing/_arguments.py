@@ -7,13 +7,6 @@ from typing import Any
 
 from spillway.config.classes import config_error
 
-__all__ = ["LONGEST_S", "check_real", "check_text", "check_whole"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 LONGEST_S = 3.2e9
 _MOST = 1_000_000_000
 

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["Lines"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class Lines:
     """Notes which lines of a policy's methods run in this thread, as a context manager.

@@ -15,12 +15,6 @@ from spillway.config.classes import config_error
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Seam", "as_settings", "placed", "seam_of", "seams"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @dataclass(frozen=True)
 class Seam:

@@ -41,12 +41,6 @@ if TYPE_CHECKING:
 
     from spillway.result import Result
 
-__all__ = ["PolicyReport", "check_conservation", "check_policy"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _SEED = 1
 _ROUNDING_S = 1e-8

@@ -55,25 +55,6 @@ if TYPE_CHECKING:
         seed: int
 
 
-__all__ = [
-    "BUILT",
-    "Admission",
-    "Controller",
-    "Fairness",
-    "Filter",
-    "Limit",
-    "Picker",
-    "Router",
-    "Scorer",
-    "UsageLimit",
-    "build",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _MOST = 1e9
 _ADMITTED = Decision(admitted=True)
 _REQUEST = attrgetter(*Request.__dataclass_fields__)

@@ -7,21 +7,6 @@ from dataclasses import dataclass
 from spillway.config.classes import config_error
 from spillway.testing._arguments import LONGEST_S, check_real, check_text, check_whole
 
-__all__ = [
-    "ControlDecision",
-    "Decision",
-    "InstanceSignals",
-    "LimitDecision",
-    "Reading",
-    "Request",
-    "RoutingDecision",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _MOST_TOKENS = 100_000_000
 
 

@@ -34,12 +34,6 @@ if TYPE_CHECKING:
     from spillway.config.progress import Remarks
     from spillway.traffic.laws import LengthFit
 
-__all__ = ["ClientFit", "Fit", "fit"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _FEWEST = 50
 _FEWEST_RESAMPLES = 199

@@ -16,12 +16,6 @@ from spillway.config.messages import checked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["generated", "zipf_clients"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def generated(synthetic: Synthetic, seed: int = 0) -> Trace:
     """The open-loop requests that a synthetic workload sends under `seed`, as a trace.

@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Cdf = Callable[[Floats], Floats]
 
-__all__ = ["LengthFit", "fitted"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _VALUES = 512
 _POOR = 0.05

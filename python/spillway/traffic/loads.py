@@ -15,12 +15,6 @@ from spillway.files.loads import Block, LoadFormat
 if TYPE_CHECKING:
     from spillway._core.workload import Synthetic
 
-__all__ = ["read_load"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 FORMATS = _registry.found(LoadFormat, "load")
 

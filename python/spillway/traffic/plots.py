@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["figure", "session_figure"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _PANELS = {
     "gaps_s": ("gap (s)", "share of gaps up to it"),

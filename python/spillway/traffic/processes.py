@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["PROCESSES", "Candidate", "Profile", "candidates"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _INTERVALS = (4, 8, 16, 32)
 _REQUESTS_PER_INTERVAL = 50

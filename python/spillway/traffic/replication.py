@@ -39,21 +39,6 @@ if TYPE_CHECKING:
         | BlockResample
     )
 
-__all__ = [
-    "applied",
-    "at_rate",
-    "block_length_s",
-    "halves",
-    "merged",
-    "rate_per_s",
-    "resampled",
-    "transformed",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _MOST_BLOCKS = 40
 """Of a bootstrap whose block length is not stated."""

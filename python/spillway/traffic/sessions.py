@@ -38,12 +38,6 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["TITLES", "PrefixGroup", "SessionFit", "Structure", "fit_sessions", "structure_of"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _FEWEST_RESAMPLES = 199
 _COMMON_SHARE = 0.01  # of all requests that begin alike: a shared prefix, not a conversation

@@ -20,21 +20,6 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = [
-    "TITLES",
-    "Check",
-    "Description",
-    "Requests",
-    "Statistics",
-    "compare",
-    "describe",
-    "requests_of",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _SHARES = np.array([0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99])
 _LAGS = 20

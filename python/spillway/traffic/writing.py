@@ -12,12 +12,6 @@ from spillway.systems.mooncake.write import write_mooncake
 if TYPE_CHECKING:
     from spillway._core.workload import Trace
 
-__all__ = ["write"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def write(trace: Trace, path: str | Path) -> None:
     """Writes the requests of a trace to a file, from which `read_trace` reads the same ones.

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["Report", "ScenarioReport", "validate"]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 _MOST_DIFFERENCES = 5
 _RELATIVE_TOLERANCE = 1e-9  # BLIS sums means in another order
 

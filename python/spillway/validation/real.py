@@ -36,10 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["LEAST_SHARE_INSIDE", "Report", "RunReport", "validate"]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 LEAST_SHARE_INSIDE = 0.95
 """A run is in range if its batch is in the hull of the fit for this share of the simulated time,
 and at most 1% of its requests failed."""

@@ -13,16 +13,9 @@ import pytest
 
 import spillway
 from spillway import cli, read_trace
-from spillway.files.traces import (
-    FORMATS,
-    Format,
-    Option,
-    Rows,
-    TraceError,
-    format_of,
-    options_by_name,
-)
-from spillway.files.traces.format import since_first
+from spillway.files.traces import FORMATS, Format, TraceError, format_of
+from spillway.files.traces.format import Option, Rows, since_first
+from spillway.files.traces.formats import options_by_name
 
 if TYPE_CHECKING:
     from spillway.files.traces.csv_table import CsvTable

@@ -58,10 +58,6 @@ __all__ = [
 ]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 TARGETS: Mapping[str, Target] = {one.name: one for one in _registry.found(Target, "deployment")}
 """The systems by name."""
 

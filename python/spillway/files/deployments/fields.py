@@ -15,12 +15,6 @@ from spillway.files.deployments.target import Unread
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Fields", "duration", "flags", "no_counterpart", "seconds"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 no_counterpart = "has no counterpart in a simulation"
 

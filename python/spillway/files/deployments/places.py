@@ -9,12 +9,6 @@ from spillway.config.describe import descriptor
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Policy", "policy_at"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class _Step(NamedTuple):
     """A field on the way: its name, whether it holds a list, and the kind chosen in it, if any."""

@@ -12,12 +12,6 @@ from spillway.config.differences import in_words
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["GATEWAY", "Loss", "Target", "Unread", "base_settings", "pattern_of", "unrecognized"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 GATEWAY = (
     "admission", "bands", "max_queued", "queue_shedding", "drain_latency_s", "dispatch",

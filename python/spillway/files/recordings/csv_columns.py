@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 
     from spillway.data.recording import ServerFacts
 
-__all__ = ["MEANINGS", "TIMES", "CsvColumns", "recognized", "request_rows", "unit_of"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 TIMES = ("send_s", "ttft_s", "e2e_s", "first_token_s", "last_token_s")
 MEANINGS = (*TIMES, "input_tokens", "output_tokens", "failed", "tenant")

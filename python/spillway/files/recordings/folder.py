@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from spillway.data.recording import Recording
     from spillway.files.recordings.rows import Settings
 
-__all__ = ["FORMAT", "INDEX"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 INDEX = "runs.json"
 """The file of a folder that describes its runs."""

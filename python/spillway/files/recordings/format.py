@@ -11,12 +11,6 @@ if TYPE_CHECKING:
     from spillway.files.recordings.rows import Settings
     from spillway.files.recordings.source import Source
 
-__all__ = ["Format", "Kind"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 Kind: TypeAlias = Literal["recordings", "step_logs", "histograms", "points"]
 

@@ -10,12 +10,6 @@ if TYPE_CHECKING:
 
     from spillway.files.recordings.source import Source
 
-__all__ = ["Object"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class Object:
     """A JSON object in a file; errors name its place there.

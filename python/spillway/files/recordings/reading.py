@@ -26,18 +26,6 @@ if TYPE_CHECKING:
     )
     from spillway.files.recordings.format import Format, Kind
 
-__all__ = [
-    "format_of",
-    "read_histograms",
-    "read_points",
-    "read_recordings",
-    "read_step_logs",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def read_recordings(
     path: str | Path,

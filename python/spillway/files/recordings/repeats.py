@@ -9,12 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["repeat_period"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _AGREEMENT = 0.95
 _MARGIN = 0.5

@@ -13,12 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["facts", "merged", "vllm_facts"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 # Fact → the names under which files state it, the preferred one first.
 _NAMES: Mapping[str, tuple[str, ...]] = {

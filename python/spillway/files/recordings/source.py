@@ -14,12 +14,6 @@ from spillway.files.traces.error import TraceError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Source", "digest", "parsed"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _MISSING = object()
 

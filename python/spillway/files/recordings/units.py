@@ -19,25 +19,6 @@ if TYPE_CHECKING:
 
     from spillway.data.recording import Recording
 
-__all__ = [
-    "GAPS_OVER_DECODE",
-    "LEAST_CONCURRENCY",
-    "LEAST_TTFT_OVER_ITL",
-    "LONGEST_CLOCK_S",
-    "LONGEST_SPAN_S",
-    "MEDIAN_ITL_S",
-    "MEDIAN_TTFT_S",
-    "MOST_REQUESTS_PER_S",
-    "MOST_TTFT_ABOVE_E2E",
-    "OVER_CLIENT_LIMIT",
-    "PER_SECOND",
-    "check_units",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 """Units of time by name: how many of them are a second."""

@@ -11,23 +11,19 @@ import importlib
 from typing import TYPE_CHECKING
 
 from spillway.files.traces.error import TraceError
-from spillway.files.traces.format import Format, Option, Rows
+from spillway.files.traces.format import Format
 
 if TYPE_CHECKING:
     from spillway.files.traces.arrays import trace
-    from spillway.files.traces.formats import FORMATS, options_by_name
-    from spillway.files.traces.reading import format_of, read_columns, read_trace
+    from spillway.files.traces.formats import FORMATS
+    from spillway.files.traces.reading import format_of, read_trace
     from spillway.files.traces.write import write_csv
 
 __all__ = [
     "FORMATS",
     "Format",
-    "Option",
-    "Rows",
     "TraceError",
     "format_of",
-    "options_by_name",
-    "read_columns",
     "read_trace",
     "trace",
     "write_csv",
@@ -36,8 +32,6 @@ __all__ = [
 _HOMES = {
     "FORMATS": "formats",
     "format_of": "reading",
-    "options_by_name": "formats",
-    "read_columns": "reading",
     "read_trace": "reading",
     "trace": "arrays",
     "write_csv": "write",

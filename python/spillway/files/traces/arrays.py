@@ -29,12 +29,6 @@ if TYPE_CHECKING:
 
     from spillway.files.traces.table import Int64s
 
-__all__ = ["Violation", "trace"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 Violation = tuple[str, str, str]  # path, value, what is allowed
 

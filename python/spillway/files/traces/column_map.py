@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from spillway.files.traces.jsonl_table import JsonlTable
     from spillway.files.traces.table import Int64s
 
-__all__ = ["AUTO", "TIME_UNITS", "mapped"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 AUTO = "auto"
 _PLACES = {"s": 9, "ms": 6, "us": 3, "ns": 0}  # decimal places of a nanosecond

@@ -20,22 +20,6 @@ if TYPE_CHECKING:
     from spillway.files.traces.format import Format, Rows
     from spillway.files.traces.table import Int64s, Table
 
-__all__ = [
-    "DEFAULT_CLASS",
-    "DEFAULT_TENANT",
-    "Codes",
-    "Columns",
-    "Names",
-    "block_segments",
-    "group_segments",
-    "no_segments",
-    "num_blocks",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 Codes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint16]]
 

@@ -31,18 +31,6 @@ if TYPE_CHECKING:
     from spillway.files.traces.lines import Lines
     from spillway.files.traces.table import Booleans, Int64s
 
-__all__ = [
-    "CsvTable",
-    "columns_in",
-    "csv_tables",
-    "decimal_to_ns",
-    "tables_of",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _WHOLE = re.compile(r"\s*[0-9]+\s*")
 _DECIMAL = re.compile(r"\s*[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]{1,3})?\s*")

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
 
     from spillway.files.traces.table import Int64s
 
-__all__ = ["Bytes", "Spans", "decimals", "shifted", "spans_of", "whole_numbers"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 Spans: TypeAlias = tuple[Bytes, "Int64s", "Int64s"]

@@ -1,11 +1,5 @@
 """The error of reading traces and recordings."""
 
-__all__ = ["TraceError", "in_a_line"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class TraceError(ValueError):
     """An invalid trace, or invalid recorded results of another system.

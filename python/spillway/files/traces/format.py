@@ -16,21 +16,6 @@ if TYPE_CHECKING:
 
     from spillway.files.traces.table import Int64s
 
-__all__ = [
-    "BLOCK_SIZE_TOKENS",
-    "HIGHEST_ID",
-    "Format",
-    "Layout",
-    "Lists",
-    "Option",
-    "Rows",
-    "since_first",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 HIGHEST_ID = 2**64 - 1
 BLOCK_SIZE_TOKENS = 512  # that of the published Mooncake traces

@@ -30,12 +30,6 @@ if TYPE_CHECKING:
     from spillway.files.traces.table import Int64s, Skipped
     from spillway.files.traces.uniform_lines import UniformLines
 
-__all__ = ["UNIT_NS", "JsonlTable", "at_path", "columns_in", "tables_of"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 """Nanoseconds per unit."""

@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-__all__ = ["STANDARD_INPUT", "Lines", "opened", "split_lines"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 STANDARD_INPUT = "-"
 

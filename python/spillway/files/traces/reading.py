@@ -28,12 +28,6 @@ if TYPE_CHECKING:
     from spillway.files.traces.format import Format, Layout, Rows
     from spillway.files.traces.table import Table
 
-__all__ = ["format_of", "read_columns", "read_trace"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _MOST_UNUSED = 20
 

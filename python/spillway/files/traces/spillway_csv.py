@@ -10,12 +10,6 @@ if TYPE_CHECKING:
     from spillway.files.traces.csv_table import CsvTable
     from spillway.files.traces.table import Int64s
 
-__all__ = ["FORMAT", "rows"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def rows(table: CsvTable, arrival_ns: Int64s | None = None) -> Rows:
     """Return the requests of a table; `arrival_ns` replaces `arrival_s`."""

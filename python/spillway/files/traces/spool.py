@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from spillway.files.traces.format import Format, Rows
     from spillway.files.traces.table import Table
 
-__all__ = ["NotStreamableError", "SpooledColumns", "spooled"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class NotStreamableError(TraceError):
     """A valid trace whose requests must all be in memory."""

@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["ROWS_AT_ONCE", "Booleans", "Int64s", "Skipped", "Table"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 ROWS_AT_ONCE = 256
 

@@ -14,12 +14,6 @@ from spillway.config.limits import LONGEST_SPAN_S
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ALLOWED", "timestamp_to_ns", "timestamps"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 ALLOWED = (
     "must be an instant between 1970 and 2070 such as 2023-11-16 18:15:46.6805900, "

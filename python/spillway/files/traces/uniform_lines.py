@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from spillway.files.traces.decimals import Bytes
     from spillway.files.traces.table import Int64s
 
-__all__ = ["UniformLines", "uniform"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _Kind: TypeAlias = Literal["number", "text", "list"]
 

@@ -17,12 +17,6 @@ from spillway.files.traces.error import TraceError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["columns_of", "decimal", "write_csv", "written"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def write_csv(trace: _core.workload.Trace, path: str | Path) -> None:
     """Write a trace as CSV of the format `columns`, with exact times in seconds.

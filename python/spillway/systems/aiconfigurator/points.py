@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from spillway.files.recordings.source import Source
     from spillway.files.traces.csv_table import CsvTable
 
-__all__ = ["FORMAT"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _GROUP = (
     "model_path",

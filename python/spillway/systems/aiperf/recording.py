@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from spillway.files.recordings.rows import Settings
     from spillway.files.recordings.source import Source
 
-__all__ = ["FORMAT"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _UNITS = {"sec": "s", "seconds": "s"} | {unit: unit for unit in PER_SECOND}
 

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
     from spillway.data.result import ResultData
 
-__all__ = ["aiperf"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 

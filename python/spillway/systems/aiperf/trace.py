@@ -13,12 +13,6 @@ from spillway.systems.weka import trace as weka
 if TYPE_CHECKING:
     from spillway.files.traces.jsonl_table import JsonlTable
 
-__all__ = ["FORMAT"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _FINE_TOKENS = 16  # blocks of conversations without hash ids, as in vLLM
 _HIGHEST_ID = 2**32 - 1

@@ -9,12 +9,6 @@ from spillway.files.traces.format import Format, Rows, since_first
 if TYPE_CHECKING:
     from spillway.files.traces.csv_table import CsvTable
 
-__all__ = ["FORMAT"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def _rows(table: CsvTable) -> Rows:
     return Rows(

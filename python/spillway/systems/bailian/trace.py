@@ -12,13 +12,6 @@ if TYPE_CHECKING:
     from spillway.files.traces.jsonl_table import JsonlTable
 
 
-__all__ = ["FORMAT"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 def _rows(table: JsonlTable, *, block_size_tokens: int) -> Rows:
     prompt = table.whole("input_length", at_least=1)
     return Rows(

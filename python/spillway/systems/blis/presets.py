@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 __all__ = ["ITERATION_14_PRIORITIES", "PRESETS", "iteration_14", "llama_8b"]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 ITERATION_14_PRIORITIES = {
     "critical": 10,
     "standard": 5,

@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from spillway.files.recordings.rows import Settings
     from spillway.files.traces.csv_table import CsvTable
 
-__all__ = ["FORMAT"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _REQUIRED = (
     "request_id",

@@ -23,19 +23,14 @@ from typing import TYPE_CHECKING, Any
 from spillway import _core
 from spillway._core.sim import ConfigError
 from spillway.config import files, filesystem, yaml
-from spillway.files.traces import TraceError, read_columns
+from spillway.files.traces import TraceError
 from spillway.files.traces.csv_table import CsvTable, csv_tables
+from spillway.files.traces.reading import read_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from spillway._core.cluster import Simulation
-
-__all__ = ["FIGURES", "Recording", "recordings", "simulations"]
-
-
-def __dir__() -> list[str]:
-    return __all__
 
 
 _CANDIDATES = 4

@@ -10,12 +10,6 @@ from spillway.files.traces.format import Format, Rows
 if TYPE_CHECKING:
     from spillway.files.traces.csv_table import CsvTable
 
-__all__ = ["FORMAT", "rows"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 def rows(table: CsvTable) -> Rows:
     """Return the requests of a table; `send_time_us` is ignored."""

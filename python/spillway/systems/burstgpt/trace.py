@@ -10,13 +10,6 @@ if TYPE_CHECKING:
     from spillway.files.traces.csv_table import CsvTable
 
 
-__all__ = ["FORMAT"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 def _rows(table: CsvTable) -> Rows:
     return Rows(
         arrival_ns=table.seconds_ns("Timestamp"),

@@ -12,12 +12,6 @@ if TYPE_CHECKING:
 
     from spillway.data.result import ResultData
 
-__all__ = ["VERSIONS", "Version", "counters", "statuses"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 Version = Literal["dynamo_1_2", "dynamo_1_3", "dynamo_dev_b", "dynamo_dev_c"]
 VERSIONS: tuple[str, ...] = get_args(Version)

@@ -24,12 +24,6 @@ from spillway.files.deployments.target import GATEWAY, Target, Unread, unrecogni
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["TARGET", "read", "write"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _THRESHOLDS = {
     "active_decode_blocks_threshold": "float",

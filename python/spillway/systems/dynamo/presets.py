@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["PRESETS", "dev_b", "dev_c", "v1_2", "v1_3"]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 def v1_2(
     *,
     active_decode_blocks_threshold: float | None = None,

@@ -10,12 +10,6 @@ if TYPE_CHECKING:
     from spillway.files.traces.jsonl_table import JsonlTable
     from spillway.files.traces.table import Int64s
 
-__all__ = ["FORMAT", "NOTES", "rows", "select"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _SCHEMA = "dynamo.request.trace.v1"
 

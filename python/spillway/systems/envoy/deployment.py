@@ -22,12 +22,6 @@ from spillway.files.deployments.target import GATEWAY, Target, Unread, unrecogni
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["TARGET", "read", "write"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http.{0}.v3.{1}"
 _FILTERS = {

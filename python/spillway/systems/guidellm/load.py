@@ -17,12 +17,6 @@ from spillway.files.loads import Block, LoadFormat, staged
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FORMAT", "workload"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _MOST = 1_000_000_000
 _MOST_USERS = 1_000_000

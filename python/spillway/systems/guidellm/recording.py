@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from spillway.files.recordings.rows import Settings
     from spillway.files.recordings.source import Source
 
-__all__ = ["FORMAT"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 # Status → whether the request failed. Incomplete ones are cut off by the end of the run.
 _STATUSES = {"successful": False, "errored": True, "incomplete": True}

@@ -16,13 +16,6 @@ from spillway._core.workload import (
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
 from spillway.files.loads import Block, LoadFormat, staged
 
-__all__ = ["FORMAT", "workload"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _MOST = 1_000_000_000  # requests per second, and in all
 _MOST_USERS = 1_000_000
 _MOST_GROUPS = 10_000

@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from spillway.files.recordings.rows import Settings
     from spillway.files.recordings.source import Source
 
-__all__ = ["FORMAT"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 # Length as inference-perf's tokenizer counts it → as the server does. The tokens of an output, put
 # together as text, may be fewer.

@@ -40,12 +40,6 @@ from spillway.files.deployments.target import GATEWAY, Target, Unread
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["TARGET", "read", "write"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _API = "llm-d.ai/v1alpha1"
 _FILE = "endpointpickerconfig.yaml"

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["PRESETS", "Version", "flow_control"]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 Version = Literal["2026-05", "2026-08"]
 
 

@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 
     from spillway.data.result import ResultData
 
-__all__ = ["benchmark_report"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _PERCENTILES = {
     "p0p1": 0.1,

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from spillway.files.traces.jsonl_table import JsonlTable
     from spillway.files.traces.table import Int64s
 
-__all__ = ["BLOCK_SIZE", "FORMAT", "hash_ids"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 # A trace is crowded if at least this many requests arrive per instant on average.
 _CROWDED = 2

@@ -10,13 +10,6 @@ if TYPE_CHECKING:
     from spillway.files.traces.jsonl_table import JsonlTable
 
 
-__all__ = ["FORMAT"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 def _rows(table: JsonlTable) -> Rows:
     return Rows(
         arrival_ns=table.times_ns("created", "s"),

@@ -18,12 +18,6 @@ from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["read_client_pool"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _PROCESSES: dict[str, tuple[type[Gamma | Weibull], float]] = {
     "Gamma": (Gamma, 0.001),

@@ -29,12 +29,6 @@ from spillway.servers.engine import DEFAULT_ENGINE, engine
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["TARGET", "model_of", "notes", "read", "write"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _QUEUE_LIMITS = (0, 29)
 _SHORT = {"-tp": "--tensor-parallel-size", "-dp": "--data-parallel-size"}

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from spillway.files.recordings.rows import Settings
     from spillway.files.recordings.source import Source
 
-__all__ = ["FORMAT"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _LISTS = ("input_lens", "output_lens", "ttfts", "itls", "errors")
 

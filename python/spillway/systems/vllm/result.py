@@ -12,12 +12,6 @@ from spillway.files.requests_file import RequestsFile
 if TYPE_CHECKING:
     from spillway.data.result import ResultData
 
-__all__ = ["vllm_bench"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _PERCENTILES = (50, 90, 95, 99)
 

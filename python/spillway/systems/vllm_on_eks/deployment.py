@@ -22,12 +22,6 @@ from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["TARGET", "read", "write"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _STEP, _FACTOR = "2dca487", "0c78403"
 _FILE, _ENVIRONMENT = "tenants.yaml", "gateway.env"

@@ -70,10 +70,6 @@ __all__ = [
 ]
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 Semantics = Literal["verbatim", "corrected"]
 
 TARGET_TTFT_S = 2.0

@@ -13,12 +13,6 @@ if TYPE_CHECKING:
     from spillway.files.traces.jsonl_table import JsonlTable
     from spillway.files.traces.table import Int64s
 
-__all__ = ["CONVERSATION_INTERVAL", "FORMAT"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _BLOCK_SIZE_TOKENS = 64  # of all published traces
 _HIGHEST_ID = 2**31 - 1
