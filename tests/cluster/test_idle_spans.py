@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.effort import often, trials
+from support.settings import fields_of
 from support.specimens import examples
 
 from spillway import (
@@ -26,15 +27,7 @@ from spillway import (
 )
 
 CONTROLLERS = [one for one in examples("Gateway.controller") if one.kind != "static"]
-SOURCES = (
-    "ttft",
-    "engine_ttft",
-    "e2e",
-    "e2e_per_token",
-    "queue_delay",
-    "kv_utilization",
-    "hit_rate",
-)
+SOURCES = fields_of(signals.Sensor)["source"]["choices"]
 
 
 def sparse_arrivals(rng: random.Random) -> list[float]:

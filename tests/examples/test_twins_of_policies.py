@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from support.effort import often, trials
-from support.paths import ROOT
+from support.paths import ROOT, importing_from
 
 from spillway import Simulation, gateway, policies, router, simulate
 
-if TYPE_CHECKING:
-    from types import ModuleType
-
-
-@functools.cache
-def example() -> ModuleType:
-    """The example's module."""
-    path = ROOT / "examples" / "python_policies.py"
-    spec = importlib.util.spec_from_file_location("python_policies", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+with importing_from(ROOT / "examples"):
+    import python_policies as example
 
 
 def surroundings(draws: random.Random) -> Simulation:
@@ -76,14 +63,14 @@ def surroundings(draws: random.Random) -> Simulation:
 def token_buckets(draws: random.Random) -> tuple[str, Any, Any]:
     capacity, rate = draws.uniform(100, 9000), draws.uniform(100, 30000)
     settings = {"capacity_tokens": capacity, "refill_tokens_per_s": rate}
-    written = functools.partial(example().TokenBucket, **settings)
+    written = functools.partial(example.TokenBucket, **settings)
     return "gateway.admission", gateway.TokenBucket(**settings), written
 
 
 def deficit_round_robins(draws: random.Random) -> tuple[str, Any, Any]:
     unit = draws.choice(["requests", "prompt_tokens"])
     quantum = draws.uniform(0.4, 3) * (1 if unit == "requests" else 300)
-    written = functools.partial(example().DeficitRoundRobin, quantum=quantum)
+    written = functools.partial(example.DeficitRoundRobin, quantum=quantum)
     cost = {"unit": unit}
     return (
         "gateway.bands[0].fairness",
@@ -93,7 +80,7 @@ def deficit_round_robins(draws: random.Random) -> tuple[str, Any, Any]:
 
 
 def least_loaded(_draws: random.Random) -> tuple[str, Any, Any]:
-    return "router", router.LeastLoaded(), example().LeastLoaded
+    return "router", router.LeastLoaded(), example.LeastLoaded
 
 
 @pytest.mark.parametrize("pair", [token_buckets, deficit_round_robins, least_loaded])

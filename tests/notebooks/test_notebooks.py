@@ -1,15 +1,11 @@
 """The notebooks run, and the stored notebooks match their sources."""
 
-import importlib.util
-
 import nbformat
 import pytest
-from support.paths import ROOT
+from support.paths import ROOT, importing_from
 
-TOOL = ROOT / "tools" / "render_notebooks.py"
-specification = importlib.util.spec_from_file_location("render_notebooks", TOOL)
-render_notebooks = importlib.util.module_from_spec(specification)
-specification.loader.exec_module(render_notebooks)
+with importing_from(ROOT / "tools"):
+    import render_notebooks
 
 each_source = pytest.mark.parametrize(
     "source", render_notebooks.sources(), ids=lambda path: path.stem

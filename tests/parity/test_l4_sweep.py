@@ -7,22 +7,17 @@ follow. `tools/fit_l4.py` holds the published figures and the comparison.
 from __future__ import annotations
 
 import functools
-import importlib.util
 from typing import Any
 
 import numpy as np
 import pytest
-from support.paths import ROOT
+from support.paths import ROOT, importing_from
 
 from spillway import Result, instance, simulate
 from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
-TOOL = ROOT / "tools" / "fit_l4.py"
-specification = importlib.util.spec_from_file_location("fit_l4", TOOL)
-assert specification is not None
-assert specification.loader is not None
-fit_l4 = importlib.util.module_from_spec(specification)
-specification.loader.exec_module(fit_l4)
+with importing_from(ROOT / "tools"):
+    import fit_l4
 
 SEEDS = range(15)
 CAPS = (16, 32, 64, 128, 256)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import inspect
 import pickle
 import pydoc
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.paths import ROOT, importing_from
 
 from spillway import (
     ConfigError,
@@ -35,9 +35,9 @@ from spillway import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
 
-ROOT = Path(__file__).parents[2]
+with importing_from(ROOT / "examples"):
+    import python_policies as example
 
 BUSY = Simulation(
     tenants=[{"name": "gold"}],
@@ -115,19 +115,6 @@ def deciding(answer: Callable[[Any, Any], Any]) -> type[Any]:
     return type("Made", (), {"decide": lambda _self, request, view: answer(request, view)})
 
 
-@functools.cache
-def example() -> ModuleType:
-    """The example's module, importable by the name that its policies get."""
-    spec = importlib.util.spec_from_file_location(
-        "python_policies", ROOT / "examples" / "python_policies.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["python_policies"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 # ---- beside the core -----------------------------------------------------------------------------
 
 
@@ -135,9 +122,7 @@ def example() -> ModuleType:
 @pytest.mark.parametrize("rate", [500, 3000])
 def test_token_bucket_decides_like_the_compiled_one(seed: int, rate: int) -> None:
     compiled = gateway.TokenBucket(capacity_tokens=4000, refill_tokens_per_s=rate)
-    written = functools.partial(
-        example().TokenBucket, capacity_tokens=4000, refill_tokens_per_s=rate
-    )
+    written = functools.partial(example.TokenBucket, capacity_tokens=4000, refill_tokens_per_s=rate)
     one, other = (simulate(with_admission(each), seed) for each in (compiled, written))
     assert 0 < one.ledger["completed"] < 400
     assert (one.requests["admitted"] == other.requests["admitted"]).all()
@@ -149,7 +134,7 @@ def test_token_bucket_decides_like_the_compiled_one(seed: int, rate: int) -> Non
 @pytest.mark.parametrize("seed", range(3))
 def test_least_loaded_routes_like_the_compiled_one(seed: int) -> None:
     one = simulate(BUSY.replace(router="least_loaded"), seed)
-    other = simulate(BUSY.replace(router=example().LeastLoaded), seed)
+    other = simulate(BUSY.replace(router=example.LeastLoaded), seed)
     assert one.outcome_digest == other.outcome_digest
     assert len(set(one.requests["instance"])) == 3
 
@@ -188,7 +173,7 @@ def test_deficit_round_robin_decides_like_the_compiled_one(
         around = around.with_({"gateway.limit": both})
     quantum = 1.5 if unit == "requests" else 100.0
     compiled = gateway.DeficitRoundRobin(quantum=quantum, cost={"unit": unit})
-    maker = functools.partial(example().DeficitRoundRobin, quantum=quantum)
+    maker = functools.partial(example.DeficitRoundRobin, quantum=quantum)
     written = policies.settings(maker).replace(cost={"unit": unit})
     one, other = (
         simulate(around.with_({"gateway.bands[0].fairness": each}), seed)
@@ -261,7 +246,7 @@ def test_queues() -> None:
 def test_decisions_by_themselves_agree() -> None:
     settings = {"capacity_tokens": 1000, "refill_tokens_per_s": 100}
     compiled = testing.build(gateway.TokenBucket(**settings))
-    written = testing.build(functools.partial(example().TokenBucket, **settings))
+    written = testing.build(functools.partial(example.TokenBucket, **settings))
     answers = []
     for i in range(40):
         request = {"input_tokens": 37 * i % 301 + 1}
@@ -296,7 +281,7 @@ def test_policy_passes_all_checks(policy: type[Any]) -> None:
 
 @pytest.mark.parametrize("name", ["TokenBucket", "DeficitRoundRobin", "LeastLoaded"])
 def test_policies_of_the_example_pass_all_checks(name: str) -> None:
-    testing.check_policy(getattr(example(), name))
+    testing.check_policy(getattr(example, name))
 
 
 class FailsWhenLate(policies.Admission):
@@ -382,7 +367,7 @@ def test_checks_give_back_the_tracer() -> None:
 
 
 def test_runs_do_not_share_state_and_threads_do_not_matter() -> None:
-    chosen = [with_admission(one) for one in (example().TokenBucket, AtMost, Coin)]
+    chosen = [with_admission(one) for one in (example.TokenBucket, AtMost, Coin)]
     one, two = (run_many(chosen, range(4), threads=n, keep_requests=True) for n in (1, 3))
     digests = [[[run.digest for run in each] for each in many] for many in (one, two)]
     assert digests[0] == digests[1]

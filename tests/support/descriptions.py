@@ -71,3 +71,20 @@ def _found() -> tuple[dict[Alternative, Way], dict[Alternative, Way]]:
 
 
 VARIANTS, CHOICES = _found()
+
+
+def agree(name: str, drawn: dict[str, Any]) -> None:
+    """Changes drawn settings of a structure that contradict each other."""
+    if name == "InstanceGroup":
+        kv_cache = drawn["kv_cache"]
+        if drawn["async_scheduling"]:
+            drawn |= {"completion": "step_end", "preemption": "keep_emitted"}
+        if drawn["async_scheduling"] or kv_cache["reserve_full_prompt"] or kv_cache["watermark"]:
+            kv_cache["allocation"] = "check_then_act"
+        if drawn["plant"]["kind"] != "step_loop":
+            drawn["lockstep_ranks"] = False
+    if name == "Client":
+        is_closed = drawn["arrivals"]["kind"] == "closed_loop"
+        drawn["requests_per_s"] = None if is_closed else drawn["requests_per_s"]
+        if is_closed or drawn["requests_per_s"]:
+            drawn["rate_fraction"] = 1.0

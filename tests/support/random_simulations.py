@@ -27,6 +27,7 @@ from support.descriptions import (
     VARIANTS,
     Alternative,
     Force,
+    agree,
 )
 from support.specimens import at, merged, specimens
 
@@ -446,24 +447,15 @@ def _together(name: str, drawn: dict[str, Any], drawing: Drawing) -> None:
         ):
             drawn["async_scheduling"] = kv_cache["reserve_full_prompt"] = False
             kv_cache["watermark"] = 0.0
-        if drawn["async_scheduling"]:
-            drawn |= {"completion": "step_end", "preemption": "keep_emitted"}
-        if drawn["async_scheduling"] or kv_cache["reserve_full_prompt"] or kv_cache["watermark"]:
-            kv_cache["allocation"] = "check_then_act"
         if "InstanceGroup.lockstep_ranks" in drawing.force:
             drawn["plant"] = {"kind": "step_loop"}
             drawn["data_parallel_size"] = max(2, drawn["data_parallel_size"])
-        if drawn["plant"]["kind"] != "step_loop":
-            drawn["lockstep_ranks"] = False
     if name == "Simulation" and drawn["metrics"]["accounting"] != "clock":
         for group in drawn["instances"]:
             group["async_scheduling"] = False
     if name == "Client":
         drawn["prefix_tokens"] = _PREFIX_TOKENS.get(drawn["prefix_group"], 0)
-        if drawn["arrivals"]["kind"] == "closed_loop":
-            drawn["requests_per_s"] = None
-        if drawn["requests_per_s"] or drawn["arrivals"]["kind"] == "closed_loop":
-            drawn["rate_fraction"] = 1.0
+    agree(name, drawn)
     if name == "Gateway":
         movable = {one.policy.kind for one in at("Gateway.limit") if one.movable}
         if drawn["controller"]["kind"] != "static" and not any(

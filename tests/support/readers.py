@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import yaml
 from support.paths import DATA, ROOT, TESTS
 from support.random_simulations import random_simulation
 from support.study_problems import SMALL_SPACE, overloaded
+from support.trace_reading import alike
 
 import spillway
 from spillway import ConfigError, Result, TraceError, UsageError, instance, simulate
@@ -31,10 +33,11 @@ from spillway.config.files import dump, read_settings
 from spillway.files import recordings
 from spillway.files.deployments import TARGETS, import_
 from spillway.files.recordings.formats import FORMATS as RECORDINGS
-from spillway.files.traces.decimals import decimals, spans_of
+from spillway.files.traces import arrow
+from spillway.files.traces.csv_table import decimal_to_ns
 from spillway.files.traces.formats import FORMATS as TRACES
 from spillway.files.traces.reading import read_columns, read_trace
-from spillway.files.traces.timestamps import timestamp_to_ns, timestamps
+from spillway.files.traces.timestamps import timestamp_to_ns
 from spillway.servers.server import read_profile
 from spillway.study import Study, grid
 from spillway.study.files import read_study, read_sweep
@@ -110,10 +113,8 @@ def _trace(name: str) -> list[Files]:
 @functools.cache
 def _trace_tests() -> dict[str, Any]:
     """The valid files in the tests of the formats."""
-    modules = (
-        importlib.import_module(f"systems.{path.parent.name}.test_trace")
-        for path in sorted((TESTS / "systems").glob("*/test_trace.py"))
-    )
+    paths = sorted((TESTS / "systems").glob("*/test_trace.py"))
+    modules = (_tests_of(path.parent.name, "trace") for path in paths)
     return {name: file for one in modules for name, file in getattr(one, "FILES", {}).items()}
 
 
@@ -198,38 +199,22 @@ def _examples(pattern: str) -> list[Files]:
     ]
 
 
+def _tests_of(tool: str, name: str) -> Any:
+    """The tests of a module of a system, which hold valid files."""
+    return importlib.import_module(f"systems.{tool}.test_{name}")
+
+
 def _loads() -> list[Files]:
-    lengths = {"min": 10, "max": 100, "mean": 50, "std_dev": 10, "total_count": 100}
-    shared = {
-        "num_groups": 3,
-        "num_prompts_per_group": 10,
-        "system_prompt_len": 100,
-        "question_len": 50,
-        "output_len": 20,
-    }
-    datas = [
-        {"type": "synthetic", "input_distribution": lengths, "output_distribution": lengths},
-        {"type": "shared_prefix", "shared_prefix": shared},
-    ]
-    loads = [
-        {"type": "poisson", "interval": 1.0, "stages": [{"rate": 10, "duration": 30}]},
-        {"type": "concurrent", "stages": [{"concurrency_level": 3, "num_requests": 40}]},
-    ]
-    guidellm = {
-        "profile": "constant",
-        "rate": [1, 2],
-        "max_seconds": 10,
-        "data": {"prompt_tokens": 256, "prompt_tokens_stdev": 20, "output_tokens": 128},
-    }
-    found = [{"input.json": _json({"load": a, "data": b})} for a in loads for b in datas]
-    return [*found, {"input.json": _json(guidellm)}]
+    perf, guidellm = (_tests_of(tool, "load") for tool in ("inference_perf", "guidellm"))
+    loads, datas = (perf.POISSON, perf.CLOSED), (perf.DATA, perf.PREFIXES)
+    found = [{"load": load, "data": data} for load in loads for data in datas]
+    return [{"input.json": _json(one)} for one in (*found, guidellm.scenario(), guidellm.OLD)]
 
 
 def _pools() -> list[Files]:
-    trace = b"0,2.0,1.5,Gamma,0.4,1.1\n600,0.0,0.0,,0,0\n1200,6.0,0.5,Weibull,2.1,0.2\n"
-    lengths = {"input_tokens": "{10: 0.5, 20: 0.5}", "output_tokens": "{0: 1.0}"}
-    dataset = _json({"0": lengths, "1200": lengths})
-    return [{"chunk-3-trace.csv": trace, "chunk-3-dataset.json": dataset}]
+    pool = _tests_of("servegen", "load")
+    files = {"chunk-3-trace.csv": pool.TRACE.encode(), "chunk-3-dataset.json": _json(pool.DATASET)}
+    return [files]
 
 
 _JOURNAL, _KEPT = "journal.log", "sweep_journal.jsonl"
@@ -291,16 +276,9 @@ def _read_mapped(folder: Path) -> object:
     unit = stated.get("time_unit")
     unit = unit if isinstance(unit, str) else "s"
     return _first_of(
-        lambda: read_trace(path, columns=columns, time_unit=unit),
+        lambda: alike(lambda: read_trace(path, columns=columns, time_unit=unit).sha256),
         lambda: recordings.read_recordings(path, columns=columns),
     )
-
-
-def _slow_timestamp(text: str) -> int | None:
-    try:
-        return timestamp_to_ns(text)
-    except ValueError:
-        return None
 
 
 def _first_of(*functions: Callable[[], object]) -> object:
@@ -318,16 +296,16 @@ def _first_of(*functions: Callable[[], object]) -> object:
 
 
 def _read_texts(folder: Path) -> object:
-    """Fast and slow ways agree on every text that both take."""
+    """PyArrow reads texts as they are read one by one."""
     texts = _only(folder).read_bytes().decode("utf-8", "replace").split("\n")
-    fast = timestamps(texts)
-    slow = [_slow_timestamp(text) for text in texts]
-    if fast is not None:
-        assert fast.tolist() == slow
-    spans = spans_of(texts)
-    if spans is None:
-        return None
-    return decimals(*spans[:3], 9)
+    for fast, slow in (
+        (arrow.instants, timestamp_to_ns),
+        (lambda cells: arrow.decimals(cells, 9), lambda text: decimal_to_ns(text, 9)),
+    ):
+        for cells in (texts, *([text] for text in texts)):
+            if (found := fast(pa.array(cells))) is not None:
+                assert found.tolist() == list(map(slow, cells))
+    return None
 
 
 def _read_recordings(name: str) -> Callable[[Path], object]:
@@ -352,13 +330,17 @@ def _readers() -> Iterator[tuple[str, Reader]]:
         yield (
             f"trace {name}",
             Reader(
-                lambda f, name=name: read_trace(_only(f), format=name), lambda n=name: _trace(n)
+                lambda f, n=name: alike(lambda: read_trace(_only(f), format=n).sha256),
+                lambda n=name: _trace(n),
             ),
         )
     yield (
         "trace of any format",
         Reader(
-            lambda f: (read_trace(_only(f), sort=True, skip_bad=True), read_columns(_only(f))),
+            lambda f: (
+                alike(lambda: read_trace(_only(f), sort=True, skip_bad=True).sha256),
+                read_columns(_only(f)),
+            ),
             lambda: [one for name in TRACES for one in _trace(name)],
         ),
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 from hypothesis import strategies as st
+from support.descriptions import agree
 
 from spillway import (
     Simulation,
@@ -170,10 +171,9 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
     if name == "InstanceGroup" and drawn["fitted_states"]:
         corners = ((0, 0), (len(drawn["fitted_states"]), 0), (1, 1))
         drawn["fitted_states"] = [{"running_requests": x, "kv_tokens": y} for x, y in corners]
+    agree(name, drawn)
     if name == "Client" and drawn["arrivals"]["kind"] == "closed_loop":
-        drawn |= {"requests_per_s": None, "num_requests": drawn["num_requests"] or 9}
-    if name == "Client" and (drawn["requests_per_s"] or drawn["arrivals"]["kind"] == "closed_loop"):
-        drawn["rate_fraction"] = 1.0
+        drawn["num_requests"] = drawn["num_requests"] or 9
     if name == "Client" and not (drawn["prefix_group"] and drawn["prefix_tokens"]):
         drawn |= {"prefix_group": "", "prefix_tokens": 0}
     if name == "Client":
@@ -240,14 +240,6 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
             drawn["drain_latency_s"] = 0.0
         if all(one["kind"] != "saturation" for one in drawn["limit"]):
             drawn["eviction"]["max_victims"] = 0
-    if name == "InstanceGroup":
-        kv_cache = drawn["kv_cache"]
-        if drawn["async_scheduling"]:
-            drawn |= {"completion": "step_end", "preemption": "keep_emitted"}
-        if drawn["async_scheduling"] or kv_cache["reserve_full_prompt"] or kv_cache["watermark"]:
-            kv_cache["allocation"] = "check_then_act"
-        if drawn["plant"]["kind"] != "step_loop":
-            drawn["lockstep_ranks"] = False
     if name == "Weighted":
         drawn["scorers"] = unique(drawn["scorers"], "kind")
     if name == "Simulation":

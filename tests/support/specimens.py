@@ -1,6 +1,6 @@
 """What tests know of the policies of the core: one specimen of each, beside its test.
 
-`cpp/gateway/admission/bouncer.h` has `tests/gateway/admission/specimen_bouncer.py`; kinds that
+`cpp/gateway/admission/X.h` has `tests/gateway/admission/specimen_X.py`; kinds that
 share a header share a file. `specimens()` collects them, and what goes through all policies asks
 there: random simulations, oracles, golden logs, contracts. No other list names them.
 """

@@ -44,10 +44,7 @@ def test_csv_with_any_names() -> None:
     ("change", "message"),
     [
         ({"columns": {}}, "columns: missing"),
-        (
-            {"columns": {"at": "t0"}},
-            r"columns\['at'\] = 't0': not a meaning; must be one of send_s",
-        ),
+        ({"columns": {"at": "t0"}}, r"columns\['at'\] = 't0': not a meaning; must be one of send_"),
         ({"columns": {"send_s": 1}}, r"columns\['send_s'\] = 1: must be the name of a column"),
         ({"columns": {"send_s": "t0"}}, "columns: input_tokens, output_tokens missing"),
         (
@@ -60,10 +57,7 @@ def test_csv_with_any_names() -> None:
         ),
         ({"units": {}}, r"columns\['send_s'\] = 't0': the name does not end in a unit; state it"),
         ({"units": {"t0": "min"}}, r"units\['t0'\] = 'min': must be one of s, ms, us, ns"),
-        (
-            {"units": {"key": "s"}},
-            r"units\['key'\] = 's': not a column of times; must be one of t0",
-        ),
+        ({"units": {"key": "s"}}, r"units\['key'\] = 's': not a column of times; must be one of t"),
         ({"format": "csv"}, "columns: an argument of the format columns, not of csv"),
         ({"columns": None, "format": None}, "units: an argument of the format columns$"),
     ],

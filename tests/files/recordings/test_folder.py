@@ -103,11 +103,7 @@ def test_several_wrong_facts_are_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            '"requests": 3',
-            '"requests": 4',
-            r"runs\[0\]\.requests = 4: must be 3, as in two_tenants",
-        ),
+        ('"requests": 3', '"requests": 4', r"runs\[0\]\.requests = 4: must be 3, as in two_tenant"),
         ('"ok": 2', '"ok": 3', r"runs\[0\]\.ok = 3: must be 2"),
         ('"two_tenants"', '"../x"', r"runs\[0\]\.run = '\.\./x': must be the name of a CSV file"),
         ('"two_tenants"', '"three"', r"three\.csv: cannot be read"),

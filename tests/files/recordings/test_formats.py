@@ -124,10 +124,7 @@ def test_the_caller_completes_the_server() -> None:
     assert run.client_max_in_flight == 2
     assert one("vllm_bench.json", server=ServerFacts(name="mine")).server.key == "mine"
     for server, message in (
-        (
-            {"gpus": 2},
-            r"vllm_bench\.json, server\.gpus = 2: not a fact; must be one of name, model",
-        ),
+        ({"gpus": 2}, r"vllm_bench\.json, server\.gpus = 2: not a fact; must be one of name, mode"),
         ({"max_num_seqs": 0}, "server: max_num_seqs = 0: must be a whole number >= 1"),
         ({"model": 5}, "model = 5: must be text"),
         ({"prefix_caching": 1}, "prefix_caching = 1: must be True or False"),

@@ -149,10 +149,7 @@ MALFORMED = [
     (scenario(constraints=[{"kind": "over_saturation"}]), "spec.constraints[0].kind = 'over_satur"),
     (scenario(constraints=[{"kind": "max_duration", "seconds": -1}]), "spec.constraints[0].sec"),
     (scenario(profile={"kind": "throughput"}), "spec.profile.max_concurrency = missing: must be"),
-    (
-        scenario(profile={"kind": "concurrent", "streams": [1, 2]}),
-        "spec.profile.streams = [1, 2]: must be one number",
-    ),
+    (scenario(profile={"kind": "concurrent", "streams": [1, 2]}), "spec.profile.streams = [1, 2]:"),
     (scenario(data=[DATA, DATA]), "spec.data = [{'kind': 'synthetic_text'"),
     (data(kind="huggingface"), "spec.data[0].kind = 'huggingface': must be synthetic_text"),
     (data(turns=3), "spec.data[0].turns = 3: must be 1"),

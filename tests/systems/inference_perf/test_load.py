@@ -108,10 +108,7 @@ MALFORMED = [
     ({"load": CLOSED | {"stages": STAGES[:1]}}, "load.stages[0].concurrency_level = missing"),
     ({"load": CLOSED, "data": PREFIXES}, "load.type = 'concurrent': must be constant or poisson"),
     ({"data": DATA | {"type": "shareGPT"}}, "data.type = 'shareGPT': must be synthetic, random or"),
-    (
-        {"data": DATA | {"multimodal": {"image": {}}}},
-        "data.multimodal = {'image': {}}: not support",
-    ),
+    ({"data": DATA | {"multimodal": {"image": {}}}}, "data.multimodal = {'image': {}}: not suppor"),
     ({"data": {"type": "random"}}, "data.input_distribution = missing: must be a mapping"),
     ({"data": lengths(type="lognormal")}, "data.output_distribution.type = 'lognormal': must be"),
     ({"data": lengths(min=-1)}, "data.output_distribution.min = -1: must be a whole number >= 0"),

@@ -153,14 +153,8 @@ def test_a_request_id_of_mooncake_given_twice(tmp_path: Path, line: str) -> None
         (mooncake(0, 5, [1], -1), "output_length = -1: must be a whole number >= 0"),
         (mooncake(0, 5, [1], tenant=3), "tenant = 3: must be text"),
         (mooncake(0, 5, [1], request_id="a"), "request_id must be on every line or on none"),
-        (
-            mooncake(0, 5, [1]).replace("{", '{"timestamp": 1, '),
-            "not valid JSON: the key 'timestamp' is given twice",
-        ),
-        (
-            mooncake(0, 5, [1]).replace("5", 5000 * "5"),
-            "not valid JSON: a number has too many digits",
-        ),
+        (mooncake(0, 5, [1]).replace("{", '{"timestamp": 1, '), "not valid JSON: the key 'timesta"),
+        (mooncake(0, 5, [1]).replace("5", 5000 * "5"), "not valid JSON: a number has too many dig"),
         ('{"timestamp": 0, "input_length": 5}', "not of the format mooncake: output_length, "),
         ("[1, 2]", "must be a JSON object, not [1, 2]"),
         ('{"timestamp": 0,', "not valid JSON: "),

@@ -80,36 +80,36 @@ def test_vllm_refuses(tmp_path: Path, text: str, message: str) -> None:
     assert message in refused(written(tmp_path, a__sh=text), system="vllm")
 
 
+def gate(limit: int) -> instance.DualLimitGate:
+    return instance.DualLimitGate(request_limit=limit, wait_limit=limit, queue_size=0)
+
+
+REQUESTS, TOKENS = "--max-num-queued-reqs", "--max-num-queued-tokens"
+LIMITS = instance.VllmQueueLimits
+
+
 @pytest.mark.parametrize(
-    ("flags", "gate", "unread"),
+    ("flags", "expected", "unread"),
     [
         ("", instance.Open(), 0),
+        (f"{REQUESTS} 40", gate(40), 0),
+        (f"{TOKENS} 9K", LIMITS(max_num_queued_tokens=9216), 0),
         (
-            "--max-num-queued-reqs 40",
-            instance.DualLimitGate(request_limit=40, wait_limit=40, queue_size=0),
+            f"{REQUESTS} 40 {TOKENS} 900",
+            LIMITS(max_num_queued_reqs=8, max_num_queued_tokens=900),
             0,
         ),
-        ("--max-num-queued-tokens 9K", instance.VllmQueueLimits(max_num_queued_tokens=9216), 0),
-        (
-            "--max-num-queued-reqs 40 --max-num-queued-tokens 900",
-            instance.VllmQueueLimits(max_num_queued_reqs=8, max_num_queued_tokens=900),
-            0,
-        ),
-        (
-            "--max-num-queued-reqs 30 --max-num-queued-tokens 900",
-            instance.DualLimitGate(request_limit=30, wait_limit=30, queue_size=0),
-            1,
-        ),
-        ("--max-num-queued-reqs 0", instance.VllmQueueLimits(max_num_queued_reqs=0), 0),
+        (f"{REQUESTS} 30 {TOKENS} 900", gate(30), 1),
+        (f"{REQUESTS} 0", LIMITS(max_num_queued_reqs=0), 0),
     ],
 )
 def test_limits_of_the_queue_count_running_requests(
-    tmp_path: Path, flags: str, gate: Any, unread: int
+    tmp_path: Path, flags: str, expected: Any, unread: int
 ) -> None:
     """32 seats: 2 ranks of 16."""
     text = f"vllm serve $MODEL --max-num-seqs 16 --data-parallel-size 2 {flags}"
     found = import_(written(tmp_path, a__sh=text), system="vllm@0.29")
-    assert found.simulation.instances[0].ingress == gate
+    assert found.simulation.instances[0].ingress == expected
     assert len(found.unread) == unread
 
 

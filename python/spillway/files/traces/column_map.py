@@ -12,14 +12,14 @@ from spillway.files.traces import spillway_csv
 from spillway.files.traces.csv_table import CsvTable, decimal_to_ns
 from spillway.files.traces.error import TraceError
 from spillway.files.traces.format import Format, Rows, since_first
-from spillway.files.traces.jsonl_table import at_path
+from spillway.files.traces.jsonl_table import DECIMAL, JsonlTable, at_path
 from spillway.files.traces.timestamps import timestamp_to_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from spillway.files.traces.arrow import Cells
     from spillway.files.traces.format import Layout
-    from spillway.files.traces.jsonl_table import JsonlTable
     from spillway.files.traces.table import Int64s
 
 
@@ -29,6 +29,7 @@ _ISO = "iso"
 TIME_UNITS = (AUTO, *_PLACES, _ISO)
 
 _REQUIRED = spillway_csv.FORMAT.required
+_AS_WRITTEN = ("string", "int64")  # types of arrays whose texts are those in the file
 _MEANINGS = (*_REQUIRED, *(spillway_csv.FORMAT.optional or ()))
 
 
@@ -59,13 +60,9 @@ def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format
     clock = _Clock(time_unit)
 
     def rows(table: CsvTable | JsonlTable) -> Rows:
-        if isinstance(table, CsvTable):
-            cells = table.renamed(columns)
-        else:
-            cells = {meaning: _texts(table, column) for meaning, column in columns.items()}
-            if not clock.is_set:
-                _note_empty(table, columns, cells)
-        named = _Renamed(table.path, tuple(columns), table.lines, cells, columns)
+        named = _Renamed(table.path, tuple(columns), table.lines, {}, table, columns)
+        if isinstance(table, JsonlTable) and not clock.is_set:
+            _note_empty(table, named)
         return spillway_csv.rows(named, clock.times_ns(named, "arrival_s"))
 
     return Format(
@@ -84,7 +81,28 @@ def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format
 class _Renamed(CsvTable):
     """A table whose columns have the names of their meanings; errors give those of the file."""
 
+    table: CsvTable | JsonlTable
     names: Mapping[str, str]
+
+    def cell(self, row: int, column: str) -> str:
+        return self.texts(column)[row]
+
+    def cells_of(self, column: str) -> Cells:
+        if column not in self.names:
+            return [""] * len(self)
+        name = self.names[column]
+        if isinstance(self.table, CsvTable):
+            return self.table.cells_of(name)
+        array = self.table.array(name, *_AS_WRITTEN, DECIMAL)
+        if array is None:
+            return [_text(at_path(one, name)) for one in self.table.objects]
+        return array if str(array.type) == DECIMAL else array.cast("string")
+
+    def texts(self, column: str) -> Sequence[str]:
+        name = self.names.get(column, "")
+        if isinstance(self.table, JsonlTable) and self.table.array(name, DECIMAL) is not None:
+            return [_text(at_path(one, name)) for one in self.table.objects]
+        return super().texts(column)
 
     def refuse(self, row: int, column: str, allowed: str, *, shown: str = "") -> NoReturn:
         shown = shown or self.shown(row, column)
@@ -136,25 +154,17 @@ def _unit_of(text: str) -> str:
     return _ISO
 
 
-def _note_empty(
-    table: JsonlTable, columns: Mapping[str, str], cells: Mapping[str, Sequence[str]]
-) -> None:
+def _note_empty(table: JsonlTable, named: _Renamed) -> None:
     """Warn of keys that no object has, which may be misspelled."""
     if empty := [
-        columns[meaning]
-        for meaning, texts in cells.items()
-        if meaning not in _REQUIRED and not any(texts)
+        column
+        for meaning, column in named.names.items()
+        if meaning not in _REQUIRED and not any(named.texts(meaning))
     ]:
         note(
             f"{table.path}: no object of the first {len(table)} has {', '.join(empty)}; they have "
             f"{', '.join(table.columns[:20])}{', …' if len(table.columns) > 20 else ''}"
         )
-
-
-def _texts(table: JsonlTable, column: str) -> list[str]:
-    if table.uniform is not None and (found := table.uniform.written(column)) is not None:
-        return found
-    return [_text(at_path(one, column)) for one in table.objects]
 
 
 def _text(value: Any) -> str:

@@ -147,8 +147,10 @@ class Columns:
 
     def _codes(self, texts: Sequence[str], names: Names, default: str, rows: int) -> Codes:
         """Return the index of the name of each row."""
-        texts = texts if any(texts) else [""] * rows
-        codes = names.codes(texts, default)
+        if any(texts):
+            codes = names.codes(texts, default)
+        else:
+            codes = np.repeat(names.codes([""], default), rows)
         if len(names.index) > MAX_NAMES:
             name = "tenant" if names is self._tenants else "slo_class"
             raise TraceError(f"{self._path}: {name} has more than {MAX_NAMES} different values")

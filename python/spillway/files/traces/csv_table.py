@@ -8,7 +8,6 @@ import decimal
 import itertools
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,17 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
-from spillway.files.traces.decimals import decimals, spans_of, whole_numbers
+from spillway.files.traces import arrow
 from spillway.files.traces.error import TraceError
 from spillway.files.traces.lines import opened, split_lines
-from spillway.files.traces.table import ROWS_AT_ONCE, Skipped, Table
+from spillway.files.traces.table import Skipped, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
-    import numpy.typing as npt
-
-    from spillway.files.traces.decimals import Bytes, Spans
+    from spillway.files.traces.arrow import Cells
     from spillway.files.traces.format import Format
     from spillway.files.traces.lines import Lines
     from spillway.files.traces.table import Booleans, Int64s
@@ -36,27 +33,30 @@ _WHOLE = re.compile(r"\s*[0-9]+\s*")
 _DECIMAL = re.compile(r"\s*[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]{1,3})?\s*")
 _DELIMITERS = (",", ";", "\t")
 _EXACT = decimal.Context(prec=60)
+_ROWS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
 class CsvTable(Table):
     """Consecutive rows of a CSV file, as text."""
 
-    cells: Mapping[str, Sequence[str]]
+    cells: Mapping[str, Cells]
 
     def cell(self, row: int, column: str) -> str:
         """Return the text of a cell."""
-        return self.texts(column)[row]
+        return str(self.cells[column][row]) if column in self.cells else ""
 
-    def renamed(self, names: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
-        """Return the cells of the columns that are the values of `names`, by its keys."""
-        if isinstance(self.cells, _Split):
-            return self.cells.renamed(names)
-        return {name: self.texts(column) for name, column in names.items()}
-
-    def texts(self, column: str) -> Sequence[str]:
+    def cells_of(self, column: str) -> Cells:
         """Return the cells of a column; all empty if the file does not have the column."""
         return self.cells[column] if column in self.cells else [""] * len(self)
+
+    def texts(self, column: str) -> Sequence[str]:
+        """Return the same as Python's texts."""
+        cells = self.cells_of(column)
+        if isinstance(cells, list | tuple):
+            return cells
+        found: list[str] = cells.to_pylist()  # type: ignore[union-attr]
+        return found
 
     def part(self, begin: int, end: int) -> CsvTable:
         """Return the table of some of the rows."""
@@ -65,9 +65,7 @@ class CsvTable(Table):
 
     def where(self, wanted: Sequence[bool]) -> CsvTable:
         """Return the table of the wanted rows."""
-        cells = {
-            name: list(itertools.compress(column, wanted)) for name, column in self.cells.items()
-        }
+        cells = {name: list(itertools.compress(self.texts(name), wanted)) for name in self.cells}
         lines = list(itertools.compress(self.lines, wanted))
         return CsvTable(self.path, self.columns, lines, cells)
 
@@ -77,9 +75,9 @@ class CsvTable(Table):
 
     def ids(self, column: str) -> Sequence[str]:
         """Return the cells of a column, which must not be empty; nothing without the column."""
-        if column not in self.cells:
+        if column not in self.columns:
             return []
-        texts = self.cells[column]
+        texts = self.texts(column)
         if "" in texts:
             self.refuse(texts.index(""), column, "must not be empty")
         return texts
@@ -97,12 +95,12 @@ class CsvTable(Table):
                 raise ValueError
             return value
 
-        spans = self._spans(column, empty)
-        values = None if spans is None else whole_numbers(*spans)
+        values = arrow.whole(self.cells_of(column), empty)
         if values is not None and at_least <= values.min() and values.max() <= at_most:
             return values
+        texts = [text or empty for text in self.texts(column)]
         allowed = f"must be a whole number >= {at_least} and <= {at_most}"
-        return self.parsed(self._filled_in(column, empty), column, parse, allowed)
+        return self.parsed(texts, column, parse, allowed)
 
     def seconds_ns(self, column: str) -> Int64s:
         """Return decimal seconds in exact nanoseconds; further digits are rounded."""
@@ -111,13 +109,17 @@ class CsvTable(Table):
 
     def decimals_ns(self, column: str, places: int, allowed: str) -> Int64s:
         """Return decimal numbers of units of 10**places ns in exact nanoseconds."""
-        spans = self._spans(column)
-        found = None if spans is None else decimals(*spans, places)
-        if found is not None and found.max() < LONGEST_SPAN_S * 1_000_000_000:
+        found = arrow.decimals(self.cells_of(column), places)
+        if found is not None:
             return found
         return self.parsed(
             self.texts(column), column, lambda text: decimal_to_ns(text, places), allowed
         )
+
+    def timestamps_ns(self, column: str) -> Int64s:
+        """Return the same as `Table.timestamps_ns`."""
+        found = arrow.instants(self.cells_of(column))
+        return super().timestamps_ns(column) if found is None else found
 
     def shared_tokens(self, prefix_group: str, prefix_tokens: str) -> Int64s:
         """Return how many tokens each prompt shares with its group; 0 without a group."""
@@ -129,71 +131,6 @@ class CsvTable(Table):
                 f"needs a column {prefix_tokens} with the number of tokens that the group shares",
             )
         return self.whole(prefix_tokens, empty="0") * in_group
-
-    def _spans(self, column: str, empty: str = "") -> Spans | None:
-        """Return where the cells of a column are in bytes; `empty` replaces empty cells."""
-        if isinstance(self.cells, _Split) and column in self.cells and not empty:
-            return self.cells.spans(column)
-        return spans_of(self._filled_in(column, empty))
-
-    def _filled_in(self, column: str, empty: str) -> Sequence[str]:
-        texts = self.texts(column)
-        return [text or empty for text in texts] if empty else texts
-
-
-class _Split(Mapping[str, "Sequence[str]"]):
-    """The cells of lines without quotes; they become texts when a column is first asked for."""
-
-    def __init__(
-        self,
-        text: str,
-        delimiter: str,
-        columns: Mapping[str, int],
-        *,
-        data: Bytes,
-        begin: npt.NDArray[np.int64],
-        end: npt.NDArray[np.int64],
-    ) -> None:
-        self._text = text
-        self._delimiter = delimiter
-        self._columns = columns
-        self._data = data  # the bytes of the text
-        self._begin, self._end = begin, end  # of the cells, by row and column
-        self._cells: list[str] = []
-
-    def __getitem__(self, name: str) -> list[str]:
-        at = self._columns[name]
-        if not self._cells:
-            self._cells = self._text.replace("\n", self._delimiter).split(self._delimiter)
-        return self._cells[at : -1 : self._end.shape[1]]
-
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return len(self._end)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
-
-    def renamed(self, names: Mapping[str, str]) -> _Split:
-        """Return the columns that are the values of `names`, by its keys."""
-        columns = {name: self._columns[column] for name, column in names.items()}
-        return _Split(
-            self._text,
-            self._delimiter,
-            columns,
-            data=self._data,
-            begin=self._begin,
-            end=self._end,
-        )
-
-    def spans(self, name: str) -> Spans:
-        """Return where the cells of a column are in bytes."""
-        at = self._columns[name]
-        return self._data, self._begin[:, at], self._end[:, at]
 
 
 def csv_tables(path: str | Path) -> Generator[CsvTable, None, None]:
@@ -246,7 +183,7 @@ def _pieces(lines: Lines, skipped: Skipped) -> Generator[CsvTable, None, None]:
     number, text = next(batches)
     lines_of_text = split_lines(text)
     first = next(at for at, line in enumerate(lines_of_text) if line.strip())
-    if '"' in lines_of_text[first]:
+    if '"' in _unquoted(lines_of_text[first], delimiter):
         rest = _chained(lines_of_text[first:], batches)
         yield from _read(path, None, _rows(path, rest, number + first, delimiter), skipped)
         return
@@ -254,49 +191,36 @@ def _pieces(lines: Lines, skipped: Skipped) -> Generator[CsvTable, None, None]:
     yield CsvTable(path, header, [], {})
     number, text = number + first + 1, "".join(lines_of_text[first + 1 :])
     while True:
-        if '"' in text:  # fields may hold ends of lines
+        plain = _unquoted(text, delimiter)
+        if '"' in plain:  # fields may hold ends of lines
             rest = _chained(split_lines(text), batches)
             yield from _read(path, header, _rows(path, rest, number, delimiter), skipped)
             return
-        if text and (cells := _split(text, delimiter, header)) is not None:
-            numbers = range(number, number + cells.rows)
+        if (cells := arrow.csv_columns(plain, delimiter, header)) is not None:
+            numbers = range(number, number + len(cells[header[0]]))
             yield CsvTable(path, header, numbers, cells)
         else:
-            rows = _rows(path, split_lines(text), number, delimiter)
-            yield from _read(path, header, rows, skipped)
+            rows = _rows(path, split_lines(plain), number, delimiter)
+            yield from _read(path, header, rows, skipped, at_once=None)
         number, text = next(batches, (0, ""))
         if not text:
             return
+
+
+def _unquoted(text: str, delimiter: str) -> str:
+    """Return lines of CSV that end with line feeds, without the quotes of cells that need none."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n")
+    if '"' in text:
+        cell = rf'(?<![^\n{delimiter}])"((?! )[^"\r\n{delimiter}]*)"(?![^\n{delimiter}])'
+        text = "".join(re.split(cell, text))
+    return text
 
 
 def _chained(lines: Iterable[str], batches: Iterable[tuple[int, str]]) -> Iterator[str]:
     yield from lines
     for _, text in batches:
         yield from split_lines(text)
-
-
-def _split(text: str, delimiter: str, header: Sequence[str]) -> _Split | None:
-    """Return the cells of lines without quotes; None if only `csv.reader` can split them."""
-    if "\r" in text:
-        text = text.replace("\r\n", "\n")
-    if not text.endswith("\n"):
-        text += "\n"
-    odd = ("\0", "\r", "\n\n", "\n ", f"{delimiter} ")
-    if text.startswith((" ", "\n")) or any(one in text for one in odd):
-        return None
-    data = np.frombuffer(text.encode(), np.uint8)
-    is_line_end = data == ord("\n")
-    end = np.flatnonzero(is_line_end | (data == ord(delimiter)))
-    rows, width = np.count_nonzero(is_line_end), len(header)
-    if len(end) != rows * width or not is_line_end[end[width - 1 :: width]].all():
-        return None
-    begin = np.append(0, end[:-1] + 1)
-    if (end - begin).max() > csv.field_size_limit():
-        return None
-    columns = {name: at for at, name in enumerate(header)}
-    shape = rows, width
-    begin, end = begin.reshape(shape), end.reshape(shape)
-    return _Split(text, delimiter, columns, data=data, begin=begin, end=end)
 
 
 def _rows(
@@ -318,6 +242,7 @@ def _read(
     header: tuple[str, ...] | None,
     rows: Iterator[tuple[int, list[str]]],
     skipped: Skipped,
+    at_once: int | None = _ROWS_AT_ONCE,
 ) -> Iterator[CsvTable]:
     """Yield tables of rows that `csv.reader` has split; without a header, the first row is it."""
     if header is None:
@@ -326,7 +251,7 @@ def _read(
             raise TraceError(f"{path}: empty; must hold a header row and requests")
         header = tuple(name.strip() for name in first[1])
         yield CsvTable(path, header, [], {})
-    while piece := list(itertools.islice(rows, ROWS_AT_ONCE)):
+    while piece := list(itertools.islice(rows, at_once)):
         lines: list[int] = []
         cells: list[list[str]] = []
         for line, row in piece:

@@ -8,7 +8,7 @@ import itertools
 import json
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,20 +16,25 @@ import numpy as np
 from spillway.config import yaml
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
 from spillway.config.text import sample
+from spillway.files.traces import arrow
 from spillway.files.traces.error import TraceError
+from spillway.files.traces.format import Lists
 from spillway.files.traces.lines import split_lines
 from spillway.files.traces.table import Table
-from spillway.files.traces.uniform_lines import uniform
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
     from pathlib import Path
 
-    from spillway.files.traces.format import Format, Lists
+    import pyarrow as pa
+
+    from spillway.files.traces.format import Format
     from spillway.files.traces.lines import Lines
     from spillway.files.traces.table import Int64s, Skipped
-    from spillway.files.traces.uniform_lines import UniformLines
 
+
+DECIMAL = "decimal256(57, 18)"
+"""The type of arrays of decimal numbers."""
 
 UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 """Nanoseconds per unit."""
@@ -48,7 +53,8 @@ class JsonlTable(Table):
     """Consecutive objects of a JSONL file; numbers with a fraction are `Decimal`."""
 
     objects: Sequence[dict[str, Any]]
-    uniform: UniformLines | None = None
+    arrays: Mapping[str, pa.Array] = field(default_factory=dict)
+    """The values by key, if PyArrow has read them."""
 
     def cell(self, row: int, column: str) -> Any:
         """Return the value of a key; "" if the object does not have it."""
@@ -87,19 +93,26 @@ class JsonlTable(Table):
         except KeyError:
             return [one.get(key, "") for one in self.objects]
 
+    def array(self, key: str, *types: str) -> pa.Array | None:
+        """Return the values of a key, if PyArrow has read them as one of the types."""
+        array = self.arrays.get(key)
+        return array if array is not None and str(array.type) in types else None
+
     def texts(self, key: str) -> list[str]:
         """Return the texts of a key; "" where an object does not have it."""
-        if self.uniform is not None and (found := self.uniform.texts(key)) is not None:
-            return found
-        texts = self.values(key)
-        if set(map(type, texts)) != {str}:
+        if self.arrays and key not in self.arrays:
+            return [""] * len(self)
+        array = self.array(key, "string")
+        texts: list[Any] = self.values(key) if array is None else array.to_pylist()
+        if array is None and set(map(type, texts)) != {str}:
             row = next(row for row, text in enumerate(texts) if not isinstance(text, str))
             self.refuse(row, key, "must be text")
         return texts
 
     def whole(self, key: str, *, at_least: int = 0, at_most: int = MAX_TOKENS) -> Int64s:
         """Return the whole numbers of a key."""
-        found = None if self.uniform is None else self.uniform.whole.get(key)
+        array = self.array(key, "int64")
+        found = None if array is None else arrow.int64s(array)
         if found is not None and at_least <= found.min() and found.max() <= at_most:
             return found
         return self.checked_whole(self.values(key), key, at_least=at_least, at_most=at_most)
@@ -121,15 +134,24 @@ class JsonlTable(Table):
 
     def lists(self, key: str) -> Lists | None:
         """Return the lists of whole numbers of a key, if they can be had without its `values`."""
-        return None if self.uniform is None else self.uniform.lists.get(key)
+        array = self.array(key, "list<item: uint64>")
+        if array is None:
+            return None
+        values: Any = np.from_dlpack(array.flatten())
+        return Lists(values, arrow.int64s(array.value_lengths().cast("int64")))
 
     def times_ns(self, key: str, unit: str) -> Int64s:
         """Return the exact times of a key in nanoseconds; `unit`: s, ms, us or ns."""
         scale_ns = UNIT_NS[unit]
         highest = LONGEST_SPAN_S * 1_000_000_000 // scale_ns
-        found = None if self.uniform is None else self.uniform.decimals(key, _PLACES[unit])
-        if found is not None and found.max() < LONGEST_SPAN_S * 1_000_000_000:
+        array = self.array(key, DECIMAL)
+        found = None if array is None else arrow.decimals(array, _PLACES[unit])
+        if found is not None:
             return found
+        array = self.array(key, "int64")
+        found = None if array is None else arrow.int64s(array)
+        if found is not None and found.min() >= 0 and found.max() <= highest:
+            return found * scale_ns
         values = self.values(key)
         if set(map(type, values)) == {int} and 0 <= min(values) <= max(values) <= highest:
             return np.array(values, dtype=np.int64) * scale_ns
@@ -166,9 +188,10 @@ def tables_of(lines: Lines, form: Format, skipped: Skipped) -> Generator[JsonlTa
     format.
     """
     for first, text in lines.batches():
-        if (alike := uniform(text)) is not None and set(form.required) <= alike.kinds.keys():
-            numbers_alike = range(first, first + len(alike))
-            yield JsonlTable(lines.path, tuple(alike.kinds), numbers_alike, _Decoded(text), alike)
+        arrays = arrow.jsonl_columns(text)
+        if arrays is not None and set(form.required) <= arrays.keys():
+            alike = range(first, first + len(next(iter(arrays.values()))))
+            yield JsonlTable(lines.path, tuple(arrays), alike, _Decoded(text), arrays)
             continue
         numbers, objects = _objects(lines.path, first, split_lines(text), skipped)
         shapes = dict.fromkeys(map(tuple, objects))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 
-_BATCH_CHARACTERS = 1 << 17  # small batches stay in the processor's cache
+_BATCH_CHARACTERS = 1 << 20
 _GZIP = b"\x1f\x8b"
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 _READ_BYTES = 1 << 17

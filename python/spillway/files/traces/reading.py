@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _MOST_UNUSED = 20
+_PARTS = 16  # of a table with a malformed row
 
 _TABLES: Mapping[Layout, Callable[[Lines, Format, Skipped], Generator[Table, None, None]]] = {
     "csv": csv_table.tables_of,
@@ -211,7 +212,7 @@ def _expanded(table: Table, form: Format, skipped: Skipped) -> Iterator[Table]:
 def _good(
     table: Table, form: Format, settings: Mapping[str, Any], skipped: Skipped
 ) -> Iterator[tuple[Table, Rows]]:
-    """Yield the requests of a table; malformed rows are found by halving it."""
+    """Yield the requests of a table; malformed rows are found by dividing it."""
     try:
         if form.select is not None:
             table = table.where(form.select(table))
@@ -225,9 +226,9 @@ def _good(
     else:
         yield table, rows
         return
-    middle = len(table) // 2
-    yield from _good(table.part(0, middle), form, settings, skipped)
-    yield from _good(table.part(middle, len(table)), form, settings, skipped)
+    rows_of_part = -(-len(table) // _PARTS)
+    for begin in range(0, len(table), rows_of_part):
+        yield from _good(table.part(begin, begin + rows_of_part), form, settings, skipped)
 
 
 def _form(

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-ROWS_AT_ONCE = 256
-
 Int64s: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 Booleans: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
@@ -86,10 +84,9 @@ class Table:
 
     def timestamps_ns(self, column: str) -> Int64s:
         """Return dates with times in nanoseconds since 1970; without a time zone they are UTC."""
-        texts = self.texts(column)
-        if (found := timestamps.timestamps(texts)) is not None:
-            return found
-        return self.parsed(texts, column, timestamps.timestamp_to_ns, timestamps.ALLOWED)
+        return self.parsed(
+            self.texts(column), column, timestamps.timestamp_to_ns, timestamps.ALLOWED
+        )
 
     def parsed(
         self, texts: Sequence[str], column: str, parse: Callable[[str], int], allowed: str

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from spillway.config.limits import LONGEST_SPAN_S
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 ALLOWED = (
     "must be an instant between 1970 and 2070 such as 2023-11-16 18:15:46.6805900, "
@@ -24,22 +16,7 @@ _TIMESTAMP = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
     r"(?:Z|([-+][0-9]{2}):?([0-9]{2}))?"
 )
-# Of years whose nanoseconds fit int64.
-_UTC = re.compile(
-    r"(?:(?:19|20)[0-9]{2}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?"
-    r"(?:\n|\Z))+"
-)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-def timestamps(texts: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
-    """Return dates with times in nanoseconds since 1970; None if one has a zone or is invalid."""
-    if _UTC.fullmatch("\n".join(texts)):
-        with contextlib.suppress(ValueError):
-            found = np.array(texts, dtype="datetime64[ns]").astype(np.int64)
-            if found.min() >= 0 and found.max() < LONGEST_SPAN_S * 1_000_000_000:
-                return found
-    return None
 
 
 def timestamp_to_ns(text: str) -> int:

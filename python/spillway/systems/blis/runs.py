@@ -180,7 +180,7 @@ class Recording:
                     if request_id in found:
                         table.refuse(row, "request_id", "occurs twice")
                     found[request_id] = {
-                        "instance": table.texts("instance")[row],
+                        "instance": table.cell(row, "instance"),
                         **{name: _microseconds(table, row, name) for name in FIGURES},
                     }
         if unknown := set(found) - set(self.columns["request_id"]):
@@ -278,6 +278,6 @@ class Recording:
 
 def _microseconds(table: CsvTable, row: int, column: str) -> float:
     try:
-        return float(table.texts(column)[row])
+        return float(table.cell(row, column))
     except ValueError:
         table.refuse(row, column, "must be a number of microseconds")
