@@ -13,11 +13,11 @@ from support.effort import in_parts, often, trials
 from support.engine_trials import (
     Latency,
     depends_on_context,
-    random_scheduler,
     random_step_table,
     with_async_scheduling,
     with_spare_memory,
 )
+from support.specimens import drawable
 
 import spillway
 from spillway import (
@@ -175,6 +175,11 @@ def random_latency(rng: random.Random) -> Latency:
             ),
         )
     ).replace(beta_context_us=rng.choice((0, 0, 0.01, 0.3)))
+
+
+def random_scheduler(rng: random.Random) -> Any:
+    """Twice as often `fcfs` as any other."""
+    return rng.choice([lambda _: instance.Fcfs(), *drawable("InstanceGroup.scheduler")])(rng)
 
 
 def random_group(rng: random.Random, count: int) -> instance.InstanceGroup:
