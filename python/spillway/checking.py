@@ -63,6 +63,12 @@ def check(simulation: Configuration) -> list[Finding]:
       of blocks includes requests that wait in the engine: `max_num_seqs` does not bound it.
 
     Raises ConfigError or TraceError if the file is invalid, TypeError for anything else.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> spillway.check(spillway.Simulation())
+    []
     """
     simulation = as_simulation(simulation)
     demand = _Demand(simulation)

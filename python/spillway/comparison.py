@@ -383,6 +383,18 @@ def compare(
     The intervals are those of Student's t on paired differences. Law, *Simulation Modeling and
     Analysis*, 5th ed., sections 10.2.1 (paired t), 10.4 (several systems, with a baseline or all
     pairs) and 11.2 (common random numbers).
+
+    Examples
+    --------
+    >>> import spillway
+    >>> simulation = spillway.Simulation(
+    ...     workload={"kind": "synthetic", "num_requests": 300, "requests_per_s": 20}
+    ... )
+    >>> limit = {"kind": "fixed", "max_in_flight": 4}
+    >>> systems = {"open": simulation, "limited": simulation.with_({"gateway.limit": limit})}
+    >>> comparison = spillway.compare(systems, seeds=4)
+    >>> comparison["limited", "mean_ttft_ms"].outcome
+    'worse'
     """
     from spillway import loading
 

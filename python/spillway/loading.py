@@ -53,6 +53,13 @@ def load(path: str | Path) -> Simulation:
 
     Raises ConfigError with all violations, and TraceError for a trace that cannot be read. Warns if
     the file is empty. A file that does not state its `schema` has the present one.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> spillway.dump(spillway.Simulation(router="least_loaded"), "experiment.yaml")
+    >>> spillway.load("experiment.yaml").router
+    LeastLoaded()
     """
     settings = files.read_settings(path)
     files.check_kind(settings, path, "configuration")

@@ -49,6 +49,16 @@ def start(simulation: Configuration, seed: int = 0) -> Session:
     ConfigError
         If the simulation cannot be run.
 
+    Examples
+    --------
+    >>> import spillway
+    >>> simulation = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 300})
+    >>> session = spillway.start(simulation)
+    >>> session.advance(until_s=1.0)
+    <Session of seed 0 at 1 s>
+    >>> session.finish().digest == spillway.simulate(simulation).digest
+    True
+
     """
     from spillway import loading
 

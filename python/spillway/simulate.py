@@ -112,6 +112,18 @@ def simulate(
     RecursionError
         If policies of runs start runs, more than eight deep, as one does that simulates the
         simulation that it is part of.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> from spillway import workload
+    >>> arrivals = workload.Synthetic(num_requests=300, requests_per_s=20)
+    >>> simulation = spillway.Simulation(workload=arrivals)
+    >>> result = spillway.simulate(simulation)
+    >>> result.summary()["completed"]
+    300
+    >>> print(spillway.simulate(simulation, seeds=3).summary()["p99_ttft_ms"])
+    66.88 ± 24
     """
     from spillway import loading  # slow imports wait until they are needed
     from spillway.result import Result
@@ -197,6 +209,15 @@ def run_many(
     ConfigError
         If one of the simulations cannot be run, or if the concurrent runs would need more memory
         than is available (see `simulate`). Nothing is run then.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> simulation = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 300})
+    >>> limited = simulation.with_({"gateway.limit": {"kind": "fixed", "max_in_flight": 4}})
+    >>> alone, behind = spillway.run_many([simulation, limited], seeds=2)
+    >>> [result.summary()["completed"] for result in behind]
+    [300, 300]
     """
     many = finished_runs(
         simulations,

@@ -68,6 +68,20 @@ class Study(StudyData):
         resumes and which several processes may share; or an Optuna storage.
     name
         Name of the study in its storage.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> simulation = spillway.Simulation(
+    ...     workload={"kind": "synthetic", "num_requests": 300, "requests_per_s": 40},
+    ...     slo_classes=[{"name": "standard", "target_ttft_s": 0.1}],
+    ...     gateway={"limit": {"kind": "fixed", "max_in_flight": 64}},
+    ... )
+    >>> study = spillway.Study(
+    ...     simulation, {"gateway.limit[0].max_in_flight": [8, 128]}, "goodput", seeds=2
+    ... )
+    >>> len(study.optimize(4).records)
+    4
     """
 
     def __init__(

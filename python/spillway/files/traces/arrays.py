@@ -80,6 +80,15 @@ def trace(
     TypeError
         An argument is not one-dimensional or not of the type given above.
 
+    Examples
+    --------
+    >>> import spillway
+    >>> recorded = spillway.trace(
+    ...     arrival_s=[0.0, 0.5], input_tokens=[100, 200], output_tokens=[10, 20]
+    ... )
+    >>> recorded.rows
+    2
+
     """
     arrival = _numbers("arrival_s", arrival_s).astype(np.float64)
     rows = len(arrival)

@@ -47,7 +47,7 @@ def _installed() -> Any:
 
 
 def _loaded(characters: int = 0) -> Any:
-    """Return PyArrow; None without it, and if so many characters are not to be read by it."""
+    """Return PyArrow; None without it, and for texts that are too short or too long for it."""
     is_worth_it = characters >= _WORTH_CHARACTERS or "pyarrow" in sys.modules
     return _installed() if is_worth_it and characters <= _MOST_CHARACTERS else None
 

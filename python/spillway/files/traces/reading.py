@@ -102,6 +102,15 @@ def read_trace(
         The file has columns that are not read, apart from those that Spillway itself writes into
         requests.csv; or malformed rows were skipped.
 
+    Examples
+    --------
+    >>> import spillway
+    >>> from spillway import traffic
+    >>> calls = spillway.trace(arrival_s=[0, 0.5], input_tokens=[100, 200], output_tokens=[10, 20])
+    >>> traffic.write(calls, "calls.csv")
+    >>> spillway.read_trace("calls.csv").rows
+    2
+
     """
     path = Path(path)
     if stream == "auto":
