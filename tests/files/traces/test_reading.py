@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from support.trace_reading import without_pyarrow
 from support.traces import columns_of, counting_calls, written
 
 from spillway import Simulation, simulate, workload
@@ -117,7 +118,11 @@ def test_no_file_and_no_regular_file(tmp_path: Path) -> None:
         read_trace("a\0b")
 
 
-def test_reading_takes_the_same_work_for_every_row(tmp_path: Path) -> None:
+def test_reading_takes_the_same_work_for_every_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_pyarrow(monkeypatch)
+
     def calls_per_row(rows: int) -> float:
         lines = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
         lines += [

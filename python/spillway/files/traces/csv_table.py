@@ -246,24 +246,25 @@ def _read(
 ) -> Iterator[CsvTable]:
     """Yield tables of rows that `csv.reader` has split; without a header, the first row is it."""
     if header is None:
-        first = next(rows, None)
-        if first is None:
+        names = next(rows, None)
+        if names is None:
             raise TraceError(f"{path}: empty; must hold a header row and requests")
-        header = tuple(name.strip() for name in first[1])
+        header = tuple(name.strip() for name in names[1])
         yield CsvTable(path, header, [], {})
-    while piece := list(itertools.islice(rows, at_once)):
+    width = len(header)
+    while (first := next(rows, None)) is not None:
         lines: list[int] = []
-        cells: list[list[str]] = []
-        for line, row in piece:
-            if len(row) == len(header):
+        cells: list[str] = []
+        for line, row in itertools.chain([first], itertools.islice(rows, at_once)):
+            if len(row) == width:
                 lines.append(line)
-                cells.append(row)
+                cells += row
             else:
-                problem = f"holds {len(row)} fields; the header row names {len(header)}"
+                problem = f"holds {len(row)} fields; the header row names {width}"
                 skipped.add(TraceError(f"{path} line {line}: {problem}"))
         if lines:
-            columns = zip(*cells, strict=True)
-            yield CsvTable(path, header, lines, dict(zip(header, columns, strict=False)))
+            columns = {name: cells[at::width] for at, name in enumerate(header)}
+            yield CsvTable(path, header, lines, columns)
 
 
 def decimal_to_ns(text: str, places: int) -> int:
