@@ -28,6 +28,7 @@ from spillway import (
 )
 from spillway.config.randomness import random_streams
 from spillway.report import plots
+from spillway.report.plots.runs import distinct_runs
 from spillway.study import grid, max_rate_under_slo, min_instances_for_rate
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def test_progress_counts_every_seed() -> None:
 
 def test_figures_do_not_pool_copies() -> None:
     results = simulate(recorded(), seeds=range(4))
-    assert plots._runs(results) == (results[0],)
+    assert distinct_runs(results) == (results[0],)
     axes = plots.sweep({1.0: results, 2.0: results}, "goodput")
     assert axes.get_title(loc="right") == "1 seed"
 

@@ -16,6 +16,7 @@ from spillway._core import search
 from spillway._core.sim import UsageError
 from spillway.config import text
 from spillway.data.figures import FIGURES
+from spillway.report.curves import draw_curves, name_seeds
 from spillway.report.style import (
     STYLES,
     axes_or_new,
@@ -199,44 +200,48 @@ def sweep(
     """See `Sweep.plot`. `points` are the rows that ran, `seeds` their number of seeds."""
     if setting is None:
         paths = dict.fromkeys(path for _, settings, _ in points for path in settings)
-        numeric = [path for path in paths if all(_is_number(one[1], path) for one in points)]
+        numeric = [
+            path for path in paths if all(_is_number(settings, path) for _, settings, _ in points)
+        ]
         setting = numeric[0] if numeric else None
     else:
-        points = [one for one in points if _is_number(one[1], setting)]
-    lines: dict[str, list[_Point]] = {}
-    for one in points:
-        rest = {path: value for path, value in one[1].items() if path != setting}
-        name = one[0] if setting is None else text.point(rest) if rest else ""
-        lines.setdefault(name, []).append(one)
-    if not lines:
+        points = [point for point in points if _is_number(point[1], setting)]
+    if not points:
         raise ValueError(f"there is nothing to draw: no row ran with a number for {setting!r}")
     axes = axes_or_new(ax)
-    names = list(lines)
-    for style, (name, own) in zip(itertools.cycle(STYLES), lines.items()):
-        rows = own if setting is None else sorted(own, key=lambda one: float(one[1][setting]))
-        means = [math.nan if one is None else one.mean for _, _, one in rows]
-        halves = [0.0 if one is None else one.half_width or 0.0 for _, _, one in rows]
-        if setting is None:
-            places = [names.index(name)] * len(rows)
-            axes.errorbar(means, places, xerr=halves, marker="o", capsize=3, color="#0072B2")
-            continue
-        axes.errorbar(
-            [float(settings[setting]) for _, settings, _ in rows], means, yerr=halves,
-            label=name or None, marker="o", markersize=4, capsize=3, **style,
-        )  # fmt: skip
     label = FIGURES[metric].label if metric in FIGURES else metric
     if setting is None:
-        axes.set_yticks(range(len(names)), names)
-        axes.set(ylim=(len(names) - 0.5, -0.5), xlabel=label)
+        _draw_rows(axes, points, label)
     else:
-        axes.set(xlabel=setting, ylabel=label)
-    axes.grid(alpha=0.3)
-    told = "1 seed" if seeds == 1 else f"mean of {seeds} seeds, 95% interval"
-    axes.set_title(told, loc="right", fontsize="small")
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize="small")
+        draw_curves(axes, _curves(points, setting), setting=setting, figure=label)
+    name_seeds(axes, [seeds], 0.95)
     mark_unvalidated(axes, simulations)
     return axes
+
+
+def _curves(
+    points: Sequence[_Point], setting: str
+) -> dict[str, list[tuple[float, Interval | None]]]:
+    """The intervals over the values of a setting, by the other settings."""
+    curves: dict[str, list[tuple[float, Interval | None]]] = {}
+    for _, settings, interval in points:
+        others = {path: value for path, value in settings.items() if path != setting}
+        name = text.point(others) if others else ""
+        curves.setdefault(name, []).append((float(settings[setting]), interval))
+    return curves
+
+
+def _draw_rows(axes: Axes, points: Sequence[_Point], label: str) -> None:
+    """The intervals below each other, named at the left."""
+    for row, (_, _, interval) in enumerate(points):
+        if interval is not None:
+            below, above = interval.reaches
+            axes.errorbar(
+                interval.mean, row, xerr=[[below], [above]], marker="o", capsize=3, color="#0072B2"
+            )
+    axes.set_yticks(range(len(points)), [name for name, _, _ in points])
+    axes.set(ylim=(len(points) - 0.5, -0.5), xlabel=label)
+    axes.grid(alpha=0.3)
 
 
 def _is_number(settings: Mapping[str, Any], path: str) -> bool:

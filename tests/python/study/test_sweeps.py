@@ -150,6 +150,7 @@ def test_a_sweep_draws_itself() -> None:
     axes = found.plot("shed")
     assert (axes.get_xlabel(), axes.get_ylabel()) == (LIMIT, "shed")
     assert axes.get_title(loc="right") == "mean of 2 seeds, 95% interval"
+    assert axes.get_ylim()[0] == 0
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels == ["router = round_robin", "router = least_loaded"]
     for container, router in zip(axes.containers, ("round_robin", "least_loaded"), strict=True):

@@ -1,0 +1,154 @@
+"""A figure of several systems, or over the values of a setting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from spillway.config import text
+from spillway.data.figures import FIGURES
+from spillway.report.curves import draw_curves, name_seeds
+from spillway.report.plots.runs import distinct_runs, group_names, replications
+from spillway.report.style import axes_or_new, ink, mark_unvalidated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matplotlib.axes import Axes
+
+    from spillway.data.replications import Replications
+    from spillway.data.result import ResultData
+    from spillway.data.statistics import Interval
+    from spillway.report.plots.runs import Grouping
+
+
+def heat_map(
+    systems: Mapping[str, ResultData | Sequence[ResultData]],
+    figure: str = "goodput",
+    by: Grouping = "tenant",
+    *,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draws a figure of each tenant or class under each system, as a table of colors.
+
+    Parameters
+    ----------
+    systems
+        By name: a run, or replications, whose mean is shown.
+    figure
+        A key of `Result.by_tenant()`.
+    by
+        Grouping of the rows.
+    ax
+        Axes to draw into; default: those of a new figure.
+
+    Raises ValueError for an unknown figure, or without systems.
+
+    """
+    if not systems:
+        raise ValueError("there is nothing to draw: there are no systems")
+    if figure not in FIGURES:
+        raise ValueError(f"figure = {figure!r}: must be a key of Result.by_tenant()")
+    runs = {name: distinct_runs(one) for name, one in systems.items()}
+    groups = list(dict.fromkeys(name for some in runs.values() for name in group_names(some, by)))
+    cells = np.full((len(groups), len(runs)), np.nan)
+    for column, some in enumerate(runs.values()):
+        lines = _intervals_of([replications(some)], figure, by, 0.95)
+        for row, name in enumerate(groups):
+            (interval,) = lines.get(name, (None,))
+            if interval is not None:
+                cells[row, column] = interval.mean
+    axes = axes_or_new(ax)
+    image = axes.imshow(cells, cmap="cividis", aspect="auto")
+    middle = np.nanmean([np.nanmin(cells), np.nanmax(cells)]) if np.isfinite(cells).any() else 0
+    for (row, column), value in np.ndenumerate(cells):
+        shown = "-" if np.isnan(value) else text.number(float(value))
+        color = ink(axes) if np.isnan(value) else "white" if value <= middle else "black"
+        axes.text(column, row, shown, ha="center", va="center", color=color)
+    axes.set_xticks(range(len(runs)), list(runs))
+    axes.set_yticks(range(len(groups)), groups)
+    drawn: Any = axes.figure
+    drawn.colorbar(image, ax=axes, label=FIGURES[figure].label)
+    mark_unvalidated(axes, (run.simulation for some in runs.values() for run in some))
+    return axes
+
+
+def sweep(
+    results_by_value: Mapping[float, ResultData | Sequence[ResultData]],
+    figure: str = "p99_ttft_ms",
+    by: Grouping | None = None,
+    *,
+    setting: str = "",
+    label: str = "",
+    confidence: float = 0.95,
+    log: Literal["", "x", "y", "xy"] = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draws a figure over the values of one setting, with intervals over the seeds.
+
+    Parameters
+    ----------
+    results_by_value
+        A run, or replications, at each value of the setting. The line starts at the smallest value;
+        a value at which no seed has the figure leaves a gap.
+    figure
+        A key of `Result.summary()`, or of `Result.by_tenant()` and `Result.by_class()` with `by`.
+    by
+        Grouping of the lines; default: one line for all requests.
+    setting
+        Axis label: name of the setting, with its unit.
+    label
+        Name of the line in the legend, or prefix of the names of tenants or classes.
+    confidence
+        Confidence level of the intervals.
+    log
+        Which axes are logarithmic; an axis without a positive value is linear in any case.
+    ax
+        Axes to draw into, e.g. those of an earlier call to compare; default: those of a new figure.
+
+    """
+    if not results_by_value:
+        raise ValueError("there is nothing to draw: results_by_value is empty")
+    if log not in ("", "x", "y", "xy"):
+        raise ValueError(f"log = {log!r}: must be x, y, xy or empty")
+    runs_at = {value: replications(result) for value, result in results_by_value.items()}
+    lines = _intervals_of([*runs_at.values()], figure, by, confidence)
+    axes = axes_or_new(ax)
+    draw_curves(
+        axes,
+        {
+            " ".join(filter(None, (label, name))): list(zip(runs_at, intervals, strict=True))
+            for name, intervals in lines.items()
+        },
+        setting=setting,
+        figure=FIGURES[figure].label,
+        log=log,
+    )
+    distinct = [runs.distinct for runs in runs_at.values()]
+    name_seeds(axes, [len(runs) for runs in distinct], confidence)
+    mark_unvalidated(axes, (run.simulation for runs in distinct for run in runs))
+    return axes
+
+
+def _intervals_of(
+    runs: Sequence[Replications[ResultData]], figure: str, by: Grouping | None, confidence: float
+) -> dict[str, list[Interval | None]]:
+    """The interval at each value for every line; None where no seed has the figure."""
+    if by is None:
+        groups = [{"": one.summary(confidence)} for one in runs]
+    elif by == "tenant":
+        groups = [one.by_tenant(confidence) for one in runs]
+    elif by == "slo_class":
+        groups = [one.by_class(confidence) for one in runs]
+    else:
+        raise ValueError(f"by = {by!r}: must be slo_class or tenant")
+    known = next(iter(groups[0].values()))
+    if figure not in known:
+        raise ValueError(f"figure = {figure!r}: must be one of {', '.join(known)}")
+    names = dict.fromkeys(name for group in groups for name in group)
+    lines = {
+        name: [group[name].get(figure) if name in group else None for group in groups]
+        for name in names
+    }
+    return {name: line for name, line in lines.items() if any(one is not None for one in line)}

@@ -1,0 +1,61 @@
+"""What the figures of results share: which runs and requests count, and their groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from spillway.data.replications import Replications
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from spillway.data.result import ResultData
+
+
+Grouping = Literal["slo_class", "tenant"]
+
+
+def replications(result: ResultData | Sequence[ResultData]) -> Replications[ResultData]:
+    """Replications as such; a run as the only replication."""
+    return Replications(result if isinstance(result, Sequence) else [result])
+
+
+def distinct_runs(result: ResultData | Sequence[ResultData]) -> tuple[ResultData, ...]:
+    """The runs that differ. Raises ValueError if none of their requests counts."""
+    runs = replications(result).distinct
+    if not any(run.summary()["offered"] for run in runs):
+        raise ValueError("there is nothing to draw: no request arrives after the warm-up")
+    return runs
+
+
+def group_names(runs: Sequence[ResultData], by: Grouping) -> list[str]:
+    """Names of the classes or tenants, in the order of the tables."""
+    if by not in ("slo_class", "tenant"):
+        raise ValueError(f"by = {by!r}: must be slo_class or tenant")
+    tables_of = [run.by_class() if by == "slo_class" else run.by_tenant() for run in runs]
+    return list(dict.fromkeys(name for one in tables_of for name in one))
+
+
+def is_counted(run: ResultData, by: Grouping | None = None, name: str = "") -> NDArray[np.bool_]:
+    """Which requests count in the summary: all, or those of one class or tenant."""
+    requests = run.requests
+    counted: NDArray[np.bool_] = requests["arrival_s"] >= run.simulation.warm_up_s
+    return counted if by is None else counted & (requests[by] == name)
+
+
+def bin_edges(bins: int | Sequence[float], last_s: float) -> NDArray[np.float64]:
+    """The edges of intervals: as given, or of a number of equal intervals from 0 to `last_s`."""
+    # A single instant has no rate.
+    edges = (
+        np.linspace(0, last_s or 1.0, bins + 1)
+        if isinstance(bins, int)
+        else np.asarray(bins, dtype=float)
+    )
+    if edges.ndim != 1 or len(edges) < 2 or not (np.diff(edges) > 0).all():
+        raise ValueError(
+            f"bins = {bins!r}: must be >= 1 or at least two ascending edges in seconds"
+        )
+    return edges

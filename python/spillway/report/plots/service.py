@@ -1,0 +1,169 @@
+"""Requests and instances over time."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spillway.report.plots.runs import bin_edges
+from spillway.report.style import STYLES, axes_or_new, ink, legend_above, mark_unvalidated, pyplot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+    from spillway.data.result import ResultData
+
+
+_FEW_BARS = 60
+
+
+_MOST_BARS = 400
+
+
+_PHASES = (
+    ("gateway queue", "#E69F00"),
+    ("engine queue", "#F0E442"),
+    ("prefill", "#D55E00"),
+    ("decode", "#0072B2"),
+)
+
+
+_LOST_COLORS = ("#7F7F7F", "#CC79A7", "#009E73", "#56B4E9")
+
+
+def requests(
+    result: ResultData,
+    start_s: float = 0,
+    end_s: float | None = None,
+    *,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draws a bar per request of a span of time: where it waited, and when it was served.
+
+    Rows are in order of arrival. Phases: in the gateway's queue, in the engine's queue, until the
+    first token (prefill), until the last one (decode). Requests without a last token end in a cross
+    at their arrival, in the color of their outcome.
+
+    Parameters
+    ----------
+    result
+        A run whose requests were kept.
+    start_s, end_s
+        The span; requests that are in the system in it are drawn. Default: from the start until 60
+        requests have arrived, at most 400 of them.
+    ax
+        Axes to draw into; default: those of a new figure.
+
+    Raises ValueError if there is no such request, or more than 400: name a shorter span then.
+
+    """
+    columns = result.requests
+    arrival_s = columns["arrival_s"]
+    most = len(arrival_s)
+    if end_s is None:
+        later = np.sort(arrival_s[arrival_s >= start_s])
+        end_s = float(later[min(len(later), _FEW_BARS) - 1]) if len(later) else start_s
+        most = _MOST_BARS
+    ends_s = arrival_s + np.nan_to_num(columns["e2e_s"])
+    shown = np.flatnonzero((arrival_s <= end_s) & (ends_s >= start_s))
+    shown = shown[np.argsort(arrival_s[shown], kind="stable")][:most]
+    span = f"in the system from {start_s:g} s to {end_s:g} s"
+    if len(shown) == 0:
+        raise ValueError(f"there is nothing to draw: no request is {span}")
+    if len(shown) > _MOST_BARS:
+        raise ValueError(f"{len(shown):,} requests are {span}: at most {_MOST_BARS} can be drawn")
+    axes = axes_or_new(ax)
+    rows = np.arange(len(shown))
+    from_s = arrival_s[shown]
+    done = ~np.isnan(columns["e2e_s"][shown])
+    until = [np.zeros(len(shown))]
+    for name in ("queue_s", "scheduling_delay_s", "ttft_s", "e2e_s"):
+        until.append(np.fmax(until[-1], columns[name][shown]))
+    for (label, color), low, high in zip(_PHASES, until[:-1], until[1:], strict=True):
+        axes.barh(
+            rows[done], (high - low)[done], left=(from_s + low)[done], height=1, label=label,
+            color=color,
+        )  # fmt: skip
+    lost_outcomes = sorted(set(columns["outcome"][shown][~done]))
+    for outcome, color in zip(lost_outcomes, itertools.cycle(_LOST_COLORS), strict=False):
+        lost = ~done & (columns["outcome"][shown] == outcome)
+        axes.plot(from_s[lost], rows[lost], "x", color=color, markersize=4, label=outcome)
+    preempted = done & (columns["preemptions"][shown] > 0)
+    if preempted.any():
+        ends = (from_s + until[-1])[preempted]
+        axes.plot(ends, rows[preempted], "<", color=ink(axes), markersize=4, label="preempted")
+    axes.set(
+        xlabel="time (s)", ylabel="requests in order of arrival", ylim=(len(shown) - 0.4, -0.6),
+        yticks=[],
+    )  # fmt: skip
+    axes.grid(axis="x", alpha=0.3)
+    legend_above(axes)
+    mark_unvalidated(axes, [result.simulation])
+    return axes
+
+
+def instances(
+    result: ResultData,
+    *,
+    bins: int | Sequence[float] = 120,
+    figure: Figure | SubFigure | None = None,
+) -> Figure | SubFigure:
+    """Draws how many requests each instance holds over time, and what it served.
+
+    On the left, requests between dispatch and last token, mean over each interval; on the right,
+    output tokens per second of the run. Only completed requests count.
+
+    Parameters
+    ----------
+    result
+        A run whose requests were kept.
+    bins
+        Number of equal intervals from 0 to the last token, or their edges in seconds.
+    figure
+        Figure or subfigure to draw into; default: a new figure.
+
+    Raises ValueError if no request was completed.
+
+    """
+    columns = result.requests
+    done = ~np.isnan(columns["e2e_s"])
+    if not done.any():
+        raise ValueError("there is nothing to draw: no request was completed")
+    begins_s = (columns["arrival_s"] + columns["queue_s"])[done]
+    ends_s = (columns["arrival_s"] + columns["e2e_s"])[done]
+    where = columns["instance"][done]
+    edges = bin_edges(bins, float(ends_s.max()))
+    count = len(result.instances)
+    # Time that requests have spent inside up to each edge, by instance.
+    spent = [
+        np.bincount(where, np.clip(edge - begins_s, 0, ends_s - begins_s), minlength=count)
+        for edge in edges
+    ]
+    held = (np.diff(spent, axis=0) / np.diff(edges)[:, None]).T
+    if figure is None:
+        height = 1.6 + 0.28 * min(count, 24)
+        figure = pyplot().figure(figsize=(7.5, height), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
+    rows = np.arange(count + 1) - 0.5
+    mesh = left.pcolormesh(edges, rows, held, cmap="cividis", vmin=0, rasterized=True)
+    figure.colorbar(mesh, ax=left, label="requests in the instance", location="top", aspect=40)
+    tokens = np.bincount(where, columns["output_tokens"][done], minlength=count)
+    # One shape: a bar for each of many instances takes seconds.
+    right.stairs(
+        tokens / float(edges[-1]),
+        rows,
+        orientation="horizontal",
+        fill=True,
+        color=STYLES[0]["color"],
+    )
+    left.set(xlabel="time (s)", ylabel="instance", ylim=(count - 0.5, -0.5))
+    left.yaxis.get_major_locator().set_params(integer=True)
+    right.set(xlabel="output tokens/s")
+    right.grid(axis="x", alpha=0.3)
+    mark_unvalidated(left, [result.simulation])
+    return figure
