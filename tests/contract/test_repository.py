@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
+MOST_LINES = 700
+"""A longer source holds parts that are better read apart."""
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 TARGETS = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
@@ -77,6 +79,17 @@ def test_pre_commit_uses_the_tools_of_the_checks() -> None:
     for entry in entries:
         command = entry.removesuffix(" --force-exclude").replace(".venv/bin", "$(BIN)")
         assert f"\t{command}" in makefile.replace("\t@", "\t"), entry
+
+
+def test_sources_are_short_enough_to_read() -> None:
+    lines = {
+        path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines())
+        for folder in ("cpp", "python")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".cpp", ".h", ".py"}
+    }
+    assert len(lines) > 400
+    assert {path: count for path, count in lines.items() if count > MOST_LINES} == {}
 
 
 def test_index_lists_every_experiment() -> None:

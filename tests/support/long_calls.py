@@ -308,7 +308,7 @@ CASES: dict[str, Callable[[Path], Callable[[], object]]] = {
 
 CASES_OF: dict[str, str] = {
     "spillway.calibration.procedure.calibrate": "calibrate",
-    "spillway.comparison.compare": "compare",
+    "spillway.comparison.paired_runs.compare": "compare",
     "spillway.simulate.finished_runs": "run_many",
     "spillway.simulate.run_many": "run_many",
     "spillway.simulate.simulate": "simulate",

@@ -1,0 +1,206 @@
+"""The verdicts on systems as an object with tables, a picture and a report."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spillway.config import text
+from spillway.data import frames
+from spillway.data.figures import FIGURES
+from spillway.report import page
+from spillway.report.tables import joined
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from spillway.comparison.verdict import Verdict
+    from spillway.report.tables import Parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Systems compared with a baseline, or all with each other, figure by figure.
+
+    Attributes
+    ----------
+    verdicts
+        One per figure and pair of systems, by pair, then figure.
+    names
+        The systems in order; the first is the baseline, unless all pairs are compared.
+    seeds
+        The seeds of the runs of every system.
+    confidence
+        Probability with which all intervals hold together, over all figures, pairs and looks.
+    level
+        Confidence of each interval: `1 - (1 - confidence) / (verdicts * looks)` (Bonferroni).
+    looks
+        After how many seeds a sequential comparison may stop; one number otherwise.
+    reached_half_width
+        Whether every interval is as narrow as `half_width`; None if none was given.
+    notes
+        Remarks on the comparison as a whole, as sentences. A system that does not keep up with its
+        load under the first seed is among them (see `Result.saturation`).
+    unvalidated
+        The systems with servers whose step times are computed, not measured.
+    fingerprints
+        Digests of the systems' settings and Spillway's version, in the order of the names.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    names: tuple[str, ...]
+    seeds: tuple[int, ...]
+    confidence: float
+    level: float
+    looks: tuple[int, ...]
+    reached_half_width: bool | None
+    notes: tuple[str, ...]
+    unvalidated: tuple[str, ...]
+    fingerprints: tuple[str, ...]
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """The compared systems: the baseline of each pair and its challenger."""
+        return tuple(dict.fromkeys((one.baseline, one.challenger) for one in self.verdicts))
+
+    @property
+    def _is_all_pairs(self) -> bool:
+        return any(baseline != self.names[0] for baseline, _ in self.pairs)
+
+    def __getitem__(self, key: tuple[str, str] | tuple[str, str, str]) -> Verdict:
+        """The verdict of (challenger, figure) against the first system.
+
+        With all pairs also that of (challenger, baseline, figure); of a pair, the system that is
+        named first in `names` is the baseline. KeyError if there is none.
+        """
+        challenger, *against, figure = key
+        wanted = (challenger, against[0] if against else self.names[0], figure)
+        for one in self.verdicts:
+            if (one.challenger, one.baseline, one.figure) == wanted:
+                return one
+        raise KeyError(key)
+
+    def __str__(self) -> str:
+        return joined(self._parts())
+
+    def _repr_html_(self) -> str:
+        return page.tables(*self._parts())
+
+    def report(self, path: str | os.PathLike[str], title: str = "") -> None:
+        """Writes the comparison as one HTML file: verdicts, notes and the forest plot.
+
+        The file needs nothing else. The picture needs the extra `plot`.
+
+        Raises ConfigError if the file cannot be written.
+        """
+        pieces = [
+            page.tables(*self._parts()),
+            page.chart(
+                f"Differences from {self._reference}",
+                self.plot,
+                height=1.5 + 0.35 * len(self.verdicts),
+            ),
+        ]
+        prints = ", ".join(map("{} {}".format, self.names, self.fingerprints))
+        pieces.append(page.provenance(prints, self.seeds))
+        page.save(path, title or f"Spillway: {' against '.join(self.names)}", pieces)
+
+    @property
+    def _reference(self) -> str:
+        return "the baseline of each pair" if self._is_all_pairs else self.names[0]
+
+    def _parts(self) -> Parts:
+        which = "all pairs" if self._is_all_pairs else f"baseline {self.names[0]}"
+        head = (
+            f"{which}, {len(self.seeds)} seeds, paired; all intervals hold "
+            f"together with {self.confidence:.4g} confidence ({self.level:.6g} each)"
+        )
+        blocks = []
+        for baseline, challenger in self.pairs:
+            title = f"{challenger} against {baseline}" if self._is_all_pairs else challenger
+            header = [title, "baseline", "mean", "difference", "low", "high", "", "verdict"]
+            own = (v for v in self.verdicts if (v.baseline, v.challenger) == (baseline, challenger))
+            blocks.append([header, *([one.figure, *_cells(one)] for one in own)])
+        remarks = [*self.notes, *(dict.fromkeys(v.note for v in self.verdicts if v.note))]
+        if self.unvalidated:
+            names = ", ".join(self.unvalidated)
+            remarks.append(f"step times are computed, not measured (unvalidated): {names}.")
+        return head, blocks, remarks
+
+    __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as numbers, texts and lists, for JSON."""
+        found = frames.provenance(seeds=self.seeds, fingerprint=self.fingerprints)
+        found |= dataclasses.asdict(self)
+        del found["fingerprints"]
+        for row, one in zip(found["verdicts"], self.verdicts, strict=True):
+            row["relative"] = one.relative
+        return found
+
+    def to_frame(self) -> pd.DataFrame:
+        """The verdicts as a long pandas DataFrame (extra `frames`).
+
+        One row per verdict: figure, value (the mean paired difference), low, high, n, unit,
+        population, the other attributes of `Verdict`, with `sizes` for its `populations`, and
+        `relative`. `attrs` holds schema, version, seeds and the fingerprint of each system.
+        """
+        rows = []
+        for one in self.verdicts:
+            row = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+            row["sizes"] = row.pop("populations")
+            shown = frames.described(one.figure, row.pop("difference"))
+            rows.append({**shown, **row, "relative": one.relative})
+        attrs = frames.provenance(seeds=self.seeds, fingerprint=self.fingerprints)
+        return frames.frame(rows, attrs)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Forest plot: relative differences from the baseline with their intervals, in percent.
+
+        Verdicts whose baseline is zero, or that have no interval, are left out. Draws into `ax`, or
+        else into new axes (extra `plot`).
+        """
+        from spillway.report.style import STYLES, UNVALIDATED, axes_or_new, ink, mark
+
+        axes = axes_or_new(ax)
+        colors = {"better": STYLES[2]["color"], "worse": STYLES[1]["color"]}
+        shown = [one for one in self.verdicts if one.relative_half_width is not None]
+
+        def label(one: Verdict) -> str:
+            name = FIGURES[one.figure].label
+            if self._is_all_pairs:
+                return f"{name}, {one.challenger} against {one.baseline}"
+            return f"{name}, {one.challenger}" if len(self.names) > 2 else name
+
+        for place, one in enumerate(shown):
+            percent = 100 / abs(one.before)
+            axes.errorbar(
+                percent * one.difference.mean,
+                place,
+                xerr=[[percent * reach] for reach in one.difference.reaches],
+                color=colors.get(one.outcome, "#777777"),
+                marker="o" if one.outcome in colors else "s",
+                markerfacecolor=None if one.outcome in colors else axes.get_facecolor(),
+                capsize=3,
+            )
+        axes.axvline(0, color=ink(axes), linewidth=0.8)
+        axes.set_yticks(range(len(shown)), list(map(label, shown)))
+        axes.invert_yaxis()
+        axes.set_xlabel(f"difference from {self._reference} (%)")
+        if self.unvalidated:
+            mark(axes, UNVALIDATED)
+        return axes
+
+
+def _cells(one: Verdict) -> list[str]:
+    gap = one.difference
+    share = "" if one.relative is None else f"{one.relative:+.1%}"
+    outcome: str = one.outcome
+    if one.more_seeds is not None:
+        outcome += f"; {one.more_seeds:,} more seeds"
+    numbers = (one.before, one.after, gap.mean, gap.low, gap.high)
+    return [*(text.number(value) for value in numbers), share, outcome]
