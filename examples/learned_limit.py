@@ -18,7 +18,7 @@ import numpy as np
 
 import spillway
 from spillway import gateway, instance, study, workload
-from spillway.data.statistics import interval
+from spillway.data.intervals import interval
 from spillway.envs import GatewayEnv
 
 CAP = "gateway.limit.max_in_flight"

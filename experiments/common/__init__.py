@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import spillway
 from spillway import gateway, profiles, router, workload
-from spillway.data.statistics import interval
+from spillway.data.intervals import interval
 from spillway.study import Range, Study
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from spillway.data.statistics import Interval
+    from spillway.data.intervals import Interval
     from spillway.result import Result, Results
 
 TARGETS_S = {"critical": 0.2, "standard": 0.5, "sheddable": 0.3}

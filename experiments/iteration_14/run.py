@@ -27,7 +27,7 @@ from experiments.common import (
     weighted,
 )
 from spillway import gateway, profiles, run_many
-from spillway.data.statistics import student_t_quantile
+from spillway.data.intervals import student_t_quantile
 from spillway.systems.blis import presets as blis
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spillway import Simulation, workload
-    from spillway.data.statistics import Interval
+    from spillway.data.intervals import Interval
     from spillway.result import Results
 
 _RESULT = Path(__file__).with_name("README.md")

@@ -17,7 +17,7 @@ import numpy as np
 import spillway
 from experiments import common
 from spillway import instance, traffic, workload
-from spillway.data.statistics import student_t_quantile
+from spillway.data.intervals import student_t_quantile
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:
@@ -316,7 +316,7 @@ A figure with fewer than {fewest} traces is not judged.
 ± is two standard errors. Shares in percent. *SD*: between traces, relative to the truth. *marked*:
 of all traces. *holds*, *too low*, *too high*: of unmarked intervals. *marked holds*: of marked
 ones. *all hold*: of all. *plain*: mean ± t · SD of the same resamples, without the corrections of
-`data.statistics.of_resamples`, of all. Blocks per trace on average: {blocks}.
+`data.intervals.of_resamples`, of all. Blocks per trace on average: {blocks}.
 
 {table}
 """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spillway.comparison import compare
     from spillway.config import profiles
     from spillway.config.files import dump, fingerprint
-    from spillway.data.statistics import Interval
+    from spillway.data.intervals import Interval
     from spillway.files.recordings import read_recordings
     from spillway.files.traces import TraceError, read_trace, trace
     from spillway.loading import load
@@ -81,7 +81,7 @@ __all__ = [
 
 _HOMES = {
     "Change": "spillway._core.cluster",
-    "Interval": "spillway.data.statistics",
+    "Interval": "spillway.data.intervals",
     "Result": "spillway.result",
     "Results": "spillway.result",
     "Session": "spillway.session",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway.data.replications import Replications
-from spillway.data.result import ResultData
+from spillway.data.result_data import ResultData
 
 # Each method imports the module that it uses: most scripts need only a few of them.
 if TYPE_CHECKING:

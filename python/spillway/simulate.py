@@ -321,7 +321,7 @@ def _intervals(
 ) -> Mapping[str, tuple[float, float]]:
     """The figures of runs with drawn step times, as intervals."""
     from spillway.data.extrapolation import extrapolations
-    from spillway.data.statistics import central_intervals
+    from spillway.data.intervals import central_intervals
     from spillway.servers.uncertainty import drawn
 
     if (

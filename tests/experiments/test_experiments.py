@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from spillway import Simulation, simulate
-from spillway.data.statistics import Interval
+from spillway.data.intervals import Interval
 
 _ROOT = str(Path(__file__).parents[2])
 sys.path.insert(0, _ROOT)

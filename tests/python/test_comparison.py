@@ -13,7 +13,7 @@ import spillway
 from spillway import Simulation, compare, gateway, instance
 from spillway.config.files import fingerprint
 from spillway.data.figures import FIGURES
-from spillway.data.statistics import interval
+from spillway.data.intervals import interval
 
 MIXED = ROOT / "examples" / "mixed_targets.yaml"
 

@@ -28,7 +28,7 @@ from spillway import (
 )
 from spillway.config.randomness import random_streams
 from spillway.report import plots
-from spillway.report.plots.runs import distinct_runs
+from spillway.report.plots.counted_runs import distinct_runs
 from spillway.study import grid, max_rate_under_slo, min_instances_for_rate
 
 if TYPE_CHECKING:

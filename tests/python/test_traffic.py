@@ -13,7 +13,7 @@ from support.study_problems import SMALL_SPACE, overloaded
 import spillway
 from spillway import ConfigError, Simulation, Study, UsageError, simulate, traffic, workload
 from spillway.config.randomness import blocks
-from spillway.data.statistics import of_resamples
+from spillway.data.intervals import of_resamples
 from spillway.study import grid, max_rate_under_slo, min_instances_for_rate
 
 if TYPE_CHECKING:

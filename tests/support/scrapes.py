@@ -12,7 +12,7 @@ from spillway.calibration.histograms import sample_of
 from spillway.data.recording import Histogram, LatencyHistograms
 
 if TYPE_CHECKING:
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 BUCKETS = {
     "ttft_s": (

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spillway._core.sim import UsageError
-from spillway.data.columns import Table
+from spillway.data.column_table import Table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 class AdmissionByGroupAge(Table):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 _LEAST_PER_STEP = 20

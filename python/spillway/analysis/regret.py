@@ -11,7 +11,7 @@ from spillway._core.cluster import Simulation
 from spillway._core.workload import Synthetic, Trace
 from spillway.config.limits import LONGEST_SPAN_S
 from spillway.data.decisions import Rows
-from spillway.data.result import ResultData
+from spillway.data.result_data import ResultData
 from spillway.data.targets import compare_with_targets
 
 if TYPE_CHECKING:

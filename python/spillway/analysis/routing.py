@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spillway.analysis.regret import AdmissionRegret
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 _CANDIDATE = "candidate_"

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from spillway.data.statistics import student_t_quantile
+from spillway.data.intervals import student_t_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 _SPANS = 30

@@ -15,7 +15,7 @@ import numpy as np
 from spillway._core.sim import UsageError
 from spillway.analysis import stationarity
 from spillway.config.classes import config_error
-from spillway.data.statistics import student_t_quantile
+from spillway.data.intervals import student_t_quantile
 from spillway.data.targets import compare_with_targets
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 LATENCIES = ("ttft_s", "e2e_s", "tpot_s", "queue_s", "scheduling_delay_s", "itl_mean_s")

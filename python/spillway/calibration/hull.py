@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from spillway._core.instance import InstanceGroup
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
     Floats = npt.NDArray[np.float64]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
     from spillway.calibration.replay import Replay
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
     from spillway.instance import InstanceGroup
 
     Floats = npt.NDArray[np.float64]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from spillway.calibration.parts import Measured
     from spillway.config.progress import Remarks
     from spillway.data.recording import Recording, ServerFacts, StepLog
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
     Source: TypeAlias = str | os.PathLike[str] | Recording | StepLog | Scraped
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 _KIND = "server_profile"

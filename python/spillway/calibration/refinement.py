@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
     from spillway.data.recording import ServerFacts
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
     from spillway.instance import InstanceGroup
     from spillway.result import Results
 

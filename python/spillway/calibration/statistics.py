@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from spillway.calibration.replay import Replay
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
     Floats = npt.NDArray[np.float64]
 

@@ -13,7 +13,7 @@ import numpy as np
 from spillway._core import numerics
 from spillway.calibration.start import START
 from spillway.config.classes import config_error
-from spillway.data.statistics import student_t_quantile
+from spillway.data.intervals import student_t_quantile
 
 if TYPE_CHECKING:
     import numpy.typing as npt

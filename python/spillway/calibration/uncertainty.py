@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spillway.config.classes import config_error
-from spillway.data.statistics import central_intervals
+from spillway.data.intervals import central_intervals
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:

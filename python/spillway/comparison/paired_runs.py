@@ -16,7 +16,7 @@ from spillway.config.messages import checked
 from spillway.config.provenance import is_unvalidated
 from spillway.config.randomness import note_on_copies, num_blocks
 from spillway.data.figures import FIGURES
-from spillway.data.statistics import fewest
+from spillway.data.intervals import fewest
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:

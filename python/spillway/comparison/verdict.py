@@ -10,7 +10,7 @@ from spillway.config import text
 from spillway.config.classes import config_error
 from spillway.data import effective
 from spillway.data.figures import FIGURES, is_share
-from spillway.data.statistics import Interval, interval, spread, student_t_quantile
+from spillway.data.intervals import Interval, interval, spread, student_t_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,1 +1,1 @@
-"""The data of runs: columns, figures, files, statistics over several runs."""
+"""The data of runs: columns, figures, files, intervals over several runs."""

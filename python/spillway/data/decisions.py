@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from spillway.data.columns import Table
+from spillway.data.column_table import Table
 
 
 class Rows(Table):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spillway.data.figures import FIGURES
-from spillway.data.statistics import spread
+from spillway.data.intervals import spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 MOST_OUTSIDE = 0.05

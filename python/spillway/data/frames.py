@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from spillway.data.statistics import Interval
+    from spillway.data.intervals import Interval
 
 
 SCHEMA = 1

@@ -12,8 +12,8 @@ from spillway.config.text import number, table
 from spillway.data import effective
 from spillway.data.extrapolation import extrapolations
 from spillway.data.figures import FIGURES, is_share, unknown, usual_skewness
-from spillway.data.result import ResultData
-from spillway.data.statistics import Interval, doubts, fewest, interval
+from spillway.data.intervals import Interval, doubts, fewest, interval
+from spillway.data.result_data import ResultData
 
 if TYPE_CHECKING:
     from typing import Any

@@ -9,7 +9,7 @@ import numpy as np
 from spillway import _core
 from spillway._core.sim import UsageError
 from spillway.config import memory
-from spillway.data.columns import Table
+from spillway.data.column_table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

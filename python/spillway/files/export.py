@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spillway.data.replications import Replications
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 REQUEST_COLUMNS = (

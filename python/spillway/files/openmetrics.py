@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
     from spillway.data.timeline import Timeline
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from spillway.data.statistics import Interval
+    from spillway.data.intervals import Interval
 
 
 def draw_curves(

@@ -18,7 +18,7 @@ from spillway.data.figures import LATENCIES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 SMALL_SAMPLE = 1000

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
     from spillway._core.cluster import Simulation
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 _DPI = 130

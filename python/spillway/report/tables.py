@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spillway.data.replications import Replications
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 _OUTCOMES = (

@@ -12,9 +12,9 @@ from spillway.config import filesystem, text
 from spillway.config.files import fingerprint
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import REPLICATION, is_resampled, note_on_copies
-from spillway.data import frames, statistics
+from spillway.data import frames, intervals
 from spillway.data.figures import is_share, usual_skewness
-from spillway.data.statistics import Interval, fewest, interval
+from spillway.data.intervals import Interval, fewest, interval
 from spillway.study.feasibility import doubts
 
 if TYPE_CHECKING:
@@ -339,7 +339,7 @@ def confirm(
         doubts=(
             *_on_resamples(study.simulation, workload),
             *(() if choice is None else doubts(choice)),
-            *statistics.doubts(shown),
+            *intervals.doubts(shown),
         ),
     )
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
     from spillway._core.cluster import Simulation
-    from spillway.data.statistics import Interval
+    from spillway.data.intervals import Interval
     from spillway.study.data import StudyData
     from spillway.study.records import Trial
     from spillway.study.space import Parameter

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from spillway.data.statistics import student_t_cdf
+from spillway.data.intervals import student_t_cdf
 from spillway.study.records import mean, standard_error
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from spillway.data.statistics import spread
+from spillway.data.intervals import spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -24,7 +24,7 @@ from spillway.config.randomness import note_on_copies
 from spillway.data import frames
 from spillway.data.figures import is_share, usual_skewness
 from spillway.data.frames import write_rows
-from spillway.data.statistics import Interval, doubts, fewest, interval
+from spillway.data.intervals import Interval, doubts, fewest, interval
 from spillway.report import page
 from spillway.report.tables import joined
 from spillway.study.checks import check_runs, refusal

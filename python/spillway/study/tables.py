@@ -10,7 +10,7 @@ from spillway.config.randomness import is_resampled, num_blocks
 from spillway.config.text import setting
 from spillway.data import frames
 from spillway.data.figures import is_share, usual_skewness
-from spillway.data.statistics import interval
+from spillway.data.intervals import interval
 from spillway.report.tables import joined
 from spillway.study.records import Trial, mean, standard_error
 

@@ -204,7 +204,7 @@ def resampled(trace: Trace, block_s: float | None = None) -> Trace:
 
     Results over several seeds then estimate a figure's mean over traces of this length, with
     intervals that include how much such traces differ (see `workload.BlockResample`, and
-    `data.statistics.of_resamples` for the interval). A resample starts in the midst of its traffic,
+    `data.intervals.of_resamples` for the interval). A resample starts in the midst of its traffic,
     as a recording does: with sessions, it is a window of a longer one that begins earlier by the
     longest session.
 

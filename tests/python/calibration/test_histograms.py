@@ -22,7 +22,7 @@ from spillway.traffic.generation import generated
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
     from spillway.workload import Trace
 
 

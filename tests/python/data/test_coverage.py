@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from spillway import Simulation, run_many
-from spillway.data.statistics import interval
+from spillway.data.intervals import interval
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,7 @@ from scipy import stats
 
 from spillway.data import effective
 from spillway.data.figures import usual_skewness
-from spillway.data.statistics import (
+from spillway.data.intervals import (
     Interval,
     doubts,
     fewest,

@@ -16,9 +16,9 @@ from spillway.report.plots.admission import (
     admitted_tokens,
     outcomes_over_time,
 )
+from spillway.report.plots.counted_runs import Grouping
 from spillway.report.plots.gateway_panels import gateway
 from spillway.report.plots.latency import METRICS, Population, latency_cdf
-from spillway.report.plots.runs import Grouping
 from spillway.report.plots.service import instances, requests
 from spillway.report.style import STYLES
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
     from spillway._core.gateway import TokenBucket
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 __all__ = [
     "METRICS",

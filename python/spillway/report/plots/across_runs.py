@@ -9,7 +9,7 @@ import numpy as np
 from spillway.config import text
 from spillway.data.figures import FIGURES
 from spillway.report.curves import draw_curves, name_seeds
-from spillway.report.plots.runs import distinct_runs, group_names, replications
+from spillway.report.plots.counted_runs import distinct_runs, group_names, replications
 from spillway.report.style import axes_or_new, ink, mark_unvalidated
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    from spillway.data.intervals import Interval
     from spillway.data.replications import Replications
-    from spillway.data.result import ResultData
-    from spillway.data.statistics import Interval
-    from spillway.report.plots.runs import Grouping
+    from spillway.data.result_data import ResultData
+    from spillway.report.plots.counted_runs import Grouping
 
 
 def heat_map(

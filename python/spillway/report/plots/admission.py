@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway.config import text
-from spillway.report.plots.runs import bin_edges, distinct_runs, group_names, is_counted
+from spillway.report.plots.counted_runs import bin_edges, distinct_runs, group_names, is_counted
 from spillway.report.style import (
     STYLES,
     axes_or_new,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spillway._core.gateway import TokenBucket
-    from spillway.data.result import ResultData
-    from spillway.report.plots.runs import Grouping
+    from spillway.data.result_data import ResultData
+    from spillway.report.plots.counted_runs import Grouping
 
 
 # (label, outcomes, color, hatch) from the bottom of the stack to its top.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from spillway._core.gateway import Gateway
     from spillway._core.signals import Sensor
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
     from spillway.data.timeline import Control, Timeline
 
 

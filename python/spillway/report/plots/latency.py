@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from spillway.config import text
-from spillway.report.plots.runs import Grouping, distinct_runs, group_names, is_counted
+from spillway.report.plots.counted_runs import Grouping, distinct_runs, group_names, is_counted
 from spillway.report.style import STYLES, axes_or_new, make_x_logarithmic, mark_unvalidated
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 Population = Literal["measured", "offered"]

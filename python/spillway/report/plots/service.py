@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spillway.report.plots.runs import bin_edges
+from spillway.report.plots.counted_runs import bin_edges
 from spillway.report.style import STYLES, axes_or_new, ink, legend_above, mark_unvalidated, pyplot
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 _FEW_BARS = 60

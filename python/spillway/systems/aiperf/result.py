@@ -14,7 +14,7 @@ from spillway.files.requests_file import RequestsFile
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 _PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)

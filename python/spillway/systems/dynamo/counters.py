@@ -10,7 +10,7 @@ from spillway import _core
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 Version = Literal["dynamo_1_2", "dynamo_1_3", "dynamo_dev_b", "dynamo_dev_c"]

@@ -16,7 +16,7 @@ from spillway.files.requests_file import RequestsFile
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 _PERCENTILES = {

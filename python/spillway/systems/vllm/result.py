@@ -10,7 +10,7 @@ import numpy as np
 from spillway.files.requests_file import RequestsFile
 
 if TYPE_CHECKING:
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 _PERCENTILES = (50, 90, 95, 99)

@@ -12,7 +12,7 @@ from spillway.data.replications import Replications
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spillway.data.result import ResultData
+    from spillway.data.result_data import ResultData
 
 
 Grouping = Literal["slo_class", "tenant"]

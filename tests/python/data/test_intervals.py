@@ -10,18 +10,18 @@ from scipy import stats
 from support.effort import examples
 
 from spillway import ConfigError, Simulation, simulate
-from spillway.data import statistics
+from spillway.data import intervals
 
 
 @pytest.mark.parametrize("dof", [*range(1, 40), 99, 100, 999, 1000])
 def test_student_t(dof: int) -> None:
     for t in (-30.0, -2.0, -0.1, 0.0, 0.5, 1.0, 2.576, 12.0):
-        ours = statistics.student_t_cdf(t, dof)
+        ours = intervals.student_t_cdf(t, dof)
         assert ours == pytest.approx(stats.t.cdf(t, dof), rel=1e-11, abs=1e-15)
     for p in (0.6, 0.75, 0.9, 0.95, 0.975, 0.995, 0.9995, 0.99995):
-        ours = statistics.student_t_quantile(p, dof)
+        ours = intervals.student_t_quantile(p, dof)
         assert ours == pytest.approx(stats.t.ppf(p, dof), rel=1e-9)
-    assert statistics.student_t_quantile(0.5, dof) == pytest.approx(0, abs=1e-12)
+    assert intervals.student_t_quantile(0.5, dof) == pytest.approx(0, abs=1e-12)
 
 
 @examples(200)
@@ -30,7 +30,7 @@ def test_student_t(dof: int) -> None:
     confidence=st.sampled_from((0.5, 0.9, 0.95, 0.99, 0.999)),
 )
 def test_interval_is_students(values: list[float], confidence: float) -> None:
-    ours = statistics.interval(values, confidence)
+    ours = intervals.interval(values, confidence)
     mean = float(np.mean(values))
     scale = max(1e-9, *map(abs, values))
     assert ours.n == len(values)
@@ -44,25 +44,25 @@ def test_interval_is_students(values: list[float], confidence: float) -> None:
 @pytest.mark.parametrize("confidence", [0.0, 1.0, 1.5, float("nan")])
 def test_a_confidence_out_of_range_is_refused(confidence: float) -> None:
     with pytest.raises(ConfigError, match=r"confidence = .*: must be > 0 and < 1"):
-        statistics.interval([1.0, 2.0], confidence)
+        intervals.interval([1.0, 2.0], confidence)
 
 
 def test_one_value_has_no_interval() -> None:
-    one = statistics.interval([3.5])
+    one = intervals.interval([3.5])
     assert (one.mean, one.low, one.high, one.half_width, one.n) == (3.5, None, None, None, 1)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.25, 1.0])
 def test_equal_shares_have_no_interval(value: float) -> None:
     """[1, 1] would state certainty, and ten runs without a miss do not show it."""
-    equal = statistics.interval([value] * 10, is_share=True)
+    equal = intervals.interval([value] * 10, is_share=True)
     assert (equal.mean, equal.low, equal.high, equal.half_width) == (value, None, None, None)
     assert equal.reaches == (0, 0)
     assert str(equal) == f"{value:.4g} (in all 10 runs)"
-    resampled = statistics.interval([value] * 10, is_share=True, num_blocks=40)
+    resampled = intervals.interval([value] * 10, is_share=True, num_blocks=40)
     assert (resampled.low, resampled.high) == (None, None)
-    assert statistics.interval([value] * 10).half_width == 0  # of a count or a time
-    unequal = statistics.interval([value] * 9 + [0.5], is_share=True)
+    assert intervals.interval([value] * 10).half_width == 0  # of a count or a time
+    unequal = intervals.interval([value] * 9 + [0.5], is_share=True)
     assert unequal.low is not None
 
 
@@ -102,7 +102,7 @@ def test_central_intervals_hold_their_level_of_further_draws(draws: int) -> None
     repeats = 1000
     for values in rng.exponential(size=(repeats, draws + 1)).tolist():
         summaries = [{"figure": one, "absent": None} for one in values[:draws]]
-        found = statistics.central_intervals(summaries, 0.9)
+        found = intervals.central_intervals(summaries, 0.9)
         assert set(found) == {"figure"}
         low, high = found["figure"]
         held += low <= values[draws] <= high
@@ -111,4 +111,4 @@ def test_central_intervals_hold_their_level_of_further_draws(draws: int) -> None
 
 def test_few_draws_give_their_range() -> None:
     summaries = [{"figure": one} for one in (3.0, 1.0, 2.0)]
-    assert statistics.central_intervals(summaries, 0.9) == {"figure": (1.0, 3.0)}
+    assert intervals.central_intervals(summaries, 0.9) == {"figure": (1.0, 3.0)}
