@@ -101,13 +101,13 @@ def recovery(
     band = _Band(usual, dispersion, share, error)
     outside = _lasting([*during, *after], band, end_s)
     back_s = max(outside[-1].end_s, end_s) if outside else end_s
-    rest = _Step.of([one for one in after if one.start_s >= back_s])
+    rest = _Step.of([step for step in after if step.start_s >= back_s])
     # The rest of the run as one step shows a loss that is too small to show in any single step.
     is_back = rest.requests > 0 and not band.excludes(rest)
     if is_back and back_s > end_s:
         # If the rest is no better than the steps before, the last steps were within the band by
         # chance.
-        down = _Step.of([one for one in outside if one.start_s >= end_s])
+        down = _Step.of([step for step in outside if step.start_s >= end_s])
         is_back = _Band(rest, dispersion, 1, error).excludes(down)
     return Recovery(
         before=usual.goodput,
@@ -123,12 +123,12 @@ def _lasting(steps: Sequence[_Step], band: _Band, end_s: float) -> list[_Step]:
 
     Requests are late in bursts, and there may have been none before the trigger.
     """
-    is_out = [band.excludes(one) for one in steps]
+    is_out = [band.excludes(step) for step in steps]
     return [
-        one
-        for i, one in enumerate(steps)
+        step
+        for i, step in enumerate(steps)
         if is_out[i]
-        and (one.start_s <= end_s or is_out[i - 1] or (i + 1 < len(steps) and is_out[i + 1]))
+        and (step.start_s <= end_s or is_out[i - 1] or (i + 1 < len(steps) and is_out[i + 1]))
     ]
 
 
@@ -152,8 +152,8 @@ class _Step:
         return cls(
             parts[0].start_s,
             parts[-1].end_s,
-            sum(one.requests for one in parts),
-            sum(one.good for one in parts),
+            sum(step.requests for step in parts),
+            sum(step.good for step in parts),
         )
 
 
@@ -247,7 +247,9 @@ def _dispersion(steps: Sequence[_Step], whole: _Step) -> float:
     variance = whole.goodput * (1 - whole.goodput)
     if len(steps) < 2 or variance == 0:
         return 1.0
-    squares = sum((one.good - one.requests * whole.goodput) ** 2 / one.requests for one in steps)
+    squares = sum(
+        (step.good - step.requests * whole.goodput) ** 2 / step.requests for step in steps
+    )
     return max(1.0, squares / variance / (len(steps) - 1))
 
 

@@ -199,7 +199,7 @@ def _unloaded_ns(
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """TTFT, TPOT and E2E of requests that arrive `apart_s` apart; NaN: refused or failed."""
     record = _core.cluster.run(idle, seed)["record"]
-    unserved = [_core.cluster.outcomes.index(one) for one in ("rejected", "failed")]
+    unserved = [_core.cluster.outcomes.index(outcome) for outcome in ("rejected", "failed")]
     is_refused = np.isin(record.column("outcome"), unserved)
     if not (is_refused | (record.column("e2e_s") < apart_s)).all():
         raise _core.sim.UsageError(

@@ -81,7 +81,12 @@ def _on_an_idle_fleet(result: ResultData, row: int, regret: Callable[[], Admissi
     if np.isnan(unloaded["unloaded_ttft_s"]):
         return "no instance could have served it, not even on an idle fleet"
     promises = next(
-        (one for one in result.simulation.slo_classes if one.name == unloaded["slo_class"]), None
+        (
+            slo_class
+            for slo_class in result.simulation.slo_classes
+            if slo_class.name == unloaded["slo_class"]
+        ),
+        None,
     )
     latencies = []
     for name in ("ttft", "tpot", "e2e"):

@@ -27,7 +27,7 @@ _SPANS = 30
 """Parts of a run from which the variance of its growth is estimated; a multiple of three."""
 _LEAST_PER_SPAN = 10
 LEAST_ARRIVALS = _SPANS * _LEAST_PER_SPAN
-"""With fewer arrivals the growth is unknown."""
+"""The growth is unknown with fewer arrivals."""
 _KEEPS_UP = 0.025
 """A system keeps up if less than this share of the arrivals stays in it."""
 _LEAST_RATIO = 1.2
@@ -161,7 +161,7 @@ def growth(runs: Iterable[tuple[float, float]], *, confidence: float = 0.95) -> 
 
     `confidence` holds for each end of the interval: the growth exceeds `low` with that confidence.
     """
-    known: Sequence[tuple[float, float]] = [one for one in runs if not math.isnan(one[0])]
+    known: Sequence[tuple[float, float]] = [run for run in runs if not math.isnan(run[0])]
     if not known:
         return None
     n = len(known)
@@ -226,15 +226,15 @@ def of_trends(trends: Iterable[Trend]) -> tuple[Growth | None, Verdict]:
     The ends of the growth's interval have 2.5% of error each. The growth is None if no run has
     enough arrivals.
     """
-    many = list(trends)
-    whole = growth([one.whole for one in many], confidence=0.975)
+    trends = list(trends)
+    whole = growth([trend.whole for trend in trends], confidence=0.975)
     if whole is None:
         return None, "undecided"
-    late = growth([one.late for one in many], confidence=0.975)
-    known = [one for one in many if not math.isnan(one.whole[0])]
+    late = growth([trend.late for trend in trends], confidence=0.975)
+    known = [trend for trend in trends if not math.isnan(trend.whole[0])]
     # A run that begins empty fills first, which is not worth a warm-up if it is little.
-    is_steady = all(one.is_steady for one in known) or (
-        whole.mean < _KEEPS_UP and all(one.is_steady_late for one in known)
+    is_steady = all(trend.is_steady for trend in known) or (
+        whole.mean < _KEEPS_UP and all(trend.is_steady_late for trend in known)
     )
     return whole, _verdict(whole, late, is_steady=is_steady)
 
@@ -262,7 +262,7 @@ def saturation_of(counts: ArrayLike, arrival_s: NDArray[np.float64]) -> Saturati
     if whole is None or span_s is None or span_s[0] == span_s[1]:
         return Saturation("undecided", None, None, None, span_s, n)
     per_s = n / (span_s[1] - span_s[0])
-    drift, low, high = (per_s * one for one in (whole.mean, whole.low, whole.high))
+    drift, low, high = (per_s * share for share in (whole.mean, whole.low, whole.high))
     return Saturation(verdict, drift, low, high, span_s, n)
 
 
@@ -286,6 +286,6 @@ def note_on_saturation(verdicts: Sequence[str | None], what: str) -> list[str]:
     count = list(verdicts).count("saturated")
     if not count:
         return []
-    told = f"{count} of {len(verdicts)} {what} are saturated"
+    saturated = f"{count} of {len(verdicts)} {what} are saturated"
     why = "the number of requests in the system grows until the last arrival"
-    return [f"{told}: {why}, so latencies depend on the length of the run."]
+    return [f"{saturated}: {why}, so latencies depend on the length of the run."]

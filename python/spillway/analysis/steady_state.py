@@ -91,11 +91,11 @@ def mser5(values: ArrayLike) -> int:
     (White 1997; White, Cobb and Spratt 2000). It never leaves out more than half: a minimum there
     means that the values have no steady state yet, and half of them are left out.
     """
-    told = np.asarray(values, dtype=float)
-    count = len(told) // _MSER_BATCH
+    series = np.asarray(values, dtype=float)
+    count = len(series) // _MSER_BATCH
     if count < 2:
         return 0
-    means = told[: count * _MSER_BATCH].reshape(count, _MSER_BATCH).mean(axis=1)
+    means = series[: count * _MSER_BATCH].reshape(count, _MSER_BATCH).mean(axis=1)
     left = np.arange(count, 0, -1)
     sums = np.cumsum(means[::-1])[::-1]
     squares = np.cumsum((means**2)[::-1])[::-1]
@@ -112,22 +112,22 @@ def of_values(
     The mean by batch means; a percentile by sectioning (Asmussen and Glynn 2007, §III.5a): its
     spread over the batches about that of all values.
     """
-    told = np.asarray(values, dtype=float)
+    series = np.asarray(values, dtype=float)
     statistic = np.mean if percentile is None else _percentile(percentile)
-    whole = float(statistic(told))
-    size = len(told) // _BATCHES
+    whole = float(statistic(series))
+    size = len(series) // _BATCHES
     least = _LEAST_PER_BATCH
     if percentile is not None:
         # Some values of each batch must lie beyond the percentile.
         least = max(least, math.ceil(_MSER_BATCH / (1 - max(percentile, 100 - percentile) / 100)))
     if size < least:
         return whole, None, None, f"needs {least * _BATCHES:,} requests after the warm-up"
-    batches = told[: size * _BATCHES].reshape(_BATCHES, size)
+    batches = series[: size * _BATCHES].reshape(_BATCHES, size)
     # What is averaged: the values, or whether they exceed the percentile.
-    counted = told if percentile is None else (told > whole).astype(float)
+    counted = series if percentile is None else (series > whole).astype(float)
     if size < _LEAST_SPANS * _span(counted):
         return whole, None, None, "the run is too short for how long its requests depend on others"
-    each = np.array([statistic(one) for one in batches])
+    each = np.array([statistic(batch) for batch in batches])
     if each.min() == each.max():
         return whole, None, None, f"all batches have the same value, {whole:.4g}: nothing varies"
     error = math.sqrt(float(((each - whole) ** 2).sum()) / (_BATCHES - 1) / _BATCHES)

@@ -65,7 +65,9 @@ class Comparison:
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """The compared systems: the baseline of each pair and its challenger."""
-        return tuple(dict.fromkeys((one.baseline, one.challenger) for one in self.verdicts))
+        return tuple(
+            dict.fromkeys((verdict.baseline, verdict.challenger) for verdict in self.verdicts)
+        )
 
     @property
     def _is_all_pairs(self) -> bool:
@@ -79,9 +81,9 @@ class Comparison:
         """
         challenger, *against, figure = key
         wanted = (challenger, against[0] if against else self.names[0], figure)
-        for one in self.verdicts:
-            if (one.challenger, one.baseline, one.figure) == wanted:
-                return one
+        for verdict in self.verdicts:
+            if (verdict.challenger, verdict.baseline, verdict.figure) == wanted:
+                return verdict
         raise KeyError(key)
 
     def __str__(self) -> str:
@@ -124,7 +126,7 @@ class Comparison:
             title = f"{challenger} against {baseline}" if self._is_all_pairs else challenger
             header = [title, "baseline", "mean", "difference", "low", "high", "", "verdict"]
             own = (v for v in self.verdicts if (v.baseline, v.challenger) == (baseline, challenger))
-            blocks.append([header, *([one.figure, *_cells(one)] for one in own)])
+            blocks.append([header, *([verdict.figure, *_cells(verdict)] for verdict in own)])
         remarks = [*self.notes, *(dict.fromkeys(v.note for v in self.verdicts if v.note))]
         if self.unvalidated:
             names = ", ".join(self.unvalidated)
@@ -135,12 +137,12 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as numbers, texts and lists, for JSON."""
-        found = frames.provenance(seeds=self.seeds, fingerprint=self.fingerprints)
-        found |= dataclasses.asdict(self)
-        del found["fingerprints"]
-        for row, one in zip(found["verdicts"], self.verdicts, strict=True):
-            row["relative"] = one.relative
-        return found
+        document = frames.provenance(seeds=self.seeds, fingerprint=self.fingerprints)
+        document |= dataclasses.asdict(self)
+        del document["fingerprints"]
+        for row, verdict in zip(document["verdicts"], self.verdicts, strict=True):
+            row["relative"] = verdict.relative
+        return document
 
     def to_frame(self) -> pd.DataFrame:
         """The verdicts as a long pandas DataFrame (extra `frames`).
@@ -150,11 +152,13 @@ class Comparison:
         `relative`. `attrs` holds schema, version, seeds and the fingerprint of each system.
         """
         rows = []
-        for one in self.verdicts:
-            row = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+        for verdict in self.verdicts:
+            row = {
+                field.name: getattr(verdict, field.name) for field in dataclasses.fields(verdict)
+            }
             row["sizes"] = row.pop("populations")
-            shown = frames.described(one.figure, row.pop("difference"))
-            rows.append({**shown, **row, "relative": one.relative})
+            shown = frames.described(verdict.figure, row.pop("difference"))
+            rows.append({**shown, **row, "relative": verdict.relative})
         attrs = frames.provenance(seeds=self.seeds, fingerprint=self.fingerprints)
         return frames.frame(rows, attrs)
 
@@ -168,23 +172,23 @@ class Comparison:
 
         axes = axes_or_new(ax)
         colors = {"better": STYLES[2]["color"], "worse": STYLES[1]["color"]}
-        shown = [one for one in self.verdicts if one.relative_half_width is not None]
+        shown = [verdict for verdict in self.verdicts if verdict.relative_half_width is not None]
 
-        def label(one: Verdict) -> str:
-            name = FIGURES[one.figure].label
+        def label(verdict: Verdict) -> str:
+            name = FIGURES[verdict.figure].label
             if self._is_all_pairs:
-                return f"{name}, {one.challenger} against {one.baseline}"
-            return f"{name}, {one.challenger}" if len(self.names) > 2 else name
+                return f"{name}, {verdict.challenger} against {verdict.baseline}"
+            return f"{name}, {verdict.challenger}" if len(self.names) > 2 else name
 
-        for place, one in enumerate(shown):
-            percent = 100 / abs(one.before)
+        for place, verdict in enumerate(shown):
+            percent = 100 / abs(verdict.before)
             axes.errorbar(
-                percent * one.difference.mean,
+                percent * verdict.difference.mean,
                 place,
-                xerr=[[percent * reach] for reach in one.difference.reaches],
-                color=colors.get(one.outcome, "#777777"),
-                marker="o" if one.outcome in colors else "s",
-                markerfacecolor=None if one.outcome in colors else axes.get_facecolor(),
+                xerr=[[percent * reach] for reach in verdict.difference.reaches],
+                color=colors.get(verdict.outcome, "#777777"),
+                marker="o" if verdict.outcome in colors else "s",
+                markerfacecolor=None if verdict.outcome in colors else axes.get_facecolor(),
                 capsize=3,
             )
         axes.axvline(0, color=ink(axes), linewidth=0.8)
@@ -196,11 +200,11 @@ class Comparison:
         return axes
 
 
-def _cells(one: Verdict) -> list[str]:
-    gap = one.difference
-    share = "" if one.relative is None else f"{one.relative:+.1%}"
-    outcome: str = one.outcome
-    if one.more_seeds is not None:
-        outcome += f"; {one.more_seeds:,} more seeds"
-    numbers = (one.before, one.after, gap.mean, gap.low, gap.high)
+def _cells(verdict: Verdict) -> list[str]:
+    gap = verdict.difference
+    share = "" if verdict.relative is None else f"{verdict.relative:+.1%}"
+    outcome: str = verdict.outcome
+    if verdict.more_seeds is not None:
+        outcome += f"; {verdict.more_seeds:,} more seeds"
+    numbers = (verdict.before, verdict.after, gap.mean, gap.low, gap.high)
     return [*(text.number(value) for value in numbers), share, outcome]

@@ -131,7 +131,9 @@ def compare(
     if len(configurations) < 2:
         raise config_error([("systems", f"{len(configurations)} systems", "must be at least two")])
     names = tuple(str(name) for name in configurations)
-    simulations = [loading.as_simulation(one) for one in configurations.values()]
+    simulations = [
+        loading.as_simulation(configuration) for configuration in configurations.values()
+    ]
     checked_share("confidence", confidence, 0.5)
     first = _checked_seeds(seeds)
     looks = _planned_looks(len(first), half_width, max_seeds)
@@ -140,7 +142,7 @@ def compare(
     pairs = [
         (i, j) for i, j in itertools.combinations(range(len(names)), 2) if judges_all or i == 0
     ]
-    blocks = fewest(num_blocks(one) for one in simulations)
+    blocks = fewest(num_blocks(simulation) for simulation in simulations)
     if blocks is not None and half_width is not None:
         allowed = (
             "must be None if seeds are resamples of a trace: more of them do not narrow an "
@@ -156,8 +158,8 @@ def compare(
     reached: bool | None = None
     for look in looks:
         extra = first if not used else _following(used, look - len(used))
-        many = run_many(simulations, extra, threads=threads, progress=progress)
-        for i, runs in enumerate(many):
+        results = run_many(simulations, extra, threads=threads, progress=progress)
+        for i, runs in enumerate(results):
             values[i] += [result.summary() for result in runs]
             is_replicated[i] = is_replicated[i] or runs.is_replicated
         used += extra
@@ -181,7 +183,7 @@ def compare(
             for figure in chosen
         )
         if half_width is not None:
-            reached = all(_is_narrow(one, half_width) for one in verdicts)
+            reached = all(_is_narrow(verdict, half_width) for verdict in verdicts)
             if reached or not any(is_replicated):
                 break
     return Comparison(
@@ -197,16 +199,18 @@ def compare(
             *_notes_on_saturation(names, simulations, first[0], threads),
         ),
         unvalidated=tuple(
-            name for name, one in zip(names, simulations, strict=True) if is_unvalidated(one)
+            name
+            for name, simulation in zip(names, simulations, strict=True)
+            if is_unvalidated(simulation)
         ),
         fingerprints=tuple(map(fingerprint, simulations)),
     )
 
 
-def _is_narrow(one: Verdict, half_width: float) -> bool:
-    if not one.before or one.sd == 0:
+def _is_narrow(verdict: Verdict, half_width: float) -> bool:
+    if not verdict.before or verdict.sd == 0:
         return True
-    half = one.relative_half_width
+    half = verdict.relative_half_width
     return half is not None and half <= half_width
 
 
@@ -224,7 +228,7 @@ def _notes(
             "seeds are resamples of a trace: the intervals are those over traces of this length, "
             "and more seeds do not narrow them."
         )
-    if any(one.workload != simulations[0].workload for one in simulations[1:]):
+    if any(simulation.workload != simulations[0].workload for simulation in simulations[1:]):
         notes.append(
             "the workloads differ, so the systems do not see the same requests, and a difference "
             "is also that of the workloads; allow_different_workloads (in a shell "
@@ -283,26 +287,26 @@ def _planned_looks(first: int, half_width: float | None, most: int | None) -> tu
 def _checked_seeds(seeds: int | Iterable[int]) -> list[int]:
     if isinstance(seeds, SupportsIndex):
         count = operator.index(seeds)
-        many = list(range(max(count, 0)))
+        listed = list(range(max(count, 0)))
     else:
-        many = list(checked("seeds", seeds, Iterable, "a whole number, or several"))
-    if len(many) < _LEAST_SEEDS:
+        listed = list(checked("seeds", seeds, Iterable, "a whole number, or several"))
+    if len(listed) < _LEAST_SEEDS:
         raise config_error([("seeds", f"{seeds!r}", f"must be at least {_LEAST_SEEDS} seeds")])
-    return many
+    return listed
 
 
 def _checked_figures(figures: Iterable[str]) -> tuple[str, ...]:
     if isinstance(figures, str):
         raise TypeError(f"figures must be several names, not {figures!r}")
-    many = tuple(dict.fromkeys(figures))
-    allowed = [name for name, one in FIGURES.items() if one.better != "neither"]
+    names = tuple(dict.fromkeys(figures))
+    allowed = [name for name, figure in FIGURES.items() if figure.better != "neither"]
     problems = [
         (f"figures[{i}]", repr(name), f"must be one of {', '.join(allowed)}")
-        for i, name in enumerate(many)
+        for i, name in enumerate(names)
         if name not in allowed
     ]
-    if not many:
+    if not names:
         problems = [("figures", "()", "must name at least one figure")]
     if problems:
         raise config_error(problems)
-    return many
+    return names

@@ -124,8 +124,8 @@ def judge(
 ) -> Verdict:
     """Judges one figure from its values under the same seeds."""
     baseline, challenger = names
-    pairs = [(one[figure], two[figure]) for one, two in zip(before, after, strict=True)]
-    known = [(float(one), float(two)) for one, two in pairs if None not in (one, two)]
+    pairs = [(old[figure], new[figure]) for old, new in zip(before, after, strict=True)]
+    known = [(float(old), float(new)) for old, new in pairs if None not in (old, new)]
     if not known:
         raise config_error(
             [
@@ -136,19 +136,19 @@ def judge(
                 )
             ]
         )
-    gaps = [two - one for one, two in known]
-    doubts = () if blocks is None else (effective.doubt(figure, runs) for runs in (before, after))
+    gaps = [new - old for old, new in known]
+    caveats = () if blocks is None else (effective.doubt(figure, runs) for runs in (before, after))
     difference = interval(
         gaps,
         level,
         is_replicated=is_random,
         is_share=is_share(figure),
         num_blocks=blocks,
-        doubt=next(filter(None, doubts), ""),
+        doubt=next(filter(None, caveats), ""),
     )
     mean = difference.mean
     sd = None if difference.n < 2 else spread(gaps)
-    means = [math.fsum(one) / len(known) for one in zip(*known, strict=True)]
+    means = [math.fsum(values) / len(known) for values in zip(*known, strict=True)]
     counts = _populations(figure, before, after)
     notes = []
     if difference.doubt:
@@ -204,11 +204,11 @@ def _populations(
     latency = FIGURES[figure].latency
     if not latency:
         return None
-    one, two = (
+    old, new = (
         math.fsum(values[f"num_{latency}"] for values in runs) / len(runs)
         for runs in (before, after)
     )
-    return one, two
+    return old, new
 
 
 def _differ(figure: str, counts: tuple[float, float]) -> bool:

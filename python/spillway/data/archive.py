@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 VERSION = 1
-"""Of the form of the files."""
+"""Version of the form of the files."""
 
 # The tables of a result, and the prefix that marks the names of their arrays.
 _PREFIXES = {
@@ -69,7 +69,7 @@ def write(path: Path, content: Mapping[str, Any], output: Mapping[str, Any]) -> 
             "result_version": VERSION,
             **content,
             "output": {key: value for key, value in output.items() if key not in _PREFIXES},
-            "arrays": {name: [one.dtype.str, one.shape] for name, one in arrays.items()},
+            "arrays": {name: [array.dtype.str, array.shape] for name, array in arrays.items()},
         },
         default=dict,
     )
@@ -104,10 +104,12 @@ def read(stream: BinaryIO) -> dict[str, Any]:
         version = document["result_version"]
         if version != VERSION:
             raise ValueError(f"result_version {version}")
-        stated = {name: one for name, one in headers.items() if name not in ("document", "digest")}
-        if stated != {name: (kind, tuple(n)) for name, (kind, n) in document["arrays"].items()}:
+        members = {
+            name: header for name, header in headers.items() if name not in ("document", "digest")
+        }
+        if members != {name: (kind, tuple(n)) for name, (kind, n) in document["arrays"].items()}:
             raise ValueError("its arrays are not those that were saved")
-        arrays = {name: _array(archive, name) for name in stated}
+        arrays = {name: _array(archive, name) for name in members}
         if str(_array(archive, "digest")) != _digest(text, arrays):
             raise ValueError("its content is not what was saved: the digest differs")
     output = document["output"]

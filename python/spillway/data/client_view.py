@@ -60,7 +60,7 @@ class ClientView:
         output = requests["output_tokens"]
         arrival_s = requests["arrival_s"]
         ttft_s, e2e_s, tokens = (
-            one[done] for one in (requests["ttft_s"], requests["e2e_s"], output)
+            column[done] for column in (requests["ttft_s"], requests["e2e_s"], output)
         )
         asked = requests[
             "requested_output_tokens" if "requested_output_tokens" in requests else "output_tokens"

@@ -35,7 +35,7 @@ def independent_requests(latency: str, resamples: Sequence[Mapping[str, Figure]]
     sds = _known(f"std_{latency}_ms", resamples)
     if len(means) < 2 or not spread(means):
         return None
-    return sum(one**2 for one in sds) / len(sds) / spread(means) ** 2
+    return sum(sd**2 for sd in sds) / len(sds) / spread(means) ** 2
 
 
 def doubt(figure: str, resamples: Sequence[Mapping[str, Figure]]) -> str:
@@ -66,4 +66,4 @@ def doubt(figure: str, resamples: Sequence[Mapping[str, Figure]]) -> str:
 
 
 def _known(figure: str, resamples: Sequence[Mapping[str, Figure]]) -> list[float]:
-    return [float(value) for one in resamples if (value := one.get(figure)) is not None]
+    return [float(value) for summary in resamples if (value := summary.get(figure)) is not None]

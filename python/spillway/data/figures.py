@@ -13,14 +13,14 @@ from spillway.config import text
 Figure = float | int | None
 """The value of a figure; None if it has no population."""
 
-FIGURES = {one.name: one for one in figures}
+FIGURES = {figure.name: figure for figure in figures}
 """Descriptions of figures by key, in the order of a summary."""
 
-LATENCIES = tuple(dict.fromkeys(one.latency for one in figures if one.latency))
+LATENCIES = tuple(dict.fromkeys(figure.latency for figure in figures if figure.latency))
 """Latencies for which a summary has statistics."""
 
-STATISTICS = tuple(dict.fromkeys(one.statistic for one in figures if one.statistic))
-"""Their statistics: num, mean, std, percentiles."""
+STATISTICS = tuple(dict.fromkeys(figure.statistic for figure in figures if figure.statistic))
+"""Statistics of latencies: num, mean, std, percentiles."""
 
 
 _SHED = (
@@ -48,8 +48,8 @@ def usual_skewness(name: str) -> float:
     name, _, _ = name.partition("[")  # of a class or tenant
     if name == "goodput":
         return _SKEWNESS_OF_GOODPUT
-    one = FIGURES.get(name)
-    is_latency = one is not None and one.latency and one.statistic != "num"
+    figure = FIGURES.get(name)
+    is_latency = figure is not None and figure.latency and figure.statistic != "num"
     return _SKEWNESS_OF_LATENCIES if is_latency else 0.0
 
 
@@ -64,7 +64,7 @@ def unknown(name: object, known: Iterable[str]) -> str:
 
 def group_rows(title: str, groups: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     """One row per class or tenant below a header."""
-    keys = [name for name, one in FIGURES.items() if one.in_group_tables]
+    keys = [name for name, figure in FIGURES.items() if figure.in_group_tables]
     header = [title, *(key.replace("_", " ") for key in keys)]
     return [header, *([name, *(text.number(p[key]) for key in keys)] for name, p in groups.items())]
 

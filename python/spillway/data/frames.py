@@ -96,5 +96,5 @@ def _cell(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, tuple):
-        return " ".join(_cell(one) for one in value)
+        return " ".join(_cell(item) for item in value)
     return repr(value) if isinstance(value, float) else str(value)

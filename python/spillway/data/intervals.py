@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 LEAST_BLOCKS = 10
-"""With fewer blocks, the interval over resamples of a trace is doubtful."""
+"""The interval over resamples of a trace is doubtful with fewer blocks."""
 _FEWEST_BLOCKS = 2
 _DOF_PER_BLOCK = 0.75
 _SKEWNESS_KNOWN = 24
-"""With as many resamples, their skewness counts half: its square error is 6 / n, and that of
+"""The skewness of this number of resamples counts half: its square error is 6 / n, and that of
 figures varies by about 0.5."""
 _MOST_SKEWNESS = 2.0
 
@@ -37,8 +37,8 @@ def central_intervals(
     tail = 50 * (1 - level)
     found = {}
     for name in summaries[0]:
-        values = [one[name] for one in summaries]
-        if all(isinstance(one, int | float) and np.isfinite(one) for one in values):
+        values = [summary[name] for summary in summaries]
+        if all(isinstance(value, int | float) and np.isfinite(value) for value in values):
             ordered = np.array(values, dtype=float)
             low, high = np.percentile(ordered, [tail, 100 - tail], method="weibull")
             found[name] = (float(low), float(high))
@@ -68,7 +68,7 @@ class Interval:
         if self.low is None:
             return f"{self.mean:.4g}" + (f" (in all {self.n} runs)" if self.n > 1 else "")
         # Two digits, but 120 as such and not as 1.2e+02.
-        below, above = (f"{float(f'{one:.2g}'):g}" for one in self.reaches)
+        below, above = (f"{float(f'{reach:.2g}'):g}" for reach in self.reaches)
         return f"{self.mean:.4g} " + (f"± {above}" if above == below else f"+{above} -{below}")
 
     @property
@@ -118,7 +118,7 @@ def student_t_quantile(p: float, dof: float) -> float:
     whole = math.floor(dof)
     if dof != whole:
         share = (1 / whole - 1 / dof) * whole * (whole + 1)
-        below, above = (student_t_quantile(p, one) for one in (whole, whole + 1))
+        below, above = (student_t_quantile(p, degrees) for degrees in (whole, whole + 1))
         return (1 - share) * below + share * above
     low, high = 0.0, 2.0
     while student_t_cdf(high, whole) < p:
@@ -175,11 +175,11 @@ def spread(values: Sequence[float]) -> float:
 
 def doubts(intervals: Mapping[str, Interval | None]) -> list[str]:
     """A sentence per reason to doubt some of these intervals, which have names."""
-    known = {name: one for name, one in intervals.items() if one is not None}
+    known = {name: interval for name, interval in intervals.items() if interval is not None}
     by_reason: dict[str, list[str]] = {}
-    for name, one in known.items():
-        if one.doubt:
-            by_reason.setdefault(one.doubt, []).append(name)
+    for name, interval in known.items():
+        if interval.doubt:
+            by_reason.setdefault(interval.doubt, []).append(name)
     return [
         f"the intervals{'' if len(names) == len(known) else ' of ' + ', '.join(names)} are "
         f"doubtful: {reason}."
@@ -189,7 +189,7 @@ def doubts(intervals: Mapping[str, Interval | None]) -> list[str]:
 
 def fewest(num_blocks: Iterable[float | None]) -> float | None:
     """The number of blocks that counts where several simulations are compared; None without any."""
-    return min((one for one in num_blocks if one is not None), default=None)
+    return min((blocks for blocks in num_blocks if blocks is not None), default=None)
 
 
 def of_resamples(

@@ -68,11 +68,11 @@ class ServerFacts:
 
     def __post_init__(self) -> None:
         violations = []
-        for one in dataclasses.fields(self):
-            value = getattr(self, one.name)
+        for fact in dataclasses.fields(self):
+            value = getattr(self, fact.name)
             if value is None:
                 continue
-            kind = str(one.type).partition(" ")[0]
+            kind = str(fact.type).partition(" ")[0]
             if kind == "str":
                 valid, allowed = isinstance(value, str) and value != "", "text that is not empty"
             elif kind == "bool":
@@ -81,7 +81,7 @@ class ServerFacts:
                 valid = isinstance(value, int) and not isinstance(value, bool) and value >= 1
                 allowed = "a whole number >= 1"
             if not valid:
-                violations.append((one.name, f"{value!r:.40}", f"must be {allowed}"))
+                violations.append((fact.name, f"{value!r:.40}", f"must be {allowed}"))
         if violations:
             raise config_error(violations)
 
@@ -90,15 +90,15 @@ class ServerFacts:
         """An identifier of the server: its name, else all that is stated about it."""
         if self.name is not None:
             return self.name
-        stated = [
-            f"{one.name}={value}"
-            for one in dataclasses.fields(self)
-            if (value := getattr(self, one.name)) is not None
+        facts = [
+            f"{fact.name}={value}"
+            for fact in dataclasses.fields(self)
+            if (value := getattr(self, fact.name)) is not None
         ]
-        return " ".join(stated)
+        return " ".join(facts)
 
     def replace(self, **facts: Any) -> ServerFacts:
-        """The same server with other facts.
+        """The server with other facts.
 
         Raises ConfigError if a value is invalid, TypeError if there is no such fact.
         """
@@ -225,7 +225,7 @@ class Recording:
         known = ~np.isnan(duration_s)
         begin_s = self.send_s[known]
         end_s = np.sort(begin_s + duration_s[known])
-        # At one instant, requests end before others begin.
+        # Requests end before others begin at the same instant.
         ended = np.searchsorted(end_s, begin_s, side="right")
         return int((np.arange(1, len(begin_s) + 1) - ended).max(initial=0))
 
@@ -510,7 +510,7 @@ class LatencyPoints:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        values = {fact.name: getattr(self, fact.name) for fact in dataclasses.fields(self)}
         return LatencyPoints, tuple((values | {"group": dict(self.group)}).values())
 
 

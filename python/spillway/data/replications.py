@@ -43,12 +43,18 @@ class Intervals(dict[str, "Interval | None"]):
         raise KeyError(unknown(name, self))
 
     def _shown(self) -> dict[str, Interval]:
-        return {name: one for name, one in self.items() if one is not None}
+        return {name: interval for name, interval in self.items() if interval is not None}
 
     def __repr__(self) -> str:
         rows = [
-            [name, number(one.mean), number(one.low), number(one.high), str(one.n)]
-            for name, one in self._shown().items()
+            [
+                name,
+                number(interval.mean),
+                number(interval.low),
+                number(interval.high),
+                str(interval.n),
+            ]
+            for name, interval in self._shown().items()
         ]
         return table([["figure", self._mean, "low", "high", "runs"], *rows])
 
@@ -60,7 +66,11 @@ class Differences(Intervals):
 
     def _shown(self) -> dict[str, Interval]:
         known = super()._shown().items()
-        return {name: one for name, one in known if any((one.mean, one.low, one.high))}
+        return {
+            name: interval
+            for name, interval in known
+            if any((interval.mean, interval.low, interval.high))
+        }
 
 
 class Replications(Sequence[_Run_co]):
@@ -99,7 +109,9 @@ class Replications(Sequence[_Run_co]):
         `randomness.random_streams`).
         """
         first = self._results[0]._output if self._results else {}
-        return any(one._output[key] != first[key] for one in self._results[1:] for key in _OUTCOME)
+        return any(
+            result._output[key] != first[key] for result in self._results[1:] for key in _OUTCOME
+        )
 
     @property
     def is_resampled(self) -> bool:
@@ -134,7 +146,9 @@ class Replications(Sequence[_Run_co]):
         return [*self._notes_on_blocks(), *found]
 
     def _notes_on_blocks(self) -> Iterator[str]:
-        shown = {name: one for name, one in self.summary().items() if FIGURES[name].is_main}
+        shown = {
+            name: interval for name, interval in self.summary().items() if FIGURES[name].is_main
+        }
         yield from doubts(shown)
         bootstrap = blocks(self._results[0].simulation)
         if bootstrap is None:
@@ -153,11 +167,11 @@ class Replications(Sequence[_Run_co]):
         return self._intervals([result.summary() for result in self.distinct], confidence)
 
     def by_class(self, confidence: float = 0.95) -> dict[str, Intervals]:
-        """The same per class of service."""
+        """The figures of `summary` per class of service."""
         return self._grouped([result.by_class() for result in self.distinct], confidence)
 
     def by_tenant(self, confidence: float = 0.95) -> dict[str, Intervals]:
-        """The same per tenant."""
+        """The figures of `summary` per tenant."""
         return self._grouped([result.by_tenant() for result in self.distinct], confidence)
 
     def interval(self, figure: Callable[[_Run_co], float], confidence: float = 0.95) -> Interval:
@@ -166,7 +180,7 @@ class Replications(Sequence[_Run_co]):
         There is no interval where all runs have the same value from 0 to 1: it may be a share.
         """
         values = [figure(result) for result in self.distinct]
-        may_be_share = all(0 <= one <= 1 for one in values)
+        may_be_share = all(0 <= value <= 1 for value in values)
         return interval(values, confidence, is_share=may_be_share, num_blocks=self.num_blocks)
 
     def minus(self, other: Replications[Any], confidence: float = 0.95) -> Differences:
@@ -181,12 +195,14 @@ class Replications(Sequence[_Run_co]):
         """
         if self.seeds != checked("other", other, Replications, "Results").seeds:
             raise ValueError(f"the seeds differ: {self.seeds} and {other.seeds}")
-        mine, others = ([one.summary() for one in many] for many in (self, other))
-        gaps = [_difference(a, b) for a, b in zip(mine, others, strict=True)]
+        summaries, other_summaries = (
+            [result.summary() for result in runs] for runs in (self, other)
+        )
+        gaps = [_difference(a, b) for a, b in zip(summaries, other_summaries, strict=True)]
         if not (self.is_replicated or other.is_replicated):
             gaps = gaps[:1]
         num_blocks = fewest([self.num_blocks, other.num_blocks])
-        return Differences(_intervals(gaps, confidence, num_blocks, mine, others))
+        return Differences(_intervals(gaps, confidence, num_blocks, summaries, other_summaries))
 
     def _grouped(
         self, groups: Sequence[Mapping[str, Figures]], confidence: float

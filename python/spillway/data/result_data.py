@@ -99,12 +99,16 @@ class ResultData:
         return Figures(self._output["summary"])
 
     def by_class(self) -> Groups:
-        """The same per class of service."""
-        return Groups((name, Figures(one)) for name, one in self._output["by_class"].items())
+        """The figures of `summary` per class of service."""
+        return Groups(
+            (name, Figures(figures)) for name, figures in self._output["by_class"].items()
+        )
 
     def by_tenant(self) -> Groups:
-        """The same per tenant."""
-        return Groups((name, Figures(one)) for name, one in self._output["by_tenant"].items())
+        """The figures of `summary` per tenant."""
+        return Groups(
+            (name, Figures(figures)) for name, figures in self._output["by_tenant"].items()
+        )
 
     @property
     def requests(self) -> Requests:
@@ -263,10 +267,10 @@ class ResultData:
     def _instances_as_json(self) -> Iterator[str]:
         """The instances without their stepping; most of a large fleet are equal."""
         known: dict[tuple[Any, ...], str] = {}
-        for one in self._output["instances"]:
-            values = tuple(one.values())
+        for instance in self._output["instances"]:
+            values = tuple(instance.values())
             if values not in known:
-                shown = {key: value for key, value in one.items() if key != "stepping"}
+                shown = {key: value for key, value in instance.items() if key != "stepping"}
                 known[values] = json.dumps(shown)
             yield known[values]
 
@@ -282,7 +286,7 @@ class ResultData:
             hasher.update(name.encode())
             values = column
             if name in CODED:
-                # By name: the codes are numbered as the core lists them.
+                # Names, because the codes are numbered as the core lists them.
                 labels, values = np.unique(self.requests[name], return_inverse=True)
                 hasher.update(json.dumps(labels.tolist()).encode())
             hasher.update(np.ascontiguousarray(values).tobytes())

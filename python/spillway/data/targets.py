@@ -29,13 +29,13 @@ def compare_with_targets(
     promised = np.zeros(len(slo_class), dtype=bool)
     meets = ~np.isnan(e2e_ns)
     for known in classes:
-        mine = slo_class == known.name
+        of_class = slo_class == known.name
         for target_s, latency_ns in (
             (known.target_ttft_s, ttft_ns),
             (known.target_tpot_s, tpot_ns),
             (known.target_e2e_s, e2e_ns),
         ):
             if target_s is not None:
-                promised |= mine
-                meets &= ~(mine & (latency_ns > target_s * 1e9))
+                promised |= of_class
+                meets &= ~(of_class & (latency_ns > target_s * 1e9))
     return promised, promised & meets

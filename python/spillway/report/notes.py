@@ -60,8 +60,8 @@ def notes(result: ResultData) -> list[str]:
     # Ranks in lockstep also step singly, which takes hardly longer than jumps.
     groups = [group for group in result.simulation.instances for _ in range(group.count)]
     plain = sum(
-        one["stepping"] == "plain" and isinstance(group.latency, Jittered)
-        for one, group in zip(result.instances, groups, strict=True)
+        instance["stepping"] == "plain" and isinstance(group.latency, Jittered)
+        for instance, group in zip(result.instances, groups, strict=True)
     )
     if plain:
         found.append(
@@ -78,12 +78,12 @@ def deciders(parts: Parts, reason: str) -> list[str]:
     """
     found: dict[str, None] = {}
     for noun in parts.nouns:
-        for one in noun.description.get("reasons", ()):
-            if one["name"] != reason:
+        for entry in noun.description.get("reasons", ()):
+            if entry["name"] != reason:
                 continue
             if "kind" in noun.description:
                 found[str(noun)] = None
-            found |= dict.fromkeys(filter(None, map(parts.stated, one["decided_by"])))
+            found |= dict.fromkeys(filter(None, map(parts.stated, entry["decided_by"])))
     return list(found)
 
 
@@ -92,20 +92,20 @@ def _default_servers(simulation: Simulation) -> Iterator[str]:
 
     Not in BLIS's books, and not of servers that were named, whose provenance says it.
     """
-    cure = "state yours, e.g. instances: {server: {model: qwen3-14b, gpu: h200, tp: 2}}."
-    stated = {
+    remedy = "state yours, e.g. instances: {server: {model: qwen3-14b, gpu: h200, tp: 2}}."
+    unnamed = {
         (group.latency, group.num_kv_blocks)
         for group in simulation.instances
         if group.plant == StepLoop() and not group.provenance
     }
     default, blis = InstanceGroup(), profiles.BLIS_SERVER
-    if (default.latency, default.num_kv_blocks) in stated:
-        yield f"the servers are Spillway's default, an H100 that serves Llama 3.1 8B; {cure}"
+    if (default.latency, default.num_kv_blocks) in unnamed:
+        yield f"the servers are Spillway's default, an H100 that serves Llama 3.1 8B; {remedy}"
     is_causal = simulation.metrics.accounting == "clock"
-    if is_causal and (blis.latency, blis.num_kv_blocks) in stated:
+    if is_causal and (blis.latency, blis.num_kv_blocks) in unnamed:
         yield (
             "the servers are those of BLIS's experiments, in which context costs nothing and KV "
-            f"memory is hardly ever short; {cure}"
+            f"memory is hardly ever short; {remedy}"
         )
 
 
@@ -145,16 +145,16 @@ def _stopped_tenants(result: ResultData) -> Iterator[str]:
         return
     gateway = result.simulation.gateway
     bands = [
-        f"gateway.bands[{i}].fairness = {one.fairness.kind}"
-        for i, one in enumerate(gateway.bands)
-        if one.fairness.kind == "global_fifo"
-        or getattr(one.fairness, "semantics", "") == "verbatim"
+        f"gateway.bands[{i}].fairness = {band.fairness.kind}"
+        for i, band in enumerate(gateway.bands)
+        if band.fairness.kind == "global_fifo"
+        or getattr(band.fairness, "semantics", "") == "verbatim"
     ]
     where = (
         ", ".join(bands[:_MOST_SHOWN])
         or "a band is served only when the bands above it are not held"
     )
-    first = next(i for i, one in enumerate(gateway.limit) if one.kind == "per_tenant")
+    first = next(i for i, limit in enumerate(gateway.limit) if limit.kind == "per_tenant")
     yield (
         f"requests within every limit waited behind a tenant at its own (gateway.limit[{first}] = "
         f"per_tenant): {where}; with a fairness such as round_robin a tenant waits for its own "
@@ -170,16 +170,16 @@ def _small_index(result: ResultData, parts: Parts) -> Iterator[str]:
     held = index.capacity_blocks * index.block_size_tokens
     cached = max(
         (
-            one.num_kv_blocks * one.block_size_tokens
-            for one in groups
-            if one.kv_cache.prefix_caching
+            group.num_kv_blocks * group.block_size_tokens
+            for group in groups
+            if group.kv_cache.prefix_caching
         ),
         default=0,
     )
     if held < cached and result.simulation.metrics.accounting == "clock":
-        stated = parts.stated("prefix_index.capacity_blocks")
+        capacity = parts.stated("prefix_index.capacity_blocks")
         yield (
-            f"the gateway's record of prompts was full: {stated} holds {held:,} tokens per rank, "
+            f"the gateway's record of prompts was full: {capacity} holds {held:,} tokens per rank, "
             f"the KV memory up to {cached:,}; unset, it holds as many."
         )
 
@@ -215,25 +215,25 @@ _FIGURES = (("ttft", "ttft"), ("tpot", "tpot"), ("e2e", "e2el"))
 def _hidden_group(result: ResultData) -> Iterator[str]:
     """The class or tenant that misses most what the figures of all requests meet."""
     summary = result.summary()
-    classes = {one.name: one for one in result.simulation.slo_classes}
+    classes = {slo_class.name: slo_class for slo_class in result.simulation.slo_classes}
     by_class, by_tenant = result.by_class(), result.by_tenant()
-    used = [classes.get(name) for name, one in by_class.items() if one["offered"]]
+    used = [classes.get(name) for name, figures in by_class.items() if figures["offered"]]
     late: list[tuple[float, str]] = []
     meet: list[bool] = []
     for metric, name in _FIGURES:
         figure = f"p99_{name}_ms"
         of_all = summary[figure]
-        stated = [getattr(one, f"target_{metric}_s", None) for one in used]
-        if of_all is None or not any(stated):
+        class_targets = [getattr(slo_class, f"target_{metric}_s", None) for slo_class in used]
+        if of_all is None or not any(class_targets):
             continue
         # Requests of a tenant may be of any class: it misses for certain what exceeds all targets.
-        targets = [one for one in stated if one is not None]
-        of_tenants = max(targets) if len(targets) == len(stated) else None
+        targets = [target for target in class_targets if target is not None]
+        of_tenants = max(targets) if len(targets) == len(class_targets) else None
         meet.append(of_tenants is not None and of_all <= of_tenants * 1e3)
         groups = [
-            ("class", one, getattr(classes.get(one), f"target_{metric}_s", None), values)
-            for one, values in by_class.items()
-        ] + [("tenant", one, of_tenants, values) for one, values in by_tenant.items()]
+            ("class", group, getattr(classes.get(group), f"target_{metric}_s", None), values)
+            for group, values in by_class.items()
+        ] + [("tenant", group, of_tenants, values) for group, values in by_tenant.items()]
         for noun, group, target_s, values in groups:
             own = values[figure]
             if target_s is None or own is None or (values[f"num_{name}"] or 0) < _FEWEST:
@@ -256,10 +256,12 @@ def _hidden_group(result: ResultData) -> Iterator[str]:
         return
     goodput = summary["goodput"]
     known = {
-        one: values["goodput"] for one, values in by_tenant.items() if values["goodput"] is not None
+        tenant: values["goodput"]
+        for tenant, values in by_tenant.items()
+        if values["goodput"] is not None
     }
     if meet and all(meet) and goodput is not None and known:
-        worst = min(known, key=lambda one: known[one])
+        worst = min(known, key=lambda tenant: known[tenant])
         if known[worst] < goodput - _FAR_LOWER:
             yield (
                 f"goodput of tenant {worst} is {number(known[worst])}, of all requests "
@@ -280,8 +282,8 @@ class _Idle(NamedTuple):
 
 
 def _short_list(idle: Sequence[_Idle]) -> list[str]:
-    shown = [str(one) for one in idle[:_MOST_SHOWN]]
-    if more := [one.what.partition(" = ")[0] for one in idle[_MOST_SHOWN:]]:
+    shown = [str(mechanism) for mechanism in idle[:_MOST_SHOWN]]
+    if more := [mechanism.what.partition(" = ")[0] for mechanism in idle[_MOST_SHOWN:]]:
         shown.append(f"also without effect: {', '.join(more)}.")
     return shown
 
@@ -310,20 +312,21 @@ def _idle_reasons(result: ResultData, parts: Parts) -> list[_Idle]:
     """Policies and settings that can reject requests, and rejected none."""
     counts = result.activity["not_completed"]
     entered = {
-        one["instance"]: one["entered_from_queue"] + one["queued"] for one in result.ingresses
+        ingress["instance"]: ingress["entered_from_queue"] + ingress["queued"]
+        for ingress in result.ingresses
     }
     idle: dict[_Idle, None] = {}
     for noun in parts.nouns:
         reasons = noun.description.get("reasons", ())
         if "kind" in noun.description and reasons:
             held = any(entered[i] for i in _instances_of(result, noun.path) if i in entered)
-            if not held and not any(one["name"] in counts for one in reasons):
+            if not held and not any(reason["name"] in counts for reason in reasons):
                 idle[_Idle(str(noun), "refused a request")] = None
             continue
-        for one in reasons:
-            if one["word"] in _NOT_OVERLOAD or one["name"] in counts:
+        for reason in reasons:
+            if reason["word"] in _NOT_OVERLOAD or reason["name"] in counts:
                 continue
-            for what in filter(None, map(parts.stated, one["decided_by"])):
+            for what in filter(None, map(parts.stated, reason["decided_by"])):
                 idle[_Idle(what, "shed a request")] = None
     return list(idle)
 
@@ -333,7 +336,7 @@ def _instances_of(result: ResultData, path: str) -> range:
     group = re.match(r"instances\[(\d+)\]", path)
     if not group:
         return range(0)
-    counts = [one.count for one in result.simulation.instances]
+    counts = [entry.count for entry in result.simulation.instances]
     first = sum(counts[: int(group[1])])
     return range(first, first + counts[int(group[1])])
 
@@ -359,7 +362,7 @@ def _idle_controller(result: ResultData, parts: Parts) -> Iterator[_Idle]:
 
 
 def _unused_memory(result: ResultData, parts: Parts) -> Iterator[str]:
-    has_memory = any(one.plant.kind == "step_loop" for one in result.simulation.instances)
+    has_memory = any(group.plant.kind == "step_loop" for group in result.simulation.instances)
     peak = result.activity["peak_kv_utilization"]
     if has_memory and peak <= _UNUSED_MEMORY:
         blocks = parts.stated("instances[].num_kv_blocks")
@@ -375,10 +378,12 @@ class _Noun(NamedTuple):
     values: Mapping[str, Any]
 
     def __str__(self) -> str:
-        fields = [one for one in self.description["fields"] if self.values[one["name"]] is not None]
+        fields = [
+            field for field in self.description["fields"] if self.values[field["name"]] is not None
+        ]
         # Changed settings come first.
-        fields.sort(key=lambda one: bool(self.values[one["name"]] == one["default"]))
-        shown = [f"{one['name']} = {setting(self.values[one['name']])}" for one in fields]
+        fields.sort(key=lambda field: bool(self.values[field["name"]] == field["default"]))
+        shown = [f"{field['name']} = {setting(self.values[field['name']])}" for field in fields]
         if len(shown) > _MOST_SETTINGS:
             shown[_MOST_SETTINGS:] = ["…"]
         kind = self.values["kind"]
@@ -416,14 +421,14 @@ class Parts:
 
     def below(self, path: str) -> list[_Noun]:
         """Structures whose path begins with a prefix, without those inside them."""
-        found = [one for one in self.nouns if one.path.startswith(path)]
-        return [one for one in found if "." not in one.path[len(path) :]]
+        found = [noun for noun in self.nouns if noun.path.startswith(path)]
+        return [noun for noun in found if "." not in noun.path[len(path) :]]
 
     def stated(self, pattern: str) -> str:
         """The settings at a path in which `[]` matches every entry; empty: all are off."""
-        found = [one for one in self._by_pattern.get(pattern, ()) if one.is_on]
+        found = [entry for entry in self._by_pattern.get(pattern, ()) if entry.is_on]
         if len(found) > 1:
-            return f"{pattern} = {setting([one.value for one in found])}"
+            return f"{pattern} = {setting([entry.value for entry in found])}"
         return str(found[0]) if found else ""
 
     def _add(self, path: str, description: Mapping[str, Any], values: Mapping[str, Any]) -> None:
@@ -432,21 +437,23 @@ class Parts:
             at = f"{path}.{field['name']}" if path else field["name"]
             value = values.get(field["name"], field["default"])
             is_unlimited = value == 0 and "0: unlimited" in field["doc"]
-            stated = _Setting(at, field["default"], value, is_unlimited)
-            self.settings.append(stated)
-            self._by_pattern[stated.pattern].append(stated)
+            entry = _Setting(at, field["default"], value, is_unlimited)
+            self.settings.append(entry)
+            self._by_pattern[entry.pattern].append(entry)
             if field["type"] not in ("struct", "variant") or value is None:
                 continue
-            for i, one in enumerate(value if field.get("sequence") else [value]):
+            for i, element in enumerate(value if field.get("sequence") else [value]):
                 inner = f"{at}[{i}]" if field.get("sequence") else at
-                self._add(inner, _described(field, one), one)
+                self._add(inner, _described(field, element), element)
 
 
 def _described(field: Mapping[str, Any], value: Mapping[str, Any]) -> Mapping[str, Any]:
     if field["type"] == "struct":
         found: Mapping[str, Any] = field["of"]
         return found
-    return next(one for one in field["alternatives"] if one["kind"] == value["kind"])
+    return next(
+        alternative for alternative in field["alternatives"] if alternative["kind"] == value["kind"]
+    )
 
 
 @functools.cache

@@ -91,9 +91,9 @@ def save(path: str | os.PathLike[str], title: str, parts: Iterable[str]) -> None
 
 def table(header: Sequence[str], *rows: Sequence[str]) -> str:
     """A table that sorts in a page. Its text is escaped."""
-    head = "".join(f"<th>{html.escape(one)}</th>" for one in header)
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
     body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(one)}</td>" for one in row) + "</tr>" for row in rows
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
     )
     return (
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
@@ -111,7 +111,7 @@ def notes(remarks: Sequence[str]) -> str:
     """A list of remarks; empty if there are none."""
     if not remarks:
         return ""
-    lines = "".join(f"<li>{html.escape(one)}</li>" for one in remarks)
+    lines = "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks)
     return f"<h2>Notes</h2><ul>{lines}</ul>"
 
 
@@ -153,60 +153,60 @@ def configuration(name: str, simulation: Simulation, profile: str) -> str:
 # ---- results -------------------------------------------------------------------------------------
 
 
-def summary(one: ResultData, remarks: Sequence[str]) -> str:
+def summary(run: ResultData, remarks: Sequence[str]) -> str:
     """The main figures of a run and its notes."""
-    figures = one.summary()
+    figures = run.summary()
     rows = [
         [key.replace("_", " "), number(figures[key]), figure.unit]
         for key, figure in FIGURES.items()
         if figure.is_main and figures.get(key) is not None
     ]
-    ledger = html.escape(texts.ledger_line(one.ledger))
+    ledger = html.escape(texts.ledger_line(run.ledger))
     return f"<p>{ledger}.</p>{table(['figure', 'value', 'unit'], *rows)}{notes(remarks)}"
 
 
-def result(one: ResultData, remarks: Sequence[str]) -> list[str]:
+def result(run: ResultData, remarks: Sequence[str]) -> list[str]:
     """Figures, notes, tables of latencies and populations, pictures and the configuration.
 
     Pictures need the extra `plot`, and requests that were kept.
     """
     parts = [
-        summary(one, remarks),
+        summary(run, remarks),
         "<h2>Latencies in ms</h2>",
-        table(*texts.latency_rows(one.summary())),
+        table(*texts.latency_rows(run.summary())),
     ]
-    for heading, populations in (("Classes", one.by_class()), ("Tenants", one.by_tenant())):
+    for heading, populations in (("Classes", run.by_class()), ("Tenants", run.by_tenant())):
         if len(populations) > 1:
             parts += [f"<h2>{heading}</h2>", table(*texts.population_rows("name", populations))]
     return [
         *parts,
-        *_pictures(one),
+        *_pictures(run),
         "<h2>Configuration</h2>",
-        configuration("All settings, as a file for `spillway run`", one.simulation, one.profile),
-        provenance(one.fingerprint, [one.seed]),
+        configuration("All settings, as a file for `spillway run`", run.simulation, run.profile),
+        provenance(run.fingerprint, [run.seed]),
     ]
 
 
 def provenance(fingerprint: str, seeds: Sequence[int]) -> str:
     """Where the numbers come from: version, fingerprint of the settings, seeds."""
-    told = f"Spillway {build_info['version']}, fingerprint {fingerprint}, "
-    told += f"seed {seeds[0]}." if len(seeds) == 1 else f"{len(seeds)} seeds from {min(seeds)} on."
-    return f"<p>{html.escape(told)}</p>"
+    line = f"Spillway {build_info['version']}, fingerprint {fingerprint}, "
+    line += f"seed {seeds[0]}." if len(seeds) == 1 else f"{len(seeds)} seeds from {min(seeds)} on."
+    return f"<p>{html.escape(line)}</p>"
 
 
-def _pictures(one: ResultData) -> list[str]:
-    if not one.has_requests:
+def _pictures(run: ResultData) -> list[str]:
+    if not run.has_requests:
         return []
 
     from spillway.report import plots
 
     found = [
-        picture("Outcomes over time", lambda: plots.outcomes_over_time(one)),
+        picture("Outcomes over time", lambda: plots.outcomes_over_time(run)),
         chart(
             "Time to first token",
-            lambda axes: plots.latency_cdf(one, "ttft_s", log=True, ax=axes),
+            lambda axes: plots.latency_cdf(run, "ttft_s", log=True, ax=axes),
         ),
     ]
-    if one.simulation.metrics.timeline_step_s is not None:
-        found.append(picture("Gateway and fleet over time", lambda: plots.gateway(one)))
+    if run.simulation.metrics.timeline_step_s is not None:
+        found.append(picture("Gateway and fleet over time", lambda: plots.gateway(run)))
     return found

@@ -81,7 +81,7 @@ def mark_unvalidated(axes: Axes, simulations: Iterable[Simulation]) -> None:
 
 def mark(axes: Axes, text: str) -> None:
     """Writes into a corner; once, if several figures share the axes."""
-    if all(one.get_text() != text for one in axes.texts):
+    if all(label.get_text() != text for label in axes.texts):
         axes.annotate(
             text, (0, 0), (3, 3), "axes fraction", "offset points", fontsize="x-small",
             color="#7F7F7F",

@@ -30,7 +30,7 @@ _OUTCOMES = (
 
 def latency_rows(values: Mapping[str, Any]) -> list[list[str]]:
     """Latencies in ms below a header; `*` marks a p99 of fewer than 1,000 values."""
-    statistics = [one for one in STATISTICS if one not in ("num", "std")]
+    statistics = [statistic for statistic in STATISTICS if statistic not in ("num", "std")]
     rows = [["latency (ms)", *statistics, "n"]]
     for name in LATENCIES:
         n = values[f"num_{name}"]
@@ -72,9 +72,9 @@ def ledger_line(ledger: Mapping[str, Any]) -> str:
     return f"{whole}: {', '.join(parts)}"
 
 
-def result(one: ResultData, remarks: Sequence[str]) -> str:
+def result(run: ResultData, remarks: Sequence[str]) -> str:
     """The printed form of the result of a run, with remarks at its end."""
-    summary = one.summary()
+    summary = run.summary()
     rates = (
         f"duration {number(summary['duration'])} s",
         f"{number(summary['request_throughput'])} requests/s",
@@ -83,8 +83,8 @@ def result(one: ResultData, remarks: Sequence[str]) -> str:
         f"Jain {number(summary['jain_tenant'])}",
     )
     head = [
-        f"profile {one.profile}, seed {one.seed}, fingerprint {one.fingerprint[:12]}",
-        ledger_line(one.ledger),
+        f"profile {run.profile}, seed {run.seed}, fingerprint {run.fingerprint[:12]}",
+        ledger_line(run.ledger),
         ", ".join(rates),
     ]
     anomalies = [
@@ -100,7 +100,7 @@ def result(one: ResultData, remarks: Sequence[str]) -> str:
         head.append(", ".join(anomalies))
     blocks = ["\n".join(head), latency_table(summary)]
     # The figures of a single class or tenant equal those of all requests.
-    for title, populations in (("class", one.by_class()), ("tenant", one.by_tenant())):
+    for title, populations in (("class", run.by_class()), ("tenant", run.by_tenant())):
         if len(populations) > 1:
             blocks.append(population_table(title, populations))
     if remarks:
@@ -121,29 +121,29 @@ def joined(parts: Parts) -> str:
     return "\n\n".join(lines)
 
 
-def results(many: Replications[ResultData]) -> str:
+def results(runs: Replications[ResultData]) -> str:
     """Means of the main figures over seeds, with 95% confidence intervals if the runs differ."""
-    return joined(results_parts(many))
+    return joined(results_parts(runs))
 
 
-def results_parts(many: Replications[ResultData]) -> Parts:
-    """The same in parts."""
-    if not many:
+def results_parts(runs: Replications[ResultData]) -> Parts:
+    """The text of `results` in parts."""
+    if not runs:
         return "no runs", [], []
-    shown = {name for name, one in FIGURES.items() if one.is_main}
+    shown = {name for name, figure in FIGURES.items() if figure.is_main}
     rows = [["figure", "mean", "low", "high", "runs"]]
-    for name, interval in many.summary().items():
+    for name, interval in runs.summary().items():
         if interval is None or name not in shown:
             continue
         cells = [number(interval.mean), number(interval.low), number(interval.high)]
         rows.append([name, *cells, str(interval.n)])
-    head = f"{len(many)} seeds, 95% confidence intervals of the mean"
-    if many.is_resampled:
+    head = f"{len(runs)} seeds, 95% confidence intervals of the mean"
+    if runs.is_resampled:
         head = (
-            f"{len(many)} resamples of the trace, 95% confidence intervals of the mean over traces "
+            f"{len(runs)} resamples of the trace, 95% confidence intervals of the mean over traces "
             "of this length"
         )
-    remarks = many.notes()
-    if not many.is_replicated:
+    remarks = runs.notes()
+    if not runs.is_replicated:
         head, *remarks = remarks or ["1 seed: no confidence interval"]
     return head, [rows], remarks

@@ -50,11 +50,13 @@ def heat_map(
         raise ValueError("there is nothing to draw: there are no systems")
     if figure not in FIGURES:
         raise ValueError(f"figure = {figure!r}: must be a key of Result.by_tenant()")
-    runs = {name: distinct_runs(one) for name, one in systems.items()}
-    groups = list(dict.fromkeys(name for some in runs.values() for name in group_names(some, by)))
+    runs = {name: distinct_runs(result) for name, result in systems.items()}
+    groups = list(
+        dict.fromkeys(name for members in runs.values() for name in group_names(members, by))
+    )
     cells = np.full((len(groups), len(runs)), np.nan)
-    for column, some in enumerate(runs.values()):
-        lines = _intervals_of([replications(some)], figure, by, 0.95)
+    for column, members in enumerate(runs.values()):
+        lines = _intervals_of([replications(members)], figure, by, 0.95)
         for row, name in enumerate(groups):
             (interval,) = lines.get(name, (None,))
             if interval is not None:
@@ -70,7 +72,7 @@ def heat_map(
     axes.set_yticks(range(len(groups)), groups)
     drawn: Any = axes.figure
     drawn.colorbar(image, ax=axes, label=FIGURES[figure].label)
-    mark_unvalidated(axes, (run.simulation for some in runs.values() for run in some))
+    mark_unvalidated(axes, (run.simulation for members in runs.values() for run in members))
     return axes
 
 
@@ -136,11 +138,11 @@ def _intervals_of(
 ) -> dict[str, list[Interval | None]]:
     """The interval at each value for every line; None where no seed has the figure."""
     if by is None:
-        groups = [{"": one.summary(confidence)} for one in runs]
+        groups = [{"": results.summary(confidence)} for results in runs]
     elif by == "tenant":
-        groups = [one.by_tenant(confidence) for one in runs]
+        groups = [results.by_tenant(confidence) for results in runs]
     elif by == "slo_class":
-        groups = [one.by_class(confidence) for one in runs]
+        groups = [results.by_class(confidence) for results in runs]
     else:
         raise ValueError(f"by = {by!r}: must be slo_class or tenant")
     known = next(iter(groups[0].values()))
@@ -151,4 +153,6 @@ def _intervals_of(
         name: [group[name].get(figure) if name in group else None for group in groups]
         for name in names
     }
-    return {name: line for name, line in lines.items() if any(one is not None for one in line)}
+    return {
+        name: line for name, line in lines.items() if any(interval is not None for interval in line)
+    }

@@ -194,13 +194,13 @@ def admission_by_length(
     lengths = np.concatenate([run.requests["input_tokens"][is_counted(run)] for run in runs])
     admitted = np.concatenate([_admitted(run)[is_counted(run)] for run in runs])
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, bins + 1)[1:-1], method="lower"))
-    group = np.searchsorted(edges, lengths)
-    present = np.unique(group)
+    groups = np.searchsorted(edges, lengths)
+    present = np.unique(groups)
     axes = axes_or_new(ax)
     style = STYLES[len(axes.get_lines()) % len(STYLES)]
     axes.plot(
-        [np.median(lengths[group == one]) for one in present],
-        [admitted[group == one].mean() for one in present],
+        [np.median(lengths[groups == group]) for group in present],
+        [admitted[groups == group].mean() for group in present],
         marker="o",
         markersize=4,
         label=f"{label + ': ' if label else ''}{text.number(len(lengths))} requests",

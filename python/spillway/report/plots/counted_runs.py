@@ -36,7 +36,7 @@ def group_names(runs: Sequence[ResultData], by: Grouping) -> list[str]:
     if by not in ("slo_class", "tenant"):
         raise ValueError(f"by = {by!r}: must be slo_class or tenant")
     tables_of = [run.by_class() if by == "slo_class" else run.by_tenant() for run in runs]
-    return list(dict.fromkeys(name for one in tables_of for name in one))
+    return list(dict.fromkeys(name for table in tables_of for name in table))
 
 
 def is_counted(run: ResultData, by: Grouping | None = None, name: str = "") -> NDArray[np.bool_]:

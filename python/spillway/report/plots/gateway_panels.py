@@ -176,11 +176,11 @@ def _draw_goodput(
     edges = timeline["time_s"][_steps(timeline, step_s)]
     columns = result.requests
     for style, tenant in zip(itertools.cycle(STYLES), timeline.tenants):
-        own = ~np.isnan(met) & (columns["tenant"] == tenant)
-        if not own.any():
+        of_tenant = ~np.isnan(met) & (columns["tenant"] == tenant)
+        if not of_tenant.any():
             continue
-        counts = np.histogram(columns["arrival_s"][own], edges)[0]
-        good = np.histogram(columns["arrival_s"][own], edges, weights=met[own])[0]
+        counts = np.histogram(columns["arrival_s"][of_tenant], edges)[0]
+        good = np.histogram(columns["arrival_s"][of_tenant], edges, weights=met[of_tenant])[0]
         share = np.divide(good, counts, out=np.full(len(counts), np.nan), where=counts > 0)
         axes.stairs(share, edges, baseline=None, **style)
     _name_panel(axes, "goodput, by time of arrival", "share")
@@ -198,7 +198,7 @@ def _draw_limit(axes: Axes, timeline: Timeline, control: Control) -> None:
         at_s = control["time_s"][control["action"] == control.actions.index(action)]
         if not len(at_s):
             continue
-        # On the line of all replicas, at the first sample after the tick.
+        # Markers lie on the line of all replicas, at the first sample after the tick.
         rows = np.minimum(np.searchsorted(time_s, at_s), len(time_s) - 1)
         axes.plot(
             at_s,
@@ -227,10 +227,10 @@ def _draw_sensor(axes: Axes, control: Control, settings: Gateway) -> None:
     replicas = np.unique(control["replica"])
     label: str | None = "sensor" if len(replicas) == 1 else f"{len(replicas)} replicas"
     for style, replica in zip(itertools.cycle(STYLES), replicas):
-        mine = control["replica"] == replica
+        of_replica = control["replica"] == replica
         axes.plot(
-            control["time_s"][mine],
-            control["value"][mine],
+            control["time_s"][of_replica],
+            control["value"][of_replica],
             marker=".",
             label=label,
             **style,

@@ -74,17 +74,21 @@ def latency_cdf(
         raise ValueError(f"population = {population!r}: must be measured or offered")
     title, targets = "system", {}
     if isinstance(result, Mapping):
-        named = {name: distinct_runs(one) for name, one in result.items()}
-        groups, runs = list(named), tuple(run for some in named.values() for run in some)
-        masks = [[(run, is_counted(run)) for run in some] for some in named.values()]
+        named = {name: distinct_runs(system) for name, system in result.items()}
+        groups, runs = list(named), tuple(run for system in named.values() for run in system)
+        masks = [[(run, is_counted(run)) for run in system] for system in named.values()]
     else:
         runs = distinct_runs(result)
         groups = group_names(runs, by)
         masks = [[(run, is_counted(run, by, name)) for run in runs] for name in groups]
         title = by.removeprefix("slo_")
         targets = _targets(runs[0], metric, groups) if by == "slo_class" else {}
-    samples = [np.concatenate([run.requests[metric][mask] for run, mask in one]) for one in masks]
-    last_s = max((*(np.nanmax(one, initial=0) for one in samples), *targets.values()), default=0)
+    samples = [
+        np.concatenate([run.requests[metric][mask] for run, mask in pairs]) for pairs in masks
+    ]
+    last_s = max(
+        (*(np.nanmax(sample, initial=0) for sample in samples), *targets.values()), default=0
+    )
     axes = axes_or_new(ax)
     for style, name, latencies in zip(itertools.cycle(STYLES), groups, samples):
         values, counts = np.unique(latencies[~np.isnan(latencies)], return_counts=True)
@@ -124,5 +128,8 @@ def _targets(run: ResultData, metric: str, groups: Sequence[str]) -> dict[str, f
     """The targets of the classes among `groups` for a metric, in seconds."""
     if metric not in _TARGETS:
         return {}
-    promised = {one.name: getattr(one, _TARGETS[metric]) for one in run.simulation.slo_classes}
+    promised = {
+        slo_class.name: getattr(slo_class, _TARGETS[metric])
+        for slo_class in run.simulation.slo_classes
+    }
     return {name: promised[name] for name in groups if promised.get(name) is not None}
