@@ -117,7 +117,7 @@ def admission_regret(result: ResultData) -> AdmissionRegret:
 
 
 def _all_admitted(result: ResultData) -> Requests | None:
-    """The same requests in the same run with admission always_admit; None: they differ."""
+    """The requests of the same run with admission always_admit; None: they differ."""
     simulation = result.simulation
     workload = simulation.workload
     if workload.kind == "trace" and workload.rows and not workload._columns():
@@ -171,7 +171,7 @@ def _trace(
 
 
 def _idle_fleets(simulation: Simulation, asked: Trace) -> list[Simulation]:
-    """For each group, one of its instances behind a gateway that adds only latencies.
+    """An instance of each group, behind a gateway that adds only latencies.
 
     It is built from scratch, so that no setting of the gateway, the clients or the fleet leaks in.
     All settings of a group describe the engine, except its count and its ingress.

@@ -136,7 +136,7 @@ def of_values(
 
 
 def _span(values: NDArray[np.float64]) -> float:
-    """For how many requests values depend on each other: the integrated autocorrelation time.
+    """The span over which values depend on each other: the integrated autocorrelation time.
 
     The variance of the means of parts is that of single values times this span over their size.
     There are many parts, because an estimate from few would pass the runs whose spread it misses.
