@@ -32,7 +32,7 @@ from IPython.display import Markdown
 
 import spillway
 from spillway import Simulation, instance, workload
-from spillway.calibration import plots
+from spillway.calibration import quantile_plots
 
 FAST = os.environ.get("SPILLWAY_FAST") == "1"  # smaller runs, for the tests
 FOLDER = Path("measured_runs")
@@ -107,7 +107,7 @@ print(profile.text())
 recordings = [
     one for path in sorted(FOLDER.glob("*.csv")) for one in spillway.read_recordings(path)
 ]
-figure = plots.quantiles(recordings, profile)
+figure = quantile_plots.quantiles(recordings, profile)
 plt.show()
 
 # %% [markdown]

@@ -18,9 +18,9 @@ from experiments import common
 from experiments.common.points import Measured, Points, server_of
 from experiments.silicon_points.run import simulated_group
 from spillway import ConfigError
+from spillway.calibration.latencies import measured, simulated, weights_of
 from spillway.calibration.refinement import descend, ridge_of
 from spillway.calibration.replay import Replay
-from spillway.calibration.statistics import measured, simulated, weights_of
 from spillway.config.yaml import to_yaml
 from spillway.files.recordings import read_points, read_recordings
 from spillway.servers import Server, physics

@@ -18,8 +18,8 @@ import numpy as np
 from experiments import common
 from experiments.real_servers import mgk
 from experiments.real_servers.split import FITTED
+from spillway.calibration.latencies import measured, simulated
 from spillway.calibration.replay import Replay
-from spillway.calibration.statistics import measured, simulated
 from spillway.files.recordings import read_recordings
 from spillway.files.traces import TraceError
 from spillway.simulate import run_many
@@ -81,7 +81,7 @@ _DRAWS = 40
 _FACTORS = (0.98, 0.99, 0.995, 1.0, 1.005, 1.01, 1.02, 1.03)
 _LEVEL = 90
 _FIGURES = {"TTFT mean": 0, "TTFT p99": 4, "ITL mean": 5, "E2E mean": 10}
-"""Positions in the statistics of `calibration.statistics`."""
+"""Positions in the statistics of `calibration.latencies`."""
 
 
 def main() -> None:

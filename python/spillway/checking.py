@@ -194,7 +194,7 @@ def _alone(simulation: Simulation, shortest: _Shortest) -> _Alone:
     """The least latencies over the groups of instances; 0 if step times are random."""
     found = []
     for group in dict.fromkeys(
-        one.replace(count=1, ingress="open", scheduler="fcfs") for one in simulation.instances
+        group.replace(count=1, ingress="open", scheduler="fcfs") for group in simulation.instances
     ):
         if group.latency.kind == "jittered":
             return _Alone(0, 0, 0, "")
@@ -225,14 +225,14 @@ def _latencies_s(
         f"{name}_tokens": {"kind": "fixed", "tokens": getattr(request, f"{name}_tokens")}
         for name in ("input", "output")
     }
-    one = Simulation(
+    single = Simulation(
         workload={"kind": "synthetic", "num_requests": 1, "clients": [tokens]},
         instances=group,
         metrics={"accounting": simulation.metrics.accounting},
         quantum_ns=simulation.quantum_ns,
     )
     with memory.explained([simulation]):
-        record = _core.cluster.run(one, 0)["record"]
+        record = _core.cluster.run(single, 0)["record"]
     return float(record.column("ttft_s")[0]), float(record.column("e2e_s")[0])
 
 
@@ -316,7 +316,7 @@ def _floor(simulation: Simulation, alone: dict[str, _Alone]) -> Iterator[Finding
             "and nothing raises the limit again.",
         )
         return
-    kinds = {one.kind for one in gateway.limit}
+    kinds = {limit.kind for limit in gateway.limit}
     least_s = _least_hold_s(simulation, alone)
     if kinds != {"fixed"} or least_s <= 0 or sensor.scope == "max_over_tenants":
         return
@@ -333,20 +333,23 @@ def _floor(simulation: Simulation, alone: dict[str, _Alone]) -> Iterator[Finding
 
 def _least_hold_s(simulation: Simulation, alone: dict[str, _Alone]) -> float:
     """The least time between two samples of a permit."""
-    least_s = min((one.ttft_s for one in alone.values()), default=0.0)
+    least_s = min((latencies.ttft_s for latencies in alone.values()), default=0.0)
     # A request that ends early leaves its permit after its first token at any time.
     if not _ends_early(simulation):
-        least_s += min((one.e2e_s - one.ttft_s for one in alone.values()), default=0.0)
+        least_s += min(
+            (latencies.e2e_s - latencies.ttft_s for latencies in alone.values()), default=0.0
+        )
     return least_s
 
 
 def _ends_early(simulation: Simulation) -> bool:
     """Whether a request in flight may end before its last token."""
-    reactions = [simulation.reaction, *(one.reaction for one in simulation.tenants)]
+    reactions = [simulation.reaction, *(tenant.reaction for tenant in simulation.tenants)]
     return simulation.gateway.eviction.max_victims > 0 or any(
-        one is not None
-        and (one.timeout_s, one.first_token_timeout_s, one.deadline_s) != (None, None, None)
-        for one in reactions
+        reaction is not None
+        and (reaction.timeout_s, reaction.first_token_timeout_s, reaction.deadline_s)
+        != (None, None, None)
+        for reaction in reactions
     )
 
 
@@ -358,12 +361,12 @@ def _controller_target(simulation: Simulation, alone: dict[str, _Alone]) -> Iter
         return
     if not alone or gateway.sensor.includes_refusals or gateway.sensor.quantile == 0:
         return
-    shortest = min(alone.values(), key=lambda one: _of(one, source))
+    shortest = min(alone.values(), key=lambda latencies: _of(latencies, source))
     least_s = _of(shortest, source)
     high_s = controller.target_s * (1 + controller.band)
     # A reading of a histogram is no lower than the lower edge of the bucket of its least sample.
     if gateway.sensor.aggregation == "bucketed_quantile":
-        floor_s = max((one for one in BUCKET_EDGES_S if one < least_s), default=0.0)
+        floor_s = max((edge_s for edge_s in BUCKET_EDGES_S if edge_s < least_s), default=0.0)
     else:
         floor_s = least_s
     if floor_s > high_s:
@@ -388,7 +391,7 @@ def _queue_timeout(simulation: Simulation) -> Iterator[Finding]:
         return
     # A bound on the queue also bounds the wait, by an amount that the settings do not show.
     if gateway.max_queued is not None or any(
-        one.queue_max is not None for one in simulation.tenants
+        tenant.queue_max is not None for tenant in simulation.tenants
     ):
         return
     high_s = controller.target_s * (1 + controller.band)
@@ -418,15 +421,15 @@ def _of(alone: _Alone, metric: str) -> float:
 
 
 def _class_targets(simulation: Simulation, alone: dict[str, _Alone]) -> Iterator[Finding]:
-    for one in simulation.slo_classes:
-        if one.name not in alone:
+    for slo_class in simulation.slo_classes:
+        if slo_class.name not in alone:
             continue
         for metric in ("ttft", "tpot", "e2e"):
-            target_s = getattr(one, f"target_{metric}_s")
-            least = alone[one.name]
+            target_s = getattr(slo_class, f"target_{metric}_s")
+            least = alone[slo_class.name]
             if target_s is not None and target_s < _of(least, metric):
                 yield Finding(
-                    f"slo_classes[{one.name}].target_{metric}_s",
+                    f"slo_classes[{slo_class.name}].target_{metric}_s",
                     f"no request meets the target of {target_s:g} s: {least.request} "
                     f"{_of(least, metric):.4g} s.",
                 )
@@ -436,8 +439,12 @@ def _predictor_budgets(simulation: Simulation, alone: dict[str, _Alone]) -> Iter
     for i, policy in enumerate(simulation.gateway.admission):
         if policy.kind != "predictive_ttft":
             continue
-        budgets = {one.slo_class for one in policy.budgets}
-        budgets |= {one.name for one in simulation.slo_classes if one.target_ttft_s is not None}
+        budgets = {budget.slo_class for budget in policy.budgets}
+        budgets |= {
+            slo_class.name
+            for slo_class in simulation.slo_classes
+            if slo_class.target_ttft_s is not None
+        }
         if alone and budgets.isdisjoint(alone):
             yield Finding(
                 f"gateway.admission[{i}].budgets",
@@ -457,15 +464,18 @@ def _predictor_budgets(simulation: Simulation, alone: dict[str, _Alone]) -> Iter
 def _client_timeouts(
     simulation: Simulation, demand: _Demand, alone: dict[str, _Alone]
 ) -> Iterator[Finding]:
-    own = {one.name: one.reaction for one in simulation.tenants}
+    reactions = {tenant.name: tenant.reaction for tenant in simulation.tenants}
     for tenant, slo_classes in demand.tenants.items():
-        reaction, where = own.get(tenant), f"tenants[{tenant}].reaction"
+        reaction, where = reactions.get(tenant), f"tenants[{tenant}].reaction"
         if reaction is None:
             reaction, where = simulation.reaction, "reaction"
         limits = (("timeout_s", "e2e"), ("first_token_timeout_s", "ttft"), ("deadline_s", "e2e"))
         for name, metric in limits:
             limit_s = getattr(reaction, name)
-            least = min((alone[one] for one in slo_classes), key=lambda one: _of(one, metric))
+            least = min(
+                (alone[slo_class] for slo_class in slo_classes),
+                key=lambda latencies: _of(latencies, metric),
+            )
             if limit_s is not None and limit_s < _of(least, metric):
                 yield Finding(
                     f"{where}.{name}",
@@ -481,15 +491,17 @@ def _tenant_limits(simulation: Simulation, demand: _Demand) -> Iterator[Finding]
     """Bands in which a tenant at its own limit stops the others."""
     gateway = simulation.gateway
     tenants = set(demand.tenants)
-    tenants |= {one.tenant for change in simulation.changes for one in change.submit}
+    tenants |= {request.tenant for change in simulation.changes for request in change.submit}
     if len(tenants) < 2:
         return
-    own = {one.name: one.max_in_flight for one in simulation.tenants}
+    own_limits = {tenant.name: tenant.max_in_flight for tenant in simulation.tenants}
     for i, limit in enumerate(gateway.limit):
         if limit.kind != "per_tenant":
             continue
-        permits = {name: own.get(name) for name in tenants}
-        least = min(limit.max_in_flight if one is None else one for one in permits.values())
+        permits = {name: own_limits.get(name) for name in tenants}
+        least = min(
+            limit.max_in_flight if permit is None else permit for permit in permits.values()
+        )
         if least >= demand.max_concurrent:
             continue
         for j, band in enumerate(gateway.bands):
@@ -505,8 +517,8 @@ def _tenant_limits(simulation: Simulation, demand: _Demand) -> Iterator[Finding]
 
 def _overtaking() -> list[str]:
     """The fairness policies in which a tenant may overtake another."""
-    field = next(one for one in Band._describe()["fields"] if one["name"] == "fairness")
-    kinds = {one["kind"] for one in field["alternatives"]}
+    field = next(field for field in Band._describe()["fields"] if field["name"] == "fairness")
+    kinds = {alternative["kind"] for alternative in field["alternatives"]}
     return sorted(kinds - {"global_fifo", "python"})
 
 
@@ -515,7 +527,7 @@ def _limits(simulation: Simulation, demand: _Demand) -> Iterator[Finding]:
     if gateway.usage_limit.kind != "static":
         return
     controlled = gateway.controller.kind != "static"
-    share = min(1.0, *(one.ceiling for one in gateway.bands))
+    share = min(1.0, *(band.ceiling for band in gateway.bands))
     for i, limit in enumerate(gateway.limit):
         path = f"gateway.limit[{i}]"
         for name, moves, per_permit, meaning in _permits(simulation, limit, demand):
@@ -561,11 +573,11 @@ def _permits(
 def _num_instances(simulation: Simulation) -> int | None:
     """The number of instances; None if it changes during the run."""
     fleet = simulation.fleet
-    stated = (fleet.initial_instances, fleet.target_instances)
-    changes = any("fleet.target_instances" in one.set for one in simulation.changes)
-    if fleet.autoscaler.kind != "none" or stated != (None, None) or changes:
+    sizes = (fleet.initial_instances, fleet.target_instances)
+    changes = any("fleet.target_instances" in change.set for change in simulation.changes)
+    if fleet.autoscaler.kind != "none" or sizes != (None, None) or changes:
         return None
-    return sum(one.count for one in simulation.instances)
+    return sum(group.count for group in simulation.instances)
 
 
 def _kv_thresholds(simulation: Simulation, demand: _Demand) -> Iterator[Finding]:
@@ -596,15 +608,18 @@ def _thresholds(simulation: Simulation) -> Iterator[tuple[str, float]]:
     """The thresholds of the KV utilization, with their paths."""
     gateway = simulation.gateway
     for name in ("admission", "limit"):
-        for i, one in enumerate(getattr(gateway, name)):
-            if getattr(one, "detector", "") == "utilization":
-                yield f"gateway.{name}[{i}].kv_utilization_threshold", one.kv_utilization_threshold
+        for i, policy in enumerate(getattr(gateway, name)):
+            if getattr(policy, "detector", "") == "utilization":
+                yield (
+                    f"gateway.{name}[{i}].kv_utilization_threshold",
+                    policy.kv_utilization_threshold,
+                )
     if gateway.controller.kind == "concur":
         yield "gateway.controller.high_kv_utilization", gateway.controller.high_kv_utilization
-    for i, one in enumerate(getattr(simulation.router, "filters", ())):
-        if one.kind == "utilization":
+    for i, filter_ in enumerate(getattr(simulation.router, "filters", ())):
+        if filter_.kind == "utilization":
             path = f"router.filters[{i}].kv_utilization_threshold"
-            yield path, one.kv_utilization_threshold * (1 + one.headroom)
+            yield path, filter_.kv_utilization_threshold * (1 + filter_.headroom)
 
 
 def _busy_thresholds(simulation: Simulation, demand: _Demand) -> Iterator[Finding]:
@@ -613,10 +628,10 @@ def _busy_thresholds(simulation: Simulation, demand: _Demand) -> Iterator[Findin
         return
     share, arithmetic = max(
         (
-            most * -(-demand.max_tokens // one.block_size_tokens) / one.num_kv_blocks,
-            one.num_kv_blocks,
+            most * -(-demand.max_tokens // group.block_size_tokens) / group.num_kv_blocks,
+            group.num_kv_blocks,
         )
-        for one in simulation.instances
+        for group in simulation.instances
     )
     for path, threshold in _busy_thresholds_over_time(simulation):
         if threshold is not None and threshold >= share:

@@ -47,7 +47,9 @@ def good_requests(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
 
     The default reward. `before` and `after` are what `Session.observe` gives at both ends.
     """
-    return float(sum(after["tenants"][one]["good"] - now["good"] for one, now in _tenants(before)))
+    return float(
+        sum(after["tenants"][tenant]["good"] - now["good"] for tenant, now in _tenants(before))
+    )
 
 
 class GatewayEnv(gym.Env["Observation", "Action"]):
@@ -116,7 +118,9 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
         self.simulation = loading.as_simulation(simulation)
         self.interval_s = _positive("interval_s", interval_s)
         self.episode_s = None if episode_s is None else _positive("episode_s", episode_s)
-        if reward is None and not any(_has_targets(one) for one in self.simulation.slo_classes):
+        if reward is None and not any(
+            _has_targets(slo_class) for slo_class in self.simulation.slo_classes
+        ):
             allowed = "give some class a target (e.g. target_ttft_s), or a reward of your own"
             raise config_error([("reward", "good_requests", allowed)])
         self._reward = reward or good_requests
@@ -130,9 +134,9 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
             *(
                 f"{tenant}: {name}"
                 for tenant in first.observe()["tenants"]
-                for name in (*(f"{one}_per_s" for one in _RATES), "queued")
+                for name in (*(f"{rate}_per_s" for rate in _RATES), "queued")
             ),
-            *(one.name for one in self._space),
+            *(parameter.name for parameter in self._space),
         )
         self.observation_space = gym.spaces.Box(0, np.inf, (len(self.features),), np.float32)
         self._session: Session | None = None
@@ -218,7 +222,10 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
             now = seen["tenants"][tenant]
             found += [(now[name] - then[name]) / self.interval_s for name in _RATES]
             found.append(now["queued"])
-        found += [min(max(one.share_of(self._settings[one.name]), 0.0), 1.0) for one in self._space]
+        found += [
+            min(max(parameter.share_of(self._settings[parameter.name]), 0.0), 1.0)
+            for parameter in self._space
+        ]
         return np.array(found, dtype=np.float32)
 
     def _info(self) -> dict[str, Any]:
@@ -261,7 +268,7 @@ class GatewayVectorEnv(VectorEnv["Observation", "Action", "npt.NDArray[Any]"]):
         # A run is advanced by all of them together or by its own environment, never by both.
         self._calls = (
             Exclusive("environment", "its attributes"),
-            *(one for env in self.envs for one in env._calls),
+            *(call for env in self.envs for call in env._calls),
         )
         self.num_envs = num_envs
         self.features = self.envs[0].features
@@ -282,8 +289,8 @@ class GatewayVectorEnv(VectorEnv["Observation", "Action", "npt.NDArray[Any]"]):
         else:
             seeds = list(seed)
         self._ended[:] = False
-        found = [env._begin(one, options) for env, one in zip(self.envs, seeds, strict=True)]
-        return np.stack([one[0] for one in found]), self._infos([one[1] for one in found])
+        found = [env._begin(seed, options) for env, seed in zip(self.envs, seeds, strict=True)]
+        return np.stack([begun[0] for begun in found]), self._infos([begun[1] for begun in found])
 
     @exclusive
     def step(
@@ -335,7 +342,7 @@ def _tenants(seen: Mapping[str, Any]) -> list[tuple[str, dict[str, int]]]:
 
 def _has_targets(slo_class: Any) -> bool:
     targets = (slo_class.target_ttft_s, slo_class.target_tpot_s, slo_class.target_e2e_s)
-    return any(one is not None for one in targets)
+    return any(target_s is not None for target_s in targets)
 
 
 def _positive(name: str, value: float) -> float:
@@ -346,7 +353,7 @@ def _positive(name: str, value: float) -> float:
 
 def _bound(actions: Space | Mapping[str, Any], simulation: Any) -> BoundSpace:
     space = (actions if isinstance(actions, Space) else Space(actions)).bind(simulation)
-    for one in space:
-        if not one.is_numeric or one.opens_with is not None:
-            raise config_error([(one.name, one.kind, "must be a number with a range")])
+    for parameter in space:
+        if not parameter.is_numeric or parameter.opens_with is not None:
+            raise config_error([(parameter.name, parameter.kind, "must be a number with a range")])
     return space

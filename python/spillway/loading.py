@@ -33,7 +33,7 @@ def from_settings(
 
         settings = by_name.resolve(settings)
     groups = _groups(settings)
-    if any("server" in one for one in groups):
+    if any("server" in group for group in groups):
         from spillway.servers import with_servers
 
         settings = with_servers(settings, base or Path())
@@ -90,7 +90,11 @@ def json_schema() -> dict[str, Any]:
 def _groups(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The instances of a configuration file that are mappings."""
     given = settings.get("instances")
-    return [one for one in (given if isinstance(given, list) else [given]) if isinstance(one, dict)]
+    return [
+        group
+        for group in (given if isinstance(given, list) else [given])
+        if isinstance(group, dict)
+    ]
 
 
 def _note_half_servers(groups: Iterable[Mapping[str, Any]]) -> None:

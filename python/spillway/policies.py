@@ -349,10 +349,10 @@ def settings(policy: _Maker) -> Any:
     target = policy.func if isinstance(policy, functools.partial) else policy
     if known is None:
         raise config_error([("policy", repr(policy), "must be a class or a function")])
-    methods = [one for one in _SEAMS if hasattr(target, one)]
+    methods = [name for name in _SEAMS if hasattr(target, name)]
     if not inspect.isclass(target):
         made = policy()
-        methods = [one for one in _SEAMS if hasattr(made, one)]
+        methods = [name for name in _SEAMS if hasattr(made, name)]
     if len(methods) != 1:
         allowed = f"must have exactly one of the methods {', '.join(_SEAMS)}"
         raise config_error([("policy", repr(policy), allowed)])
@@ -405,7 +405,7 @@ def with_parameter(parameters: str, path: str, value: Any) -> str:
     return _written(changed, path, value)
 
 
-def parameter_field(one: Any, name: str, path: str) -> tuple[dict[str, Any], Any]:
+def parameter_field(policy: Any, name: str, path: str) -> tuple[dict[str, Any], Any]:
     """The descriptor and the value of a parameter of a policy written in Python.
 
     The parameters are those of the class or function. A field of a dataclass may have a `unit` and
@@ -413,7 +413,7 @@ def parameter_field(one: Any, name: str, path: str) -> tuple[dict[str, Any], Any
 
     Raises ConfigError if there is no such parameter or the policy has not been imported.
     """
-    target = _core.policies.target_of(one)
+    target = _core.policies.target_of(policy)
     if target is None:
         allowed = "its Python code must be imported first: spillway.policies.load(simulation)"
         raise config_error([(path, "", allowed)])
@@ -422,7 +422,7 @@ def parameter_field(one: Any, name: str, path: str) -> tuple[dict[str, Any], Any
         allowed = f"unknown parameter {name!r}; one of {', '.join(known) or 'none'}"
         raise config_error([(path, "", allowed)])
     default = known[name].default
-    given = _parameters(one.parameters, path)
+    given = _parameters(policy.parameters, path)
     value = given.get(name, None if default is inspect.Parameter.empty else default)
     annotated = known[name].annotation
     kind = getattr(annotated, "__name__", annotated)
@@ -431,8 +431,8 @@ def parameter_field(one: Any, name: str, path: str) -> tuple[dict[str, Any], Any
         "type": kind if kind in ("bool", "int", "float", "str") else type(value).__name__,
         "default": value,
     }
-    stated = getattr(target, "__dataclass_fields__", {}).get(name)
-    metadata = stated.metadata if stated else {}
+    field = getattr(target, "__dataclass_fields__", {}).get(name)
+    metadata = field.metadata if field else {}
     if "unit" in metadata:
         found["unit"] = metadata["unit"]
     if "search" in metadata:
@@ -515,7 +515,7 @@ def compiled_admission(
     _check_compiled(name, version, abi)
     functions = _core.policies.AdmissionFunctions(
         decide=_address("decide", decide, 5),
-        **{one: 0 if f is None else _address(one, f, 3) for one, f in notified.items()},
+        **{event: 0 if f is None else _address(event, f, 3) for event, f in notified.items()},
         owner=(decide, *notified.values()),
     )
     fields: dict[str, Any] = {
@@ -623,15 +623,15 @@ def load(simulation: Simulation) -> Simulation:
 
     Warns if the source code is not the one that the settings record.
     """
-    changes = {path: _loaded(one, path) for path, one in _missing(simulation, "")}
+    changes = {path: _loaded(policy, path) for path, policy in _missing(simulation, "")}
     return simulation.with_(changes) if changes else simulation
 
 
 def _missing(held: Any, path: str) -> Iterator[tuple[str, Any]]:
     """The policies in settings whose code has not been imported, with their paths."""
     if isinstance(held, tuple):
-        for i, one in enumerate(held):
-            yield from _missing(one, f"{path}[{i}]")
+        for i, item in enumerate(held):
+            yield from _missing(item, f"{path}[{i}]")
     elif hasattr(held, "_type"):
         if _is_missing(held):
             yield path, held
@@ -639,27 +639,27 @@ def _missing(held: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield from _missing(getattr(held, name), f"{path}.{name}" if path else name)
 
 
-def _is_missing(one: Any) -> bool:
-    return getattr(one, "kind", None) == "python" and _core.policies.target_of(one) is None
+def _is_missing(held: Any) -> bool:
+    return getattr(held, "kind", None) == "python" and _core.policies.target_of(held) is None
 
 
-def _loaded(one: Any, path: str) -> Any:
-    module, separator, name = one.policy.partition(":")
+def _loaded(policy: Any, path: str) -> Any:
+    module, separator, name = policy.policy.partition(":")
     if not (module and separator and name):
-        raise config_error([(f"{path}.policy", repr(one.policy), "must be module:name")])
+        raise config_error([(f"{path}.policy", repr(policy.policy), "must be module:name")])
     try:
         target = operator.attrgetter(name)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         allowed = f"cannot be imported: {error}"
-        raise config_error([(f"{path}.policy", repr(one.policy), allowed)]) from error
-    _parameters(one.parameters, f"{path}.parameters")
+        raise config_error([(f"{path}.policy", repr(policy.policy), allowed)]) from error
+    _parameters(policy.parameters, f"{path}.parameters")
     known = described(target, path)
     if known is None:
         allowed = "must name a class or a function"
-        raise config_error([(f"{path}.policy", repr(one.policy), allowed)])
-    if one.source_sha256 not in ("", known["source_sha256"]):
-        note(f"{path}: the source code of {one.policy} is not the recorded one")
-    return one.replace(source_sha256=known["source_sha256"], factory=known["factory"])
+        raise config_error([(f"{path}.policy", repr(policy.policy), allowed)])
+    if policy.source_sha256 not in ("", known["source_sha256"]):
+        note(f"{path}: the source code of {policy.policy} is not the recorded one")
+    return policy.replace(source_sha256=known["source_sha256"], factory=known["factory"])
 
 
 def _source_sha256(target: Any) -> str:
@@ -668,12 +668,14 @@ def _source_sha256(target: Any) -> str:
         content = inspect.getsource(target).encode()
     except (OSError, TypeError):
         codes = _codes(target) if inspect.isclass(target) else [target.__code__]
-        content = b"".join(marshal.dumps(_stripped(one)) for one in codes)
+        content = b"".join(marshal.dumps(_stripped(code)) for code in codes)
     return hashlib.sha256(content).hexdigest()
 
 
 def _codes(cls: type) -> list[CodeType]:
-    return [one.__code__ for _, one in sorted(vars(cls).items()) if inspect.isfunction(one)]
+    return [
+        member.__code__ for _, member in sorted(vars(cls).items()) if inspect.isfunction(member)
+    ]
 
 
 def _stripped(code: CodeType) -> CodeType:

@@ -173,7 +173,7 @@ class Session:
     @property
     @exclusive
     def simulation(self) -> Simulation:
-        """With the changes so far."""
+        """The configuration, with the changes so far."""
         return self._stated()
 
     @property
@@ -413,9 +413,9 @@ def _advance_by(
     On at most this many threads. After an error, some sessions may have advanced.
     """
     sessions = [session for session, _ in steps]
-    with Calls("advance", [one for session in sessions for one in session._calls]):
+    with Calls("advance", [call for session in sessions for call in session._calls]):
         before_s = [session.now_s for session in sessions]
-        until_s = [min(one + span_s, LONGEST_SPAN_S) for one in before_s]
+        until_s = [min(now_s + span_s, LONGEST_SPAN_S) for now_s in before_s]
         counts = [session._running.num_changes for session in sessions]
         left = []
         try:

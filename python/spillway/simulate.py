@@ -154,17 +154,17 @@ def simulate(
             return Result(simulation, seed, _core.cluster.run(simulation, seed, reference))
     if seed != 0:
         raise TypeError("give seed or seeds, not both")
-    many = _checked_seeds(seeds)
+    seed_list = _checked_seeds(seeds)
     with reporting(progress, "runs") as report:
         outputs = _run_batch(
             [simulation],
-            many,
+            seed_list,
             threads,
             reference=reference,
             keep_requests=True,
-            progress=None if report is None else lambda done: report(done, len(many)),
+            progress=None if report is None else lambda done: report(done, len(seed_list)),
         )
-    return _results(simulation, many, _all_finished(outputs))
+    return _results(simulation, seed_list, _all_finished(outputs))
 
 
 def run_many(
@@ -219,7 +219,7 @@ def run_many(
     >>> [result.summary()["completed"] for result in behind]
     [300, 300]
     """
-    many = finished_runs(
+    results = finished_runs(
         simulations,
         seeds,
         threads=threads,
@@ -227,7 +227,7 @@ def run_many(
         progress=progress,
         reference=reference,
     )
-    return _all_finished(many)
+    return _all_finished(results)
 
 
 def finished_runs(
@@ -239,29 +239,30 @@ def finished_runs(
     progress: Progress = False,
     reference: bool = False,
 ) -> list[Results | None]:
-    """As `run_many`; after Ctrl-C, None for each simulation that lacks a run, one at least."""
+    """The same as `run_many`, but after Ctrl-C None for each simulation that lacks a run."""
     from spillway import loading
 
     allowed = "several simulations, e.g. a list"
     if isinstance(simulations, str | os.PathLike):
         raise TypeError(f"simulations must be {allowed}, not {simulations!r:.60}")
     configurations = [
-        loading.as_simulation(one) for one in checked("simulations", simulations, Iterable, allowed)
+        loading.as_simulation(simulation)
+        for simulation in checked("simulations", simulations, Iterable, allowed)
     ]
-    many = _checked_seeds(seeds)
-    total = len(configurations) * len(many)
+    seed_list = _checked_seeds(seeds)
+    total = len(configurations) * len(seed_list)
     with reporting(progress, "runs") as report:
         outputs = _run_batch(
             configurations,
-            many,
+            seed_list,
             threads,
             reference=reference,
             keep_requests=keep_requests,
             progress=None if report is None else lambda done: report(done, total),
         )
-    groups = [outputs[i : i + len(many)] for i in range(0, total, len(many))]
+    groups = [outputs[i : i + len(seed_list)] for i in range(0, total, len(seed_list))]
     return [
-        _results(simulation, many, [one for one in group if one is not None])
+        _results(simulation, seed_list, [output for output in group if output is not None])
         if None not in group
         else None
         for simulation, group in zip(configurations, groups, strict=True)
@@ -286,7 +287,7 @@ def _watched(simulation: Simulation, seed: int, report: Report) -> Result:
         step_s *= min(2.0, max(0.25, _STEP_S / max(took_s, 1e-9)))
         if num_requests:
             tenants = running.observe(True)["tenants"].values()
-            arrived = sum(one["submitted"] for one in tenants)
+            arrived = sum(tenant["submitted"] for tenant in tenants)
             report(min(arrived, num_requests), num_requests, f"{running.now_s:,.0f} s simulated")
         else:
             report(math.floor(min(running.now_s, span_s)), math.ceil(span_s), "simulated seconds")
@@ -298,16 +299,16 @@ def _extent(simulation: Simulation) -> tuple[int, float]:
     workload = simulation.workload
     if isinstance(workload, _core.workload.Trace):
         return workload.rows, 0.0
-    ends = [workload.duration_s, *(one.duration_s for one in workload.clients)]
+    ends = [workload.duration_s, *(client.duration_s for client in workload.clients)]
     if simulation.horizon_s is not None:
         ends = [simulation.horizon_s]
-    known = [one for one in ends if one is not None]
-    counts = [one.num_requests for one in workload.clients] or [None]
+    known = [end_s for end_s in ends if end_s is not None]
+    counts = [client.num_requests for client in workload.clients] or [None]
     if workload.num_requests is not None:
         return workload.num_requests, 0.0
     if known or None in counts:
         return 0, max(known, default=0.0)
-    return sum(one for one in counts if one is not None), 0.0
+    return sum(count for count in counts if count is not None), 0.0
 
 
 def _intervals(
@@ -329,23 +330,23 @@ def _intervals(
         < _LEAST_DRAWS
     ):
         raise ValueError(f"uncertainty = {draws}: must be >= {_LEAST_DRAWS} runs")
-    many = run_many(
+    drawn_runs = run_many(
         drawn(simulation, draws),
         seeds=[seed],
         threads=threads,
         reference=reference,
         progress=progress,
     )
-    for one in many:
-        if remarks := extrapolations(one[0]):
+    for results in drawn_runs:
+        if remarks := extrapolations(results[0]):
             note(remarks[0])
             break
-    return central_intervals([one[0].summary() for one in many], _LEVEL)
+    return central_intervals([results[0].summary() for results in drawn_runs], _LEVEL)
 
 
 def _all_finished(found: Sequence[_Found | None]) -> list[_Found]:
     """What a batch has found; raises KeyboardInterrupt if it was interrupted before its end."""
-    finished = [one for one in found if one is not None]
+    finished = [item for item in found if item is not None]
     if len(finished) < len(found):
         raise KeyboardInterrupt
     return finished
@@ -399,12 +400,12 @@ def _checked_seeds(seeds: int | Iterable[int]) -> list[int]:
             raise ValueError(f"seeds = {count}: their number must be >= 1 and <= {_MOST_SEEDS:,}")
         return list(range(count))
     allowed = "their number or several whole numbers, e.g. range(8)"
-    many = [_checked_seed(one) for one in checked("seeds", seeds, Iterable, allowed)]
-    if not many:
+    seed_list = [_checked_seed(seed) for seed in checked("seeds", seeds, Iterable, allowed)]
+    if not seed_list:
         raise ValueError("seeds is empty; give at least one seed, e.g. seeds=range(8)")
-    if len(set(many)) < len(many):
-        raise ValueError(f"seeds = {many}: must differ; equal seeds give equal runs")
-    return many
+    if len(set(seed_list)) < len(seed_list):
+        raise ValueError(f"seeds = {seed_list}: must differ; equal seeds give equal runs")
+    return seed_list
 
 
 def _checked_seed(seed: int) -> int:

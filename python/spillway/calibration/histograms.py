@@ -86,10 +86,10 @@ class Scraped:
         the histograms cannot identify anything.
         """
         first, last = read_histograms(Path(early)), read_histograms(Path(late))
-        names = [one.name for one in first], [one.name for one in last]
+        names = [engine.name for engine in first], [engine.name for engine in last]
         if names[0] != names[1]:
             raise TraceError(f"{early} has the engines {names[0]}, but {late} has {names[1]}")
-        between = [one.since(other) for one, other in zip(last, first, strict=True)]
+        between = [later.since(other) for later, other in zip(last, first, strict=True)]
         if isinstance(workload, Trace | Synthetic):
             return cls(_together(between), workload, Path(late).stem)
         path = Path(workload)
@@ -125,12 +125,12 @@ def _together(engines: Sequence[LatencyHistograms]) -> LatencyHistograms:
     if len(engines) == 1:
         return first
     histograms: dict[str, Histogram] = {}
-    for name, one in first.histograms.items():
+    for name, histogram in first.histograms.items():
         others = [engine.histograms.get(name) for engine in engines]
-        if any(o is None or not np.array_equal(o.upper, one.upper) for o in others):
+        if any(o is None or not np.array_equal(o.upper, histogram.upper) for o in others):
             raise config_error([(f"{name}", "", "must have the same buckets in all engines")])
         histograms[name] = Histogram(
-            one.upper,
+            histogram.upper,
             np.sum([o.cumulative for o in others if o], axis=0),
             float(sum(o.sum for o in others if o)),
         )
@@ -151,22 +151,23 @@ def _check_identifies(given: Scraped) -> None:
         allowed = f"must be >= {_LEAST_REQUESTS} between the two scrapes"
         raise config_error([("histograms.count", str(given.requests), allowed)])
     for name in given.known:
-        one = found[name]
-        counts = np.diff(one.cumulative, prepend=0)
-        lower = np.concatenate([[0.0], one.upper[:-1]])
+        histogram = found[name]
+        counts = np.diff(histogram.cumulative, prepend=0)
+        lower = np.concatenate([[0.0], histogram.upper[:-1]])
         least = float(lower @ counts)
-        most = float(one.upper[counts > 0] @ counts[counts > 0])
-        if np.isfinite(one.sum) and not least <= one.sum * (1 + 1e-9) <= most * (1 + 2e-9):
+        most = float(histogram.upper[counts > 0] @ counts[counts > 0])
+        total = histogram.sum
+        if np.isfinite(total) and not least <= total * (1 + 1e-9) <= most * (1 + 2e-9):
             allowed = f"must be between {least:.6g} and {most:.6g}, which its buckets allow"
-            raise config_error([(f"histograms.{name}.sum", f"{one.sum:.6g}", allowed)])
+            raise config_error([(f"histograms.{name}.sum", f"{total:.6g}", allowed)])
     if not any(np.isfinite(found[name].sum) or _is_split(found[name]) for name in given.known):
         allowed = "identify nothing: each has all observations in one bucket, and no sum"
         raise config_error([("histograms", ", ".join(given.known), allowed)])
 
 
-def _is_split(one: Histogram) -> bool:
+def _is_split(histogram: Histogram) -> bool:
     """Whether several buckets hold observations."""
-    return int(np.count_nonzero(np.diff(one.cumulative, prepend=0))) > 1
+    return int(np.count_nonzero(np.diff(histogram.cumulative, prepend=0))) > 1
 
 
 class HistogramPart:
@@ -204,20 +205,20 @@ class HistogramPart:
         """
         pooled = self.residuals(results)
         each = [self.residuals([result]) - pooled for result in results]
-        # Of the measured run and of the mean of the simulated ones.
+        # The scatter of the measured run, and that of the mean of the simulated ones.
         growth = np.sqrt((len(each) + 1) / (len(each) - 1)) if len(each) > 1 else 1.0
         return lambda rng: np.asarray(growth * each[rng.integers(len(each))])
 
     def check(self, results: Sequence[ResultData]) -> None:
         """Raises ConfigError if the workload is not that of the histograms."""
         served = [_served(result) for result in results]
-        stated: dict[str, tuple[float, float]] = {}
+        totals: dict[str, tuple[float, float]] = {}
         if self.given.counts_requests:
-            stated["requests"] = (float(np.mean([n for n, _ in served])), self.given.requests)
+            totals["requests"] = (float(np.mean([n for n, _ in served])), self.given.requests)
         tokens = self.given.histograms.counters.get("generation_tokens")
         if tokens:
-            stated["output tokens"] = (float(np.mean([n for _, n in served])), tokens)
-        for what, (simulated, measured) in stated.items():
+            totals["output tokens"] = (float(np.mean([n for _, n in served])), tokens)
+        for what, (simulated, measured) in totals.items():
             if abs(simulated / measured - 1) > _MOST_MISCOUNT:
                 allowed = (
                     f"serves {simulated:,.0f} {what}, but the histograms hold {measured:,.0f}; "
@@ -236,11 +237,11 @@ class HistogramPart:
         found = {}
         for name in self.given.known:
             values, counts = _pooled([sample_of(result, name) for result in results])
-            one = self.given.histograms.histograms[name]
+            histogram = self.given.histograms.histograms[name]
             short = name.removesuffix("_s")
-            if np.isfinite(one.sum):
+            if np.isfinite(histogram.sum):
                 mean = float(values @ counts / counts.sum())
-                found[f"mean_{short}"] = round(100 * (mean / one.mean - 1), 2)
+                found[f"mean_{short}"] = round(100 * (mean / histogram.mean - 1), 2)
             bounds, shares = self._bounds[name]
             off = _shares(values, counts, bounds) - shares
             if len(off):
@@ -250,21 +251,21 @@ class HistogramPart:
 
     def _bounds_of(self, name: str) -> tuple[Floats, Floats]:
         """The finite bounds to compare, and the measured shares there."""
-        one = self.given.histograms.histograms[name]
-        shares = one.cumulative[:-1] / one.count
+        histogram = self.given.histograms.histograms[name]
+        shares = histogram.cumulative[:-1] / histogram.count
         first = max(0, int(np.searchsorted(shares, 0, side="right")) - 1)
         last = int(np.searchsorted(shares, 1, side="left")) + 1
-        return one.upper[:-1][first:last], shares[first:last]
+        return histogram.upper[:-1][first:last], shares[first:last]
 
     def _compared(self, name: str, values: Floats, counts: Floats) -> Floats:
-        one = self.given.histograms.histograms[name]
+        histogram = self.given.histograms.histograms[name]
         bounds, shares = self._bounds[name]
         weight = _BOUNDS_WEIGHT / np.sqrt(max(1, len(bounds)))
         off = weight * (_shares(values, counts, bounds) - shares)
-        if not np.isfinite(one.sum):
+        if not np.isfinite(histogram.sum):
             return np.asarray(off)
         mean = values @ counts / counts.sum()
-        return np.concatenate([[_MEAN_WEIGHT * np.log(mean / one.mean)], off])
+        return np.concatenate([[_MEAN_WEIGHT * np.log(mean / histogram.mean)], off])
 
 
 def sample_of(result: ResultData, name: str) -> Sample:

@@ -26,7 +26,7 @@ _LEAST_WIDTH = 0.02
 """A log states the steps of the engine; the time between them, and other runs, differ from it."""
 
 _LEAST_SHARE = 0.05
-"""Of the prior: the least start of a coefficient for which a log leaves no time."""
+"""The least start of a coefficient for which a log leaves no time, as a share of the prior."""
 
 
 @dataclass(frozen=True, eq=False)

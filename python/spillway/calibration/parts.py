@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from spillway.calibration.hull import SAMPLES
+from spillway.calibration.latencies import METRICS, Latencies, measured, simulated, weights_of
 from spillway.calibration.profile import FittedRun
 from spillway.calibration.refinement import Load
-from spillway.calibration.statistics import METRICS, Latencies, measured, simulated, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ class Part:
 
     @property
     def num_seeds(self) -> int:
-        """One: a replay draws nothing."""
+        """1, because a replay draws nothing."""
         return 1
 
     @property

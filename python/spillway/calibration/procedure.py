@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spillway.calibration.data import facts_of, read
 from spillway.calibration.histograms import HistogramPart
 from spillway.calibration.hull import Hull, states_of
 from spillway.calibration.log_prior import fitted_logs, logged_states, prior_of
@@ -15,6 +14,7 @@ from spillway.calibration.parts import Part
 from spillway.calibration.profile import Choice, Profile
 from spillway.calibration.refinement import Fit, fit, form_of
 from spillway.calibration.replay import Replay, group_of, measured_turnaround_s, plans_ahead
+from spillway.calibration.server_measurements import facts_of, read
 from spillway.calibration.start import START
 from spillway.config.classes import config_error
 from spillway.config.progress import reporting
@@ -133,7 +133,7 @@ def calibrate(
     parts: list[Measured] = [
         _part_of(Replay(run, turnaround_s, repeats), rows) for run in used
     ]  # fmt: skip
-    parts += _checked([HistogramPart(one) for one in scraped], facts)
+    parts += _checked([HistogramPart(scrape) for scrape in scraped], facts)
 
     tried: list[tuple[Fit, Floats]] = []
     if ahead is None:
@@ -168,7 +168,7 @@ def calibrate(
         run_many([part.sampled(group)], seeds=range(part.num_seeds), keep_requests=True)[0]
         for part in parts
     ]
-    states = [states_of(one) for many in results for one in many]
+    states = [states_of(result) for many in results for result in many]
     return Profile(
         server=facts,
         latency=best.latency,
@@ -180,8 +180,8 @@ def calibrate(
         logs=fitted_logs(known, logs),
         left_out=left_out,
         choices=tuple(
-            Choice(form_of(one.base), one.ahead, float(costs.mean()))
-            for one, costs in sorted(tried, key=lambda pair: float(pair[1].mean()))
+            Choice(form_of(fitted.base), fitted.ahead, float(costs.mean()))
+            for fitted, costs in sorted(tried, key=lambda pair: float(pair[1].mean()))
         ),
     )
 
@@ -239,8 +239,8 @@ def _logged(
         runs=(),
         logs=fitted_logs(known, logs),
         choices=tuple(
-            Choice(form_of(START.replace(norm=one.norm)), ahead, one.held_out_cost)
-            for one in known.times.choices
+            Choice(form_of(START.replace(norm=choice.norm)), ahead, choice.held_out_cost)
+            for choice in known.times.choices
         ),
     )
 
@@ -266,7 +266,7 @@ def _covariance(
     """
     rng = np.random.default_rng(0)
     inverse = np.linalg.inv(best.curvature())
-    drawn = [part.resampler(one) for part, one in zip(parts, results, strict=True)]
+    drawn = [part.resampler(result) for part, result in zip(parts, results, strict=True)]
     moves = []
     for _ in range(_BOOTSTRAPS):
         residuals = best.residuals.copy()

@@ -200,17 +200,17 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """The profile as plain values; `instance` is a group for configuration files."""
-        stated = dataclasses.asdict(self.server)
+        facts = dataclasses.asdict(self.server)
         return {
             "kind": _KIND,
             "version": _VERSION,
-            "server": {name: value for name, value in stated.items() if value is not None},
+            "server": {name: value for name, value in facts.items() if value is not None},
             "instance": self.group.to_dict(),
             "async_scheduling": self.async_scheduling,
             "turnaround_s": self.turnaround_s,
             "coefficients": dict(self.coefficients),
             "covariance_of_logs": [list(row) for row in self.covariance],
-            "hull": [list(one) for one in self.hull.vertices],
+            "hull": [list(vertex) for vertex in self.hull.vertices],
             "runs": [dataclasses.asdict(run) for run in self.runs],
             "logs": [dataclasses.asdict(log) for log in self.logs],
             "left_out": list(self.left_out),
@@ -234,7 +234,7 @@ class Profile:
                 runs=tuple(FittedRun(**run) for run in document["runs"]),
                 logs=tuple(FittedLog(**log) for log in document.get("logs", ())),
                 left_out=tuple(document["left_out"]),
-                choices=tuple(Choice(**one) for one in document["choices"]),
+                choices=tuple(Choice(**choice) for choice in document["choices"]),
             )
         except ConfigError:
             raise

@@ -257,7 +257,7 @@ def _linearized(problem: Problem, theta: Floats) -> tuple[Floats, Floats]:
     """
     moved = [theta + axis for axis in _STEP * np.eye(len(theta))]
     here, *there = problem.residuals([theta, *moved])
-    return here, np.stack([(one - here) / _STEP for one in there], axis=-1)
+    return here, np.stack([(shifted - here) / _STEP for shifted in there], axis=-1)
 
 
 def _central_slopes(problem: Problem, theta: Floats) -> Floats:
@@ -282,7 +282,7 @@ class _Problem:
         # Parts of one run share its simulation.
         self._loads: list[Load] = []
         for part in parts:
-            if all(part.source is not one.source for one in self._loads):
+            if all(part.source is not load.source for load in self._loads):
                 self._loads.append(part)
 
     def residuals(self, thetas: Sequence[Floats]) -> list[Floats]:
@@ -291,7 +291,7 @@ class _Problem:
             for theta in thetas
         ]
         results: dict[tuple[int, int], Results] = {}
-        for seeds in sorted({one.num_seeds for one in self._loads}):
+        for seeds in sorted({load.num_seeds for load in self._loads}):
             pairs = [
                 (i, k)
                 for i in range(len(groups))
@@ -305,7 +305,7 @@ class _Problem:
             )
             results |= dict(zip(pairs, runs, strict=True))
         where = [
-            next(k for k, one in enumerate(self._loads) if one.source is part.source)
+            next(k for k, load in enumerate(self._loads) if load.source is part.source)
             for part in self._parts
         ]
         return [

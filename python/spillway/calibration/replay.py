@@ -196,8 +196,8 @@ def group_of(
         "num_kv_blocks": 132_139,
     }
     for name in limits:
-        if (stated := getattr(server, name)) is not None:
-            limits[name] = stated
+        if (limit := getattr(server, name)) is not None:
+            limits[name] = limit
     return instance.InstanceGroup(
         **limits,
         kv_cache=instance.KvCache(

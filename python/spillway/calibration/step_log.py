@@ -259,7 +259,7 @@ def fit_step_logs(
         ),
         merged=merged,
         residual_scale=best.residual_scale,
-        choices=tuple(NormCost(one, float(costs[one].mean())) for one in ranked),
+        choices=tuple(NormCost(norm, float(costs[norm].mean())) for norm in ranked),
         ranges={name: (float(v.min()), float(v.max())) for name, v in seen.items()},
         num_steps=total,
         prior=base,

@@ -63,9 +63,9 @@ def intervals(
             raise config_error([(f"instances[{i}].latency", group.latency.kind, allowed)])
     drawn = [
         simulation.replace(
-            instances=[group.replace(latency=one.latency) for group in simulation.instances]
+            instances=[group.replace(latency=draw.latency) for group in simulation.instances]
         )
-        for one in profile.draws(draws, seed)
+        for draw in profile.draws(draws, seed)
     ]
     summaries = [results[0].summary() for results in run_many(drawn, seeds=[seed])]
     return central_intervals(summaries, level)

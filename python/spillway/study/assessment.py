@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spillway._core.cluster import Simulation
-    from spillway.study.data import StudyData
     from spillway.study.evaluation import Evaluator
     from spillway.study.space import Point
+    from spillway.study.study_data import StudyData
 
 
 def assess(

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway._core.workload import Synthetic, Trace
     from spillway.analysis.stationarity import Verdict
-    from spillway.study.data import StudyData
     from spillway.study.evaluation import Evaluator
     from spillway.study.measurements import Measured
     from spillway.study.objective import Constraint, Objective
     from spillway.study.records import Trial
     from spillway.study.space import BoundSpace, Parameter, Point
+    from spillway.study.study_data import StudyData
 
 
 _MEANING = {

@@ -11,7 +11,7 @@ from spillway._core.sim import UsageError
 from spillway.study import samplers
 
 if TYPE_CHECKING:
-    from spillway.study.data import StudyData
+    from spillway.study.study_data import StudyData
 
 
 _LEAST_TRIALS = 8

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
     from spillway.config.progress import Report
-    from spillway.study.data import StudyData
     from spillway.study.racing import Racing
     from spillway.study.space import Point
+    from spillway.study.study_data import StudyData
 
 
 _BASELINE = "baseline"

@@ -10,9 +10,9 @@ from spillway.study.records import mean
 from spillway.study.tables import errors
 
 if TYPE_CHECKING:
-    from spillway.study.data import StudyData
     from spillway.study.objective import Constraint
     from spillway.study.records import Trial
+    from spillway.study.study_data import StudyData
 
 
 _LATENCY = re.compile(r"(mean|p50|p90|p95|p99)_(ttft|tpot|e2el)_ms")

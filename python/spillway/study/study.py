@@ -13,13 +13,13 @@ from spillway.data import frames
 from spillway.report import page
 from spillway.study import tables
 from spillway.study.confirmation import confirm
-from spillway.study.data import StudyData
 from spillway.study.evaluation import as_seeds
 from spillway.study.feasibility import shares_in_doubt
 from spillway.study.objective import rewards_shedding
-from spillway.study.plots import StudyPlots
 from spillway.study.racing import Racing
 from spillway.study.search_history import search_history
+from spillway.study.study_data import StudyData
+from spillway.study.study_plots import StudyPlots
 
 # Methods that need Optuna import it.
 if TYPE_CHECKING:

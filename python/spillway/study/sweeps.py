@@ -169,12 +169,12 @@ class Sweep:
         Raises KeyError for an unknown metric, ValueError if no row can be drawn.
 
         """
-        from spillway.study import plots
+        from spillway.study import study_plots
 
         chosen = metric or self.metrics[0]
         self._column(chosen)
         ran = [row for row in self.rows if row.failure is None]
-        return plots.sweep(
+        return study_plots.sweep(
             [(row.name, row.settings, self.interval(row.name, chosen)) for row in ran],
             chosen,
             setting,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spillway.report.tables import Parts
-    from spillway.study.data import StudyData
+    from spillway.study.study_data import StudyData
 
 
 def study(one: StudyData) -> str:

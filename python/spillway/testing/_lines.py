@@ -72,8 +72,8 @@ def _codes(target: Any) -> list[CodeType]:
             continue  # the contracts have nothing to run
         with contextlib.suppress(OSError, TypeError):  # a class from a prompt has no file
             file = inspect.getsourcefile(cls)
-            methods = [one for one in vars(cls).values() if inspect.isfunction(one)]
-            codes += [one.__code__ for one in methods if one.__code__.co_filename == file]
+            methods = [method for method in vars(cls).values() if inspect.isfunction(method)]
+            codes += [method.__code__ for method in methods if method.__code__.co_filename == file]
     return codes
 
 

@@ -57,11 +57,11 @@ def seams() -> Mapping[str, Seam]:
                 places.append((field["of"], f"{entry}.", more))
             elif field["type"] == "variant":
                 seam = Seam(f"{noun['name']}.{field['name']}", path, is_list, above)
-                for one in field["alternatives"]:
-                    found.setdefault(one["name"], seam)
-                    kind = {"kind": one["kind"]}
+                for alternative in field["alternatives"]:
+                    found.setdefault(alternative["name"], seam)
+                    kind = {"kind": alternative["kind"]}
                     chosen = (path, [kind] if is_list else kind)
-                    places.append((one, f"{entry}.", (*above, chosen)))
+                    places.append((alternative, f"{entry}.", (*above, chosen)))
     return found
 
 

@@ -77,7 +77,7 @@ class PolicyReport:
     def __str__(self) -> str:
         decided = ", ".join(f"{count:,} {kind}" for kind, count in self.seen.items())
         first = f"{self.policy!r} passes all checks{f' ({decided})' if decided else ''}"
-        return "\n".join([first, *(f"note: {one}" for one in self.notes)])
+        return "\n".join([first, *(f"note: {note}" for note in self.notes)])
 
     def __repr__(self) -> str:
         return str(self)
@@ -215,8 +215,8 @@ def _check_decisions(policy: Any, around: Simulation, seen: Counter[str]) -> Non
     first, second = (
         _decisions(build(policy, simulation=of_policy), around, seen) for _ in range(2)
     )
-    for i, (one, other) in enumerate(zip(first, second, strict=True)):
-        _require(one == other, f"decision {i} differs: {one} and {other}")
+    for i, (decision, repeated) in enumerate(zip(first, second, strict=True)):
+        _require(decision == repeated, f"decision {i} differs: {decision} and {repeated}")
 
 
 def _decisions(built: Any, around: Simulation, seen: Counter[str]) -> list[Any]:
@@ -225,11 +225,13 @@ def _decisions(built: Any, around: Simulation, seen: Counter[str]) -> list[Any]:
     requests = [_random_request(draws, around) for _ in range(50)]
     if isinstance(built, UsageLimit):
         ceilings = [built.decide(draws.uniform(0, 2)) for _ in requests]
-        _require(not any(math.isnan(one) for each in ceilings for one in each), "a ceiling is NaN")
+        _require(
+            not any(math.isnan(value) for each in ceilings for value in each), "a ceiling is NaN"
+        )
         return ceilings
     if isinstance(built, Picker):
         scores = [[draws.random() for _ in range(3)] for _ in requests]
-        return [built.decide(one) for one in scores]
+        return [built.decide(row) for row in scores]
     if isinstance(built, Controller):
         return [built.decide(_random_reading(draws), now_s=i) for i in range(len(requests))]
     if isinstance(built, Fairness):
@@ -317,7 +319,7 @@ def _decision(
         return choice
     decided: tuple[float, ...] = built.decide(request, now_s=now_s, instances=instances)
     _require(len(decided) > 0, "it keeps no instance")
-    _require(not any(math.isnan(one) for one in decided), "a score is NaN")
+    _require(not any(math.isnan(score) for score in decided), "a score is NaN")
     if isinstance(built, Filter):
         seen["kept"] += len(decided)
         seen["removed"] += len(instances) - len(decided)
@@ -329,14 +331,14 @@ def _values_of(request: Request | None) -> tuple[Any, ...] | None:
 
 
 def _random_request(draws: random.Random, around: Simulation) -> Request:
-    tenants = [one.name for one in around.tenants] or ["default"]
+    tenants = [tenant.name for tenant in around.tenants] or ["default"]
     input_tokens = round(2 ** draws.uniform(0, 15))
     prefix = {"prefix_group": draws.choice("ab"), "prefix_tokens": min(100, input_tokens)}
     return Request(
         input_tokens=input_tokens,
         output_tokens=draws.randint(0, 1000),
         tenant=draws.choice(tenants),
-        slo_class=draws.choice([one.name for one in around.slo_classes]),
+        slo_class=draws.choice([slo_class.name for slo_class in around.slo_classes]),
         **(prefix if draws.random() < 0.5 else {}),  # type: ignore[arg-type]
     )
 
@@ -379,12 +381,12 @@ def _default_surroundings() -> Simulation:
             "kind": "synthetic",
             "clients": [
                 {
-                    "name": one["name"],
-                    "tenant": one["name"],
+                    "name": tenant["name"],
+                    "tenant": tenant["name"],
                     "slo_class": ("standard", "sheddable")[i % 2],
                     "input_tokens": lengths,
                 }
-                for i, one in enumerate(tenants)
+                for i, tenant in enumerate(tenants)
             ],
         },
     )
@@ -455,14 +457,14 @@ def _check_runs(
         seen["held"] += int(np.count_nonzero(result.requests["queue_s"] > 0))
     if seam_of(policy).name == "Gateway.admission":
         rejected = result.ledger["rejected"]
-        reasons = [one["name"] for one in type(policy)._describe().get("reasons", ())]
+        reasons = [reason["name"] for reason in type(policy)._describe().get("reasons", ())]
         seen["admitted"] += result.ledger["admitted"]
-        seen["rejected"] += sum(rejected.get(one, 0) for one in reasons)
+        seen["rejected"] += sum(rejected.get(reason, 0) for reason in reasons)
     on_threads = run_many([simulation] * 2, [_SEED], threads=2, keep_requests=True)
     for how, digest in (
         ("again", simulate(simulation, _SEED).digest),
         ("step by step", simulate(simulation, _SEED, reference=True).digest),
-        *(("on two threads", one[0].digest) for one in on_threads),
+        *(("on two threads", results[0].digest) for results in on_threads),
     ):
         _require(digest == result.digest, f"run {how}, it gives a different result")
 
@@ -519,7 +521,7 @@ def _column_errors(result: Result) -> Iterator[str]:
     is_completed = outcome == "completed"
     yield from _listed("are completed and have a reason", is_completed & (reason != ""))
     yield from _listed("are rejected without a reason", (outcome == "rejected") & (reason == ""))
-    # These outcomes are impossible before admission or routing.
+    # Outcomes that are impossible before admission or routing.
     later = np.isin(outcome, ("completed", "expired", "queued", "running", "failed"))
     yield from _listed("went on without being admitted", later & ~requests["admitted"])
     is_routed = requests["instance"] >= 0
@@ -527,9 +529,9 @@ def _column_errors(result: Result) -> Iterator[str]:
     counts = np.bincount(
         requests["instance"][is_completed & is_routed], minlength=len(result.instances)
     )
-    for i, one in enumerate(result.instances):
-        if one["completed"] != counts[i]:
-            yield f"instance {i} completed {one['completed']} requests, but {counts[i]} name it"
+    for i, instance in enumerate(result.instances):
+        if (completed := instance["completed"]) != counts[i]:
+            yield f"instance {i} completed {completed} requests, but {counts[i]} name it"
     yield from _token_errors(result, is_completed)
     yield from _time_errors(result, is_completed)
 

@@ -74,7 +74,7 @@ def _scripts(instances: Sequence[InstanceSignals] | None) -> list[tuple[Any, ...
     if instances is None:
         return None
     try:
-        return [_SIGNALS(one) for one in instances]
+        return [_SIGNALS(instance) for instance in instances]
     except (AttributeError, TypeError):
         allowed = f"several InstanceSignals, not {instances!r:.60}"
         raise TypeError(f"instances must be {allowed}") from None
@@ -556,7 +556,9 @@ def build(
         If the policy does not fit its surroundings, or if they contain what a test cannot script:
         data-parallel ranks of an instance, or stale signals.
     """
-    policies = [as_settings(one) for one in (policy if isinstance(policy, Sequence) else [policy])]
+    policies = [
+        as_settings(item) for item in (policy if isinstance(policy, Sequence) else [policy])
+    ]
     if not policies:
         raise config_error([("policy", "[]", "must hold at least one policy")])
     seam = seam_of(policies[0])
@@ -597,4 +599,6 @@ def _around(
 
 def _all(name: str, given: Sequence[Any], wanted: type[Any]) -> list[Any]:
     allowed = f"several {wanted.__name__}"
-    return [checked(name, one, wanted, allowed) for one in checked(name, given, Sequence, allowed)]
+    return [
+        checked(name, item, wanted, allowed) for item in checked(name, given, Sequence, allowed)
+    ]

@@ -39,7 +39,7 @@ _COLUMNS = {
 }
 
 # Key of `aggregate` → key of the summary.
-_AGGREGATE = {one.blis: name for name, one in FIGURES.items() if one.blis}
+_AGGREGATE = {figure.blis: name for name, figure in FIGURES.items() if figure.blis}
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,9 @@ class Report:
 
     def table(self) -> str:
         """Return the report as text: one line per scenario, differences below it."""
-        width = max(len(name) for name in ("scenario", *(one.name for one in self.scenarios)))
+        width = max(
+            len(name) for name in ("scenario", *(scenario.name for scenario in self.scenarios))
+        )
         lines = [f"{'scenario':<{width}}  {'requests':>8}  {'exact':>8}  result"]
         for scenario in self.scenarios:
             if scenario.unsupported is not None:
@@ -137,8 +139,8 @@ def validate(directory: str | Path, *, progress: Progress = False) -> Report:
     found = list(recordings(directory))
     reports: list[ScenarioReport] = []
     with reporting(progress, "scenarios") as report:
-        for one in found:
-            reports.append(_compared(one, directory))
+        for scenario in found:
+            reports.append(_compared(scenario, directory))
             if report is not None:
                 report(len(reports), len(found), reports[-1].name)
     return Report(tuple(reports))

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spillway.calibration.hull import states_of
+from spillway.calibration.latencies import METRICS, Latencies, measured, simulated
 from spillway.calibration.parts import with_timeline
 from spillway.calibration.procedure import MAX_ERROR_SHARE, NORMS, calibrate
 from spillway.calibration.replay import Replay
-from spillway.calibration.statistics import METRICS, Latencies, measured, simulated
 from spillway.config.progress import reporting
 from spillway.files.recordings import read_recordings
 from spillway.files.traces import TraceError
@@ -82,7 +82,7 @@ class RunReport:
     @property
     def fitted_on(self) -> tuple[str, ...]:
         """Names of the runs behind the prediction."""
-        return tuple(one.name for one in self.profile.runs)
+        return tuple(run.name for run in self.profile.runs)
 
     def error_percent(self, metric: str, statistic: str) -> float:
         """Signed error, e.g. of ("ttft", "p99")."""
@@ -131,11 +131,11 @@ class Report:
                 run.run,
                 str(run.requests),
                 "in" if run.in_range else "out",
-                *(f"{run.error_percent('ttft', one):+.1f}" for one in ("mean", "p50", "p99")),
+                *(f"{run.error_percent('ttft', name):+.1f}" for name in ("mean", "p50", "p99")),
                 f"{run.error_percent('itl', 'mean'):+.1f}",
-                *(f"{run.error_percent('e2e', one):+.1f}" for one in ("mean", "p99")),
+                *(f"{run.error_percent('e2e', name):+.1f}" for name in ("mean", "p99")),
                 f"{run.error_percent('capacity', ''):+.1f}",
-                *("-" if one is None else f"{one:.1f}" for one in own),
+                *("-" if value is None else f"{value:.1f}" for value in own),
             ))  # fmt: skip
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
         lines = [
@@ -217,10 +217,10 @@ def validate(
             return Report(tuple(reports))
         for runs in known.values():
             for run in runs:
-                others = [one for one in runs if one is not run and _is_usable(one)]
+                others = [other for other in runs if other is not run and _is_usable(other)]
                 if half or not others:
                     if not _is_usable(run):
-                        if others := [one for one in runs if _is_usable(one)]:
+                        if others := [other for other in runs if _is_usable(other)]:
                             reports.append(predicted(run, fitted(others)))
                         continue
                     profile = fitted([run], _first_half)

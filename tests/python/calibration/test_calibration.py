@@ -14,11 +14,11 @@ from support.measured_runs import FACTS, LATENCY, measured_run, server, three_ru
 from spillway import ConfigError, TraceError, calibrate, fingerprint, instance, simulate
 from spillway.calibration import Profile, intervals, procedure
 from spillway.calibration.hull import Hull, states_of
+from spillway.calibration.latencies import measured, simulated
 from spillway.calibration.parts import Part, with_timeline
-from spillway.calibration.plots import quantiles
+from spillway.calibration.quantile_plots import quantiles
 from spillway.calibration.refinement import COEFFICIENTS, fit, latency_of
 from spillway.calibration.replay import Replay, group_of, measured_turnaround_s, plans_ahead
-from spillway.calibration.statistics import measured, simulated
 from spillway.data.recording import Recording, ServerFacts
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from support.step_logs import step_log, text_of
 
 from spillway import ConfigError, TraceError, calibrate, instance, load, simulate
 from spillway.calibration import Profile
+from spillway.calibration.latencies import measured, simulated
 from spillway.calibration.log_prior import LogPrior, logged_states, prior_of
 from spillway.calibration.refinement import COEFFICIENTS
 from spillway.calibration.replay import Replay
 from spillway.calibration.start import START
-from spillway.calibration.statistics import measured, simulated
 from spillway.cli import main
 from spillway.data.recording import ServerFacts
 
@@ -122,7 +122,7 @@ def test_runs_and_logs_are_of_one_server() -> None:
 
 
 def test_a_folder_holds_both(tmp_path: Path) -> None:
-    from spillway.calibration.data import facts_of, read
+    from spillway.calibration.server_measurements import facts_of, read
 
     (tmp_path / "serve.log").write_text(text_of(step_log(requests=60)))
     runs, logs, scraped = read(tmp_path, None)

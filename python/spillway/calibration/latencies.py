@@ -21,7 +21,7 @@ PERCENTILES = (10, 50, 90, 99)
 
 _SHARES = np.array(PERCENTILES) / 100
 
-# Of the mean and the percentiles of a metric.
+# Weights of the mean and the percentiles of a metric.
 _WEIGHTS = np.array([2, 0.7, 1.5, 1, 0.7])
 _CAPACITY_WEIGHT = 2.0
 _LOCKED_TTFT = 0.25
@@ -75,7 +75,7 @@ class Latencies:
             return np.asarray(np.log(np.concatenate(rows)))
 
     def take(self, rows: npt.NDArray[np.int64]) -> Latencies:
-        """Those of some rows, which may repeat."""
+        """The latencies of some rows, which may repeat."""
         return Latencies(self.ttft_s[rows], self.itl_s[rows], self.e2e_s[rows], self.done_s[rows])
 
 
@@ -92,14 +92,14 @@ def _percentiles(values: Floats) -> Floats:
 
 
 def measured(replay: Replay, rows: npt.NDArray[np.bool_]) -> Latencies:
-    """Those of `rows` of the recording."""
+    """The latencies of `rows` of the recording."""
     run = replay.recording
     gaps = np.maximum(replay.output_tokens - 1, 0)
     return _latencies(run.send_s[rows], run.ttft_s[rows], run.e2e_s[rows], gaps[rows])
 
 
 def simulated(result: ResultData, rows: npt.NDArray[np.bool_]) -> Latencies:
-    """The same rows of its simulated replay."""
+    """The latencies of these rows of its simulated replay."""
     requests = result.requests
     gaps = np.maximum(requests["output_tokens"].astype(np.int64) - 1, 0)
     columns = (requests["arrival_s"], requests["ttft_s"], requests["e2e_s"], gaps)

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
     from spillway.data.intervals import Interval
-    from spillway.study.data import StudyData
     from spillway.study.records import Trial
     from spillway.study.space import Parameter
+    from spillway.study.study_data import StudyData
 
 
 _CELLS = 60

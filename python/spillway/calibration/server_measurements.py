@@ -27,32 +27,32 @@ def read(
     """
     given = [data] if isinstance(data, str | os.PathLike | _Kinds) else list(data)  # type: ignore[call-overload]
     found: list[Recording | StepLog | Scraped] = []
-    for one in given:
-        found += [one] if isinstance(one, _Kinds) else _of_path(Path(one))
+    for item in given:
+        found += [item] if isinstance(item, _Kinds) else _of_path(Path(item))
     if not found:
         raise TraceError("there is nothing to fit: give files, folders or recordings")
     known = {field.name for field in dataclasses.fields(ServerFacts)}
     if unknown := sorted(set(server or {}) - known):
         raise TraceError(f"server: {unknown[0]!r} is not one of {', '.join(sorted(known))}")
-    stated: dict[str, Any] = dict(server or {})
+    server_facts: dict[str, Any] = dict(server or {})
 
     def complete(facts: ServerFacts) -> ServerFacts:
-        return dataclasses.replace(facts, **stated)
+        return dataclasses.replace(facts, **server_facts)
 
-    runs = [one for one in found if isinstance(one, Recording)]
-    logs = [one for one in found if isinstance(one, StepLog)]
-    scraped = [one for one in found if isinstance(one, Scraped)]
+    runs = [item for item in found if isinstance(item, Recording)]
+    logs = [item for item in found if isinstance(item, StepLog)]
+    scraped = [item for item in found if isinstance(item, Scraped)]
     return (
-        [dataclasses.replace(one, server=complete(one.server)) for one in runs],
-        [dataclasses.replace(one, server=complete(one.server)) for one in logs],
+        [dataclasses.replace(run, server=complete(run.server)) for run in runs],
+        [dataclasses.replace(log, server=complete(log.server)) for log in logs],
         [
             dataclasses.replace(
-                one,
+                scrape,
                 histograms=dataclasses.replace(
-                    one.histograms, server=complete(one.histograms.server)
+                    scrape.histograms, server=complete(scrape.histograms.server)
                 ),
             )
-            for one in scraped
+            for scrape in scraped
         ],
     )
 
@@ -86,20 +86,20 @@ def facts_of(
     measured: list[Recording | StepLog | LatencyHistograms] = [
         *runs[:1],
         *logs,
-        *(one.histograms for one in scraped),
+        *(scrape.histograms for scrape in scraped),
     ]
     facts = measured[0].server
-    for one in measured[1:]:
-        stated = {
-            name: value for name, value in dataclasses.asdict(one.server).items()
+    for measurement in measured[1:]:
+        known = {
+            name: value for name, value in dataclasses.asdict(measurement.server).items()
             if value is not None
         }  # fmt: skip
-        for name, value in stated.items():
+        for name, value in known.items():
             other = getattr(facts, name)
             if other not in (None, value):
                 raise TraceError(
-                    f"{one.source}: its server has {name} = {value!r}, but another file states "
-                    f"{other!r}; fit each server by itself, or state {name} with --server"
+                    f"{measurement.source}: its server has {name} = {value!r}, but another file "
+                    f"states {other!r}; fit each server by itself, or state {name} with --server"
                 )
-        facts = dataclasses.replace(facts, **stated)
+        facts = dataclasses.replace(facts, **known)
     return facts

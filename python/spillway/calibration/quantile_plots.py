@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spillway.calibration.latencies import METRICS, measured, simulated
 from spillway.calibration.replay import Replay
-from spillway.calibration.statistics import METRICS, measured, simulated
 from spillway.report.style import STYLES, legend_above, number_logarithmic, pyplot
 from spillway.simulate import simulate
 
@@ -60,7 +60,7 @@ def quantiles(
         real, sim = measured(replay, replay.compared), simulated(result, replay.compared)
         in_flight = _in_flight(recording)[replay.compared]
         for (above, below), metric in zip(axes.T, METRICS, strict=True):
-            pair = [1e3 * np.percentile(one.of(metric), _SHARES) for one in (real, sim)]
+            pair = [1e3 * np.percentile(latencies.of(metric), _SHARES) for latencies in (real, sim)]
             above.plot(*pair, **style, label=recording.name)
             if replay.is_closed_loop:
                 continue
@@ -96,5 +96,5 @@ def _by_load(in_flight: np.ndarray, errors: np.ndarray) -> tuple[list[float], li
     finite = np.isfinite(errors)
     order = np.argsort(in_flight[finite], kind="stable")
     classes = np.array_split(order, _LOAD_CLASSES)
-    loads = [float(np.median(in_flight[finite][one])) for one in classes if len(one)]
-    return loads, [float(np.median(errors[finite][one])) for one in classes if len(one)]
+    loads = [float(np.median(in_flight[finite][members])) for members in classes if len(members)]
+    return loads, [float(np.median(errors[finite][members])) for members in classes if len(members)]
