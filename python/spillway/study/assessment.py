@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spillway._core.sim import ConfigError
 from spillway.config import files
-from spillway.study.feasibility import doubts
+from spillway.study.feasibility import caveats
 from spillway.study.measurements import INTERRUPTED, Measured
 from spillway.study.racing import Racing, referred
 from spillway.study.records import Trial, mean, standard_error
@@ -53,15 +53,15 @@ def assess(
     measured = _raced(study, list(to_run.values()), evaluator, race, leader)
     found = dict(zip(to_run, measured, strict=True))
     by_number = dict(zip(numbers, points, strict=True))
-    for number, one in found.items():
-        trial = judged(study, number, by_number[number], one, leader)
+    for number, measurement in found.items():
+        trial = judged(study, number, by_number[number], measurement, leader)
         assessed[number] = dataclasses.replace(
-            trial, fingerprint=prints[number], warnings=doubts(to_run[number])
+            trial, fingerprint=prints[number], warnings=caveats(to_run[number])
         )
     for number, same in same_as.items():
         original = assessed[same] if isinstance(same, int) else same
         assessed[number] = _copy(original, number, by_number[number])
-    errors = (one.error for one in measured if one.error is not None)
+    errors = (measurement.error for measurement in measured if measurement.error is not None)
     return [assessed[number] for number in numbers], next(errors, None)
 
 
@@ -79,10 +79,10 @@ def _raced(
     left = list(range(len(simulations)))
     for portion in race.stages(study.seeds):
         measured = evaluator.measure([simulations[i] for i in left], portion)
-        for i, one in zip(left, measured, strict=True):
-            found[i] = found[i].followed_by(one) if i in found else one
+        for i, measurement in zip(left, measured, strict=True):
+            found[i] = found[i].followed_by(measurement) if i in found else measurement
         left = [i for i in left if _may_win(study, found[i], leader, race)]
-        if any(one.failure == INTERRUPTED for one in measured):
+        if any(measurement.failure == INTERRUPTED for measurement in measured):
             if portion[-1] != study.seeds[-1]:
                 found |= dict.fromkeys(left, Measured(failure=INTERRUPTED))
             break

@@ -68,8 +68,8 @@ def mapping(of: Check, *, may_be_empty: bool = True) -> Check:
         if not isinstance(value, Mapping) or not (value or may_be_empty):
             what = "a mapping" if may_be_empty else "a mapping of at least one entry"
             raise refusal(path, value, f"must be {what}")
-        for key, one in value.items():
-            of(f"{path}.{key}", one)
+        for key, entry in value.items():
+            of(f"{path}.{key}", entry)
 
     return check
 
@@ -80,8 +80,8 @@ def items(of: Check) -> Check:
     def check(path: str, value: Any) -> None:
         if not isinstance(value, Sequence) or isinstance(value, str):
             raise refusal(path, value, "must be a list")
-        for i, one in enumerate(value):
-            of(f"{path}[{i}]", one)
+        for i, item in enumerate(value):
+            of(f"{path}[{i}]", item)
 
     return check
 
@@ -90,9 +90,9 @@ def by_type(checks: Mapping[type, Check], allowed: str) -> Check:
     """A value that passes the check of its type; `allowed` describes the types."""
 
     def check(path: str, value: Any) -> None:
-        for kind, one in checks.items():
+        for kind, check_type in checks.items():
             if isinstance(value, kind):
-                one(path, value)
+                check_type(path, value)
                 return
         raise refusal(path, value, allowed)
 
@@ -139,8 +139,8 @@ def seeds(path: str, value: Any) -> None:
         return
     if not value or len(value) > MOST_RUNS:
         raise refusal(path, value, f"must be their number, or a list of 1 to {MOST_RUNS} seeds")
-    for i, one in enumerate(value):
-        whole(0, 2**64 - 1)(f"{path}[{i}]", one)
+    for i, seed in enumerate(value):
+        whole(0, 2**64 - 1)(f"{path}[{i}]", seed)
     if len(set(value)) < len(value):
         raise refusal(path, value, "must hold different seeds")
 
@@ -148,11 +148,11 @@ def seeds(path: str, value: Any) -> None:
 def objectives(path: str, value: Any) -> None:
     """A figure, a mapping of figures to weights, or a list of these."""
     many = value if isinstance(value, list) else [value]
-    for one in many:
-        if isinstance(one, Mapping):
-            mapping(number(), may_be_empty=False)(path, one)
-        elif not isinstance(one, str):
-            raise refusal(path, one, "must be a figure, or a mapping of figures to weights")
+    for item in many:
+        if isinstance(item, Mapping):
+            mapping(number(), may_be_empty=False)(path, item)
+        elif not isinstance(item, str):
+            raise refusal(path, item, "must be a figure, or a mapping of figures to weights")
 
 
 def check_runs(path: str, num_configurations: int, num_seeds: int) -> None:

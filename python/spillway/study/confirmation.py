@@ -15,7 +15,7 @@ from spillway.config.randomness import REPLICATION, is_resampled, note_on_copies
 from spillway.data import frames, intervals
 from spillway.data.figures import is_share, usual_skewness
 from spillway.data.intervals import Interval, fewest, interval
-from spillway.study.feasibility import doubts
+from spillway.study.feasibility import caveats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -172,11 +172,11 @@ class Confirmation:
             if field.name != "choice" and field.name not in nested
         }
         found["baseline"] = dataclasses.asdict(self.baseline)
-        found["candidates"] = [dataclasses.asdict(one) for one in self.candidates]
-        found["reverted"] = [dataclasses.asdict(one) for one in self.reverted]
+        found["candidates"] = [dataclasses.asdict(candidate) for candidate in self.candidates]
+        found["reverted"] = [dataclasses.asdict(reverted) for reverted in self.reverted]
         for name in ("cliff", "better_neighbor"):
-            one = getattr(self, name)
-            found[name] = None if one is None else dataclasses.asdict(one)
+            neighbor = getattr(self, name)
+            found[name] = None if neighbor is None else dataclasses.asdict(neighbor)
         return found
 
     def write(self, path: Path) -> None:
@@ -186,13 +186,13 @@ class Confirmation:
 
     def __repr__(self) -> str:
         rows = [["trial", self.objective, "gain over the baseline", "constraints"]]
-        for one in (self.baseline, *self.candidates):
-            name = "baseline" if one is self.baseline else str(one.number)
-            if one.failure is not None:
-                rows.append([name, one.failure, "", ""])
+        for candidate in (self.baseline, *self.candidates):
+            name = "baseline" if candidate is self.baseline else str(candidate.number)
+            if candidate.failure is not None:
+                rows.append([name, candidate.failure, "", ""])
                 continue
-            gain = "" if one.gain is None else _shown(one.gain)
-            rows.append([name, _shown(one.value), gain, _listed(one.broken) or "hold"])
+            gain = "" if candidate.gain is None else _shown(candidate.gain)
+            rows.append([name, _shown(candidate.value), gain, _listed(candidate.broken) or "hold"])
         lines = [
             f"{len(self.seeds)} fresh seeds, {self.confidence:.0%} confidence intervals",
             "",
@@ -210,7 +210,7 @@ class Confirmation:
         lines += self._on_neighbors()
         servers = [] if self.choice is None else [self.choice]
         notes = (*self._on_saturation(), *self.doubts, *notes_on_servers(servers))
-        lines += [f"note: {one}" for one in notes]
+        lines += [f"note: {note}" for note in notes]
         return "\n".join(lines)
 
     def _on_neighbors(self) -> Iterator[str]:
@@ -225,10 +225,11 @@ class Confirmation:
 
     def _on_saturation(self) -> Iterator[str]:
         """What the winner's verdict means, unless it keeps up."""
-        chosen = [one for one in self.candidates if one.number == self.winner]
-        for one in chosen:
-            if one.saturation not in (None, "unsaturated"):
-                yield f"trial {one.number} is {one.saturation}: {_MEANING[one.saturation]}."
+        chosen = [candidate for candidate in self.candidates if candidate.number == self.winner]
+        for candidate in chosen:
+            if candidate.saturation not in (None, "unsaturated"):
+                meaning = _MEANING[candidate.saturation]
+                yield f"trial {candidate.number} is {candidate.saturation}: {meaning}."
 
 
 def _shown(value: Interval | None) -> str:
@@ -283,26 +284,27 @@ def confirm(
     if len(seeds) < 2:
         raise ValueError("seeds: give at least two; one seed has no interval")
     first = [study.recommended] if len(study.objectives) == 1 else []
-    ranked = {one.number: one for one in (*first, *study.feasible) if not one.is_baseline}
+    ranked = {trial.number: trial for trial in (*first, *study.feasible) if not trial.is_baseline}
     trials = list(ranked.values())[:top]
     if not trials:
         raise UsageError("no feasible trial to confirm except the baseline")
-    simulations = [study.simulation, *(study.simulation_of(one) for one in trials)]
+    simulations = [study.simulation, *(study.simulation_of(trial) for trial in trials)]
     if workload is not None:
         simulations = _held_out(simulations, workload)
     found = evaluator.measure_all(simulations, seeds)
-    made = [one for one in found if one.failure is None]
-    if made and not any(one.is_replicated for one in made):
+    made = [measurement for measurement in found if measurement.failure is None]
+    if made and not any(measurement.is_replicated for measurement in made):
         raise UsageError(
             f"fresh seeds confirm nothing: {note_on_copies(simulations)} {REPLICATION}"
         )
     judge = _Judge(study, objective, confidence, len(trials))
     base = judge.candidate(study.baseline, found[0], None)
     candidates = [
-        judge.candidate(trial, one, found[0]) for trial, one in zip(trials, found[1:], strict=True)
+        judge.candidate(trial, measurement, found[0])
+        for trial, measurement in zip(trials, found[1:], strict=True)
     ]
     winner, reason = judge.verdict(base, candidates)
-    chosen = next((i for i, one in enumerate(candidates) if one.number == winner), None)
+    chosen = next((i for i, candidate in enumerate(candidates) if candidate.number == winner), None)
     cliff = better = None
     reverted: tuple[Reverted, ...] = ()
     if chosen is not None:
@@ -310,7 +312,7 @@ def confirm(
         back = reversals(study.bound, trials[chosen].point)
         others = [place[-1] for place in (*near, *back)]
         if workload is not None:
-            others = [one.replace(workload=workload) for one in others]
+            others = [simulation.replace(workload=workload) for simulation in others]
         moved = evaluator.measure_all(others, seeds)
         optimum = found[1 + chosen]
         around = judge.neighbors(near, moved[: len(near)], optimum, found[0])
@@ -322,8 +324,11 @@ def confirm(
     elif base.is_feasible:
         choice = study.simulation
     shown = {"the baseline": base.value}
-    for one in candidates:
-        shown |= {f"trial {one.number}": one.value, f"the gain of trial {one.number}": one.gain}
+    for candidate in candidates:
+        shown |= {
+            f"trial {candidate.number}": candidate.value,
+            f"the gain of trial {candidate.number}": candidate.gain,
+        }
     return Confirmation(
         objective=study.objectives[objective].name,
         seeds=tuple(seeds),
@@ -338,25 +343,35 @@ def confirm(
         reverted=reverted,
         doubts=(
             *_on_resamples(study.simulation, workload),
-            *(() if choice is None else doubts(choice)),
+            *(() if choice is None else caveats(choice)),
             *intervals.doubts(shown),
         ),
     )
 
 
 def _worst(around: Sequence[Neighbor]) -> Neighbor | None:
-    """One that cannot be run or breaks a constraint, else the steepest or the largest loss."""
+    """A neighbor that cannot be run or breaks a constraint, else the steepest or largest loss."""
 
-    def rank(one: Neighbor) -> tuple[bool, bool, bool, bool, float]:
-        is_out = any(broken.is_certain for broken in one.broken)
-        mean = -math.inf if one.gain is None else one.gain.mean
-        return one.failure is None, not is_out, not one.is_steep, not one.broken, mean
+    def rank(neighbor: Neighbor) -> tuple[bool, bool, bool, bool, float]:
+        is_out = any(broken.is_certain for broken in neighbor.broken)
+        mean = -math.inf if neighbor.gain is None else neighbor.gain.mean
+        return (
+            neighbor.failure is None,
+            not is_out,
+            not neighbor.is_steep,
+            not neighbor.broken,
+            mean,
+        )
 
     return min(around, key=rank, default=None)
 
 
 def _best_improvement(around: Sequence[Neighbor]) -> Neighbor | None:
-    better = [(one.gain.mean, one) for one in around if one.gain and one.is_improvement]
+    better = [
+        (neighbor.gain.mean, neighbor)
+        for neighbor in around
+        if neighbor.gain and neighbor.is_improvement
+    ]
     return max(better, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
@@ -371,9 +386,9 @@ def _on_resamples(simulation: Simulation, workload: Synthetic | Trace | None) ->
 def _held_out(simulations: Sequence[Simulation], workload: Synthetic | Trace) -> list[Simulation]:
     """The simulations with another workload, which none of them may have changed itself."""
     searched = simulations[0].workload
-    if any(one.workload != searched for one in simulations):
+    if any(simulation.workload != searched for simulation in simulations):
         raise UsageError("workload: the study searched settings of the workload; it must be kept")
-    return [one.replace(workload=workload) for one in simulations]
+    return [simulation.replace(workload=workload) for simulation in simulations]
 
 
 class _Judge:
@@ -402,12 +417,17 @@ class _Judge:
         return interval(
             values,
             confidence,
-            is_replicated=any(one.is_replicated for one in measured),
+            is_replicated=any(measurement.is_replicated for measurement in measured),
             is_share=share,
-            num_blocks=fewest(one.num_blocks for one in measured),
+            num_blocks=fewest(measurement.num_blocks for measurement in measured),
             skewness=skewness,
             doubt=next(
-                (one.doubts[metric] for one in measured if one.doubts and one.doubts[metric]), ""
+                (
+                    measurement.doubts[metric]
+                    for measurement in measured
+                    if measurement.doubts and measurement.doubts[metric]
+                ),
+                "",
             ),
         )
 
@@ -442,18 +462,21 @@ class _Judge:
         """The constrained figures."""
         start = len(self._study.objectives)
         return tuple(
-            self._of_metric(one, start + i, found) for i, one in enumerate(self._study.constraints)
+            self._of_metric(constraint, start + i, found)
+            for i, constraint in enumerate(self._study.constraints)
         )
 
-    def _of_metric(self, one: Objective | Constraint, position: int, found: Measured) -> Interval:
+    def _of_metric(
+        self, metric: Objective | Constraint, position: int, found: Measured
+    ) -> Interval:
         """The interval of a metric itself."""
         return self._interval(
             found.values[position],
             self._confidence,
             position,
             found,
-            share=is_share(one.name),
-            skewness=usual_skewness(one.name),
+            share=is_share(metric.name),
+            skewness=usual_skewness(metric.name),
         )
 
     def broken(self, found: Measured) -> tuple[BrokenConstraint, ...]:
@@ -463,14 +486,16 @@ class _Judge:
         )
         return tuple(
             BrokenConstraint(
-                figure=one.name,
-                bound=f"{one.relation} {one.bound:g}",
+                figure=constraint.name,
+                bound=f"{constraint.relation} {constraint.bound:g}",
                 value=value,
                 is_certain=all(
-                    one.violation(end) > 0 for end in (value.low, value.high) if end is not None
+                    constraint.violation(end) > 0
+                    for end in (value.low, value.high)
+                    if end is not None
                 ),
             )
-            for one, value, row in many
+            for constraint, value, row in many
             if sum(row) > 0
         )
 
@@ -492,7 +517,7 @@ class _Judge:
 
     def verdict(self, base: Candidate, candidates: Sequence[Candidate]) -> tuple[int | None, str]:
         """The winner, and the reason for it or for the absence of one."""
-        feasible = [one for one in candidates if one.is_feasible]
+        feasible = [candidate for candidate in candidates if candidate.is_feasible]
         if not feasible:
             reason = "no winner: on fresh seeds no candidate satisfies the constraints"
             if base.is_feasible:
@@ -505,9 +530,11 @@ class _Judge:
             why = base.failure or _listed(base.broken)
             return best.number, f"trial {best.number} wins: the baseline is out ({why})"
         better = [
-            one
-            for one in feasible
-            if one.gain and one.gain.mean > 0 and one.gain.excludes_zero(self._each)
+            candidate
+            for candidate in feasible
+            if candidate.gain
+            and candidate.gain.mean > 0
+            and candidate.gain.excludes_zero(self._each)
         ]
         if not better:
             return None, "no winner: no candidate's gain over the baseline excludes zero"
@@ -518,7 +545,10 @@ class _Judge:
         )
 
     def _best(self, candidates: Sequence[Candidate]) -> Candidate:
-        return max(candidates, key=lambda one: self._sign * one.value.mean if one.value else 0)
+        return max(
+            candidates,
+            key=lambda candidate: self._sign * candidate.value.mean if candidate.value else 0,
+        )
 
     def reverted(
         self,
@@ -528,15 +558,18 @@ class _Judge:
     ) -> tuple[Reverted, ...]:
         """The worth of each change of the winner, the largest first."""
         found = []
-        for (parameter, value, _), one in zip(places, moved, strict=True):
+        for (parameter, value, _), measurement in zip(places, moved, strict=True):
             where = {"parameter": parameter.name, "value": value}
-            if one.failure is not None:
-                found.append(Reverted(**where, failure=one.failure))
+            if measurement.failure is not None:
+                found.append(Reverted(**where, failure=measurement.failure))
                 continue
-            gain = self._gain(self._confidence, one, optimum)
-            found.append(Reverted(**where, gain=gain, broken=self.broken(one)))
+            gain = self._gain(self._confidence, measurement, optimum)
+            found.append(Reverted(**where, gain=gain, broken=self.broken(measurement)))
         return tuple(
-            sorted(found, key=lambda one: -math.inf if one.gain is None else one.gain.mean)
+            sorted(
+                found,
+                key=lambda reverted: -math.inf if reverted.gain is None else reverted.gain.mean,
+            )
         )
 
     def neighbors(
@@ -548,17 +581,17 @@ class _Judge:
     ) -> list[Neighbor]:
         """The configurations near the winner, and which of them are steep."""
         found = []
-        for (parameter, value, _), one in zip(places, around, strict=True):
+        for (parameter, value, _), measurement in zip(places, around, strict=True):
             where = {"parameter": parameter.name, "value": value}
-            if one.failure is not None:
-                found.append(Neighbor(**where, is_steep=True, failure=one.failure))
+            if measurement.failure is not None:
+                found.append(Neighbor(**where, is_steep=True, failure=measurement.failure))
                 continue
-            gain = self._gain(self._confidence, one, optimum)
-            broken = self.broken(one)
+            gain = self._gain(self._confidence, measurement, optimum)
+            broken = self.broken(measurement)
             is_steep = any(constraint.is_certain for constraint in broken)
             is_worse = gain.mean < 0 and gain.excludes_zero(self._confidence)
             if is_worse and base.failure is None:
-                is_steep |= self.is_feasible(base) and sum(self.gains(one, base)) <= 0
+                is_steep |= self.is_feasible(base) and sum(self.gains(measurement, base)) <= 0
             found.append(Neighbor(**where, is_steep=is_steep, gain=gain, broken=broken))
         return found
 
@@ -567,17 +600,17 @@ def reversals(bound: BoundSpace, point: Point) -> list[tuple[Parameter, Any, Sim
     """A point with each changed parameter in turn reverted to the simulation's value."""
     current = bound.current()
     found = []
-    for one in bound:
-        if one.name not in current or one.name not in point:
+    for parameter in bound:
+        if parameter.name not in current or parameter.name not in point:
             continue
-        value = current[one.name]
-        if value == point[one.name]:
+        value = current[parameter.name]
+        if value == point[parameter.name]:
             continue
         try:
-            simulation = bound.apply(bound.complete(point | {one.name: value}))
+            simulation = bound.apply(bound.complete(point | {parameter.name: value}))
         except ConfigError:
             continue
-        found.append((one, value, simulation))
+        found.append((parameter, value, simulation))
     return found
 
 
@@ -590,20 +623,20 @@ def neighbors(
     0 or past it, where the meaning of a setting may change. Invalid configurations are left out.
     """
     found = []
-    for one in bound:
-        if one.name not in point or not one.is_numeric:
+    for parameter in bound:
+        if parameter.name not in point or not parameter.is_numeric:
             continue
-        value = point[one.name]
-        span = abs(value) * within or (one.high - one.low) * within
-        if one.kind == "int":
+        value = point[parameter.name]
+        span = abs(value) * within or (parameter.high - parameter.low) * within
+        if parameter.kind == "int":
             span = max(1, round(span))
         for changed in (value - span, value + span):
-            inside = min(max(changed, one.valid_low), one.valid_high)
+            inside = min(max(changed, parameter.valid_low), parameter.valid_high)
             if inside == value or (value != 0 and inside * value <= 0):
                 continue
             try:
-                simulation = bound.apply(point | {one.name: inside})
+                simulation = bound.apply(point | {parameter.name: inside})
             except ConfigError:
                 continue
-            found.append((one, inside, simulation))
+            found.append((parameter, inside, simulation))
     return found

@@ -109,11 +109,13 @@ def _noun(path: str, field: Mapping[str, Any], value: Any) -> Mapping[str, Any]:
 
 def alternative(field: Mapping[str, Any], kind: str, path: str) -> Mapping[str, Any]:
     """The descriptor of one kind of a variant; the ConfigError names the valid kinds."""
-    for one in field.get("alternatives", ()):
-        if one["kind"] == kind:
-            found: Mapping[str, Any] = one
+    for description in field.get("alternatives", ()):
+        if description["kind"] == kind:
+            found: Mapping[str, Any] = description
             return found
-    kinds = ", ".join(one["kind"] for one in field.get("alternatives", ())) or "none"
+    kinds = (
+        ", ".join(description["kind"] for description in field.get("alternatives", ())) or "none"
+    )
     raise config_error([(path, repr(kind), f"unknown kind; one of {kinds}")])
 
 

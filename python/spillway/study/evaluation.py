@@ -50,10 +50,10 @@ _INTERRUPTED = Measured(failure=INTERRUPTED)
 
 def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
     """The stated seeds, or the first n of all."""
-    stated = range(seeds) if isinstance(seeds, int) else seeds
-    if isinstance(stated, Sized) and len(stated) > MOST_RUNS:
-        raise ValueError(f"seeds: {len(stated):,} seeds; must be <= {MOST_RUNS:,}")
-    many = tuple(stated)
+    given = range(seeds) if isinstance(seeds, int) else seeds
+    if isinstance(given, Sized) and len(given) > MOST_RUNS:
+        raise ValueError(f"seeds: {len(given):,} seeds; must be <= {MOST_RUNS:,}")
+    many = tuple(given)
     if not many or len(set(many)) < len(many):
         raise ValueError(f"seeds = {seeds!r}: must be one or more different seeds")
     return many
@@ -100,22 +100,26 @@ class Evaluator:
     def measure_all(
         self, simulations: Sequence[Simulation], seeds: Sequence[int]
     ) -> list[Measured]:
-        """The same, but Ctrl-C and exceptions of metrics propagate."""
+        """Measures as `measure` does, but Ctrl-C and exceptions of metrics propagate."""
         found = self.measure(simulations, seeds)
-        if any(one.failure == INTERRUPTED for one in found):
+        if any(measurement.failure == INTERRUPTED for measurement in found):
             raise KeyboardInterrupt
-        for one in found:
-            if one.error is not None:
-                raise one.error
+        for measurement in found:
+            if measurement.error is not None:
+                raise measurement.error
         return found
 
     def _measure_new(
         self, journal: Measurements, simulations: Sequence[Simulation], seeds: Sequence[int]
     ) -> list[Measured]:
         """Measures what the journal lacks, a few simulations at a time, and adds that."""
-        keys = [journal.key(one, seeds, self.metrics) for one in simulations]
-        found = {key: one for key in keys if (one := journal.find(key)) is not None}
-        new = {key: one for key, one in zip(keys, simulations, strict=True) if key not in found}
+        keys = [journal.key(simulation, seeds, self.metrics) for simulation in simulations]
+        found = {key: stored for key in keys if (stored := journal.find(key)) is not None}
+        new = {
+            key: simulation
+            for key, simulation in zip(keys, simulations, strict=True)
+            if key not in found
+        }
         size = math.ceil(_RUNS_PER_THREAD * (self._threads or processors()) / len(seeds))
         total = len(simulations) * len(seeds)
         for first in range(0, len(new), size):
@@ -153,16 +157,18 @@ class Evaluator:
         report: Report | None,
     ) -> list[Measured]:
         tasks = [
-            dataclasses.replace(Task.of(one, seeds, self.metrics), is_judging=self._is_judging)
-            for one in simulations
+            dataclasses.replace(
+                Task.of(simulation, seeds, self.metrics), is_judging=self._is_judging
+            )
+            for simulation in simulations
         ]
         found = _results(executor, tasks, report)
         # Workers that lack the trace receive it, and keep it from then on.
-        missing = [i for i, one in enumerate(found) if one is None]
+        missing = [i for i, measurement in enumerate(found) if measurement is None]
         with_trace = [tasks[i].with_trace(simulations[i]) for i in missing]
-        for i, one in zip(missing, _results(executor, with_trace), strict=True):
-            found[i] = one
-        return [one for one in found if one is not None]
+        for i, measurement in zip(missing, _results(executor, with_trace), strict=True):
+            found[i] = measurement
+        return [measurement for measurement in found if measurement is not None]
 
 
 def _results(
@@ -208,7 +214,7 @@ class Task:
         return cls(simulation, tuple(seeds), tuple(metrics), workload.sha256, workload._replayed())
 
     def with_trace(self, simulation: Simulation) -> Task:
-        """The same task with the trace of `simulation`."""
+        """The task with the trace of `simulation`."""
         workload = simulation.workload
         assert isinstance(workload, Trace)
         return dataclasses.replace(self, trace=workload)
@@ -247,7 +253,7 @@ def measure(
 
     There are several calls if the requests of all runs together take too much memory.
     """
-    keep = is_judging or any(getattr(one, "needs_requests", False) for one in metrics)
+    keep = is_judging or any(getattr(metric, "needs_requests", False) for metric in metrics)
     found: dict[int, Measured] = {}
     done = 0
     total = len(simulations) * len(seeds)
@@ -257,7 +263,7 @@ def measure(
         try:
             many = [*_run(own, portion, threads, keep=keep, report=_shifted(report, done, total))]
         except (ConfigError, InvariantError, LivelockError, UsageError):
-            # One of them cannot be run, so none was: find out which one.
+            # A simulation that cannot be run stops all of them: find out which one it is.
             many = []
             for simulation in own:
                 is_over = None in many  # Ctrl-C
@@ -265,8 +271,8 @@ def measure(
                 many.append(run)
         done += len(own) * len(portion)
         for i, results in zip(places, many, strict=True):
-            one = _taken(results, metrics, is_judging=is_judging)
-            found[i] = found[i].followed_by(one) if i in found else one
+            measurement = _taken(results, metrics, is_judging=is_judging)
+            found[i] = found[i].followed_by(measurement) if i in found else measurement
         if None in many:
             break
     return [found.get(i, _INTERRUPTED) for i in range(len(simulations))]
@@ -347,11 +353,11 @@ def _taken(
         return _raised(error)
     doubts: tuple[str, ...] = ()
     if results.is_resampled:
-        summaries = [one.summary() for one in results]
-        doubts = tuple(effective.doubt(one.name, summaries) for one in metrics)
+        summaries = [result.summary() for result in results]
+        doubts = tuple(effective.doubt(metric.name, summaries) for metric in metrics)
     trends: tuple[stationarity.Trend, ...] = ()
-    if is_judging and all(one.has_requests for one in results):
-        trends = tuple(_trend(one) for one in results)
+    if is_judging and all(result.has_requests for result in results):
+        trends = tuple(_trend(result) for result in results)
     return Measured(
         rows,
         is_replicated=results.is_replicated,

@@ -20,19 +20,19 @@ _SAMPLES = 10
 """Fewer samples in a window give no quantile."""
 
 
-def doubts(simulation: Simulation) -> tuple[str, ...]:
-    """The doubts about a configuration, as text; most configurations have none.
+def caveats(simulation: Simulation) -> tuple[str, ...]:
+    """The caveats about a configuration, as text; most configurations have none.
 
     Rules of thumb for a gateway with a controller: the window holds at least two ticks and ten
     samples at the offered rate; cooldown outlasts the window; the floor lies below the knee of the
     fleet; the queue's timeout stays below the controller's band and does not exceed the targets of
     the classes.
     """
-    found = [*_queue_doubts(simulation)]
+    found = [*_queue_caveats(simulation)]
     controller = simulation.gateway.controller
     if controller.kind != "static":
-        found += _window_doubts(simulation)
-        found += _floor_doubts(simulation)
+        found += _window_caveats(simulation)
+        found += _floor_caveats(simulation)
     return tuple(found)
 
 
@@ -47,15 +47,17 @@ def shares_in_doubt(bound: BoundSpace, n: int = 128) -> dict[str, float]:
         except ConfigError:
             continue
         n_valid += 1
-        for setting in {one.split(" =")[0] for one in doubts(simulation)}:
+        for setting in {text.split(" =")[0] for text in caveats(simulation)}:
             counts[setting] = counts.get(setting, 0) + 1
     return {setting: count / n_valid for setting, count in sorted(counts.items())}
 
 
-def _queue_doubts(simulation: Simulation) -> list[str]:
+def _queue_caveats(simulation: Simulation) -> list[str]:
     gateway = simulation.gateway
     controller, sensor = gateway.controller, gateway.sensor
-    targets = [one.target_ttft_s for one in simulation.slo_classes if one.target_ttft_s]
+    targets = [
+        slo_class.target_ttft_s for slo_class in simulation.slo_classes if slo_class.target_ttft_s
+    ]
     found = []
     for i, band in enumerate(gateway.bands):
         timeout_s = band.queue.timeout_s
@@ -75,7 +77,7 @@ def _queue_doubts(simulation: Simulation) -> list[str]:
     return found
 
 
-def _window_doubts(simulation: Simulation) -> list[str]:
+def _window_caveats(simulation: Simulation) -> list[str]:
     sensor, guard = simulation.gateway.sensor, simulation.gateway.guard
     tick_s = sensor.tick_s + sensor.tick_drift_s
     window_s = sensor.window_s
@@ -99,7 +101,7 @@ def _window_doubts(simulation: Simulation) -> list[str]:
     return found
 
 
-def _floor_doubts(simulation: Simulation) -> list[str]:
+def _floor_caveats(simulation: Simulation) -> list[str]:
     floor = simulation.gateway.guard.floor
     count = sum(group.count for group in simulation.instances)
     workers = 1

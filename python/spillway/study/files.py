@@ -287,8 +287,8 @@ class StudyFile:
             storage=storage,
             **{key: self.settings[key] for key in _PLAIN if key in self.settings},
         )
-        check_figures(one.metric for one in found.objectives)
-        check_figures(one.metric for one in found.constraints)
+        check_figures(objective.metric for objective in found.objectives)
+        check_figures(constraint.metric for constraint in found.constraints)
         check_figures(found.metrics)
         return found
 
@@ -386,14 +386,16 @@ class SweepFile:
         Raises ConfigError for arguments that no run can have.
         """
         if self.kind in _SOLVERS:
-            check_figures(one.metric for one in as_constraints(self.settings[self.kind]["slo"]))
+            check_figures(
+                constraint.metric for constraint in as_constraints(self.settings[self.kind]["slo"])
+            )
             return 0, []
         check_figures(map(as_metric, self.settings.get("metrics", ())))
         plan = self._call(getattr(sweeps, f"plan_{self.kind}"), self._seeds())
         invalid = [
-            f"{name}: {one}".replace("\n", "; ")
-            for name, _, one in plan
-            if isinstance(one, ConfigError)
+            f"{name}: {planned}".replace("\n", "; ")
+            for name, _, planned in plan
+            if isinstance(planned, ConfigError)
         ]
         return len(plan), invalid
 
@@ -417,10 +419,10 @@ class SweepFile:
         return {"seeds": self.settings["seeds"]} if "seeds" in self.settings else {}
 
     def _call(self, function: Callable[..., T], common: Mapping[str, Any]) -> T:
-        stated = self.settings[self.kind]
+        options = self.settings[self.kind]
         if self.kind in ("grid", "isolation"):
-            return function(self.simulation, stated, **common)
-        arguments = dict(stated)
+            return function(self.simulation, options, **common)
+        arguments = dict(options)
         if self.kind in _SOLVERS:
             main = arguments.pop("slo")
         else:
@@ -473,26 +475,28 @@ def write_sweep(found: Sweep | Solution, folder: Path) -> None:
 
 
 def _simulation(settings: Mapping[str, Any], base: Path) -> Simulation:
-    stated = settings.get("simulation", {})
-    if isinstance(stated, str):
-        base = (base / stated).parent
-        path = base / Path(stated).name
-        stated = files.read_settings(path)
-        files.note_empty(stated, path)
+    configuration = settings.get("simulation", {})
+    if isinstance(configuration, str):
+        base = (base / configuration).parent
+        path = base / Path(configuration).name
+        configuration = files.read_settings(path)
+        files.note_empty(configuration, path)
     elif "schema" in settings:
-        stated = {"schema": settings["schema"], **stated}
+        configuration = {"schema": settings["schema"], **configuration}
     if "scenario" in settings:
-        stated = by_name.with_scenario(stated, settings["scenario"])
-    return by_name.apply(settings.get("presets", []), loading.from_settings(stated, base=base))
+        configuration = by_name.with_scenario(configuration, settings["scenario"])
+    return by_name.apply(
+        settings.get("presets", []), loading.from_settings(configuration, base=base)
+    )
 
 
 def _objectives(settings: Mapping[str, Any]) -> list[Objective]:
     found: list[Objective] = []
     directions: tuple[Direction, ...] = ("maximize", "minimize")
     for direction in directions:
-        stated = settings.get(direction, [])
-        many = stated if isinstance(stated, list) else [stated]
-        found += [Objective(one, direction) for one in many]
+        given = settings.get(direction, [])
+        many = given if isinstance(given, list) else [given]
+        found += [Objective(metric, direction) for metric in many]
     if not found:
         raise config_error([("maximize", "", "must be given, or minimize, e.g. maximize: goodput")])
     return found

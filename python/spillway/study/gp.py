@@ -111,7 +111,7 @@ class GpSampler(BaseSampler):
             deepcopy=False, states=(TrialState.COMPLETE, TrialState.RUNNING, TrialState.WAITING)
         )
         finished = _evidence(trials)
-        earlier = sum(one.number < trial.number for one in trials)
+        earlier = sum(other.number < trial.number for other in trials)
         if earlier < self._n_startup_trials or len(finished) < 2:
             return {}
         return _shared_space(finished)
@@ -125,9 +125,9 @@ class GpSampler(BaseSampler):
         model = self._model_of(study, search_space)
         running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         acquisition = model.believing(
-            one.params
-            for one in running
-            if one.number != trial.number and search_space.keys() <= one.params.keys()
+            other.params
+            for other in running
+            if other.number != trial.number and search_space.keys() <= other.params.keys()
         )
         rng = np.random.default_rng([self._seed, trial.number])
         candidates = model.candidates(self._n_candidates, rng)
@@ -176,7 +176,7 @@ class GpSampler(BaseSampler):
 
     def _model_of(self, study: Study, search_space: Mapping[str, BaseDistribution]) -> _Model:
         finished = _evidence(study.get_trials(deepcopy=False))
-        key = (study.study_name, tuple(one.number for one in finished), tuple(search_space))
+        key = (study.study_name, tuple(trial.number for trial in finished), tuple(search_space))
         if self._model is None or self._model.key != key:
             rng = np.random.default_rng([self._seed, len(finished), 2])
             values, errors = _objectives(finished, study.directions, rng)
@@ -190,9 +190,9 @@ class GpSampler(BaseSampler):
 def _evidence(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     """The finished trials that were measured: a repeated value adds no information."""
     return [
-        one
-        for one in trials
-        if one.state == TrialState.COMPLETE and "duplicate_of" not in one.user_attrs
+        trial
+        for trial in trials
+        if trial.state == TrialState.COMPLETE and "duplicate_of" not in trial.user_attrs
     ]
 
 
@@ -291,19 +291,19 @@ class _Space:
 
     @property
     def categorical(self) -> list[bool]:
-        return [one.choices is not None for one in self.parameters]
+        return [parameter.choices is not None for parameter in self.parameters]
 
     @property
     def allowed(self) -> list[tuple[float, ...]]:
-        return [one.allowed for one in self.parameters]
+        return [parameter.allowed for parameter in self.parameters]
 
     def encode(self, params: Mapping[str, Any]) -> Array:
-        return np.array([one.encode(params[one.name]) for one in self.parameters])
+        return np.array([parameter.encode(params[parameter.name]) for parameter in self.parameters])
 
     def decode(self, point: Array) -> dict[str, Any]:
         return {
-            one.name: one.decode(float(coordinate))
-            for one, coordinate in zip(self.parameters, point, strict=True)
+            parameter.name: parameter.decode(float(coordinate))
+            for parameter, coordinate in zip(self.parameters, point, strict=True)
         }
 
 
@@ -318,7 +318,7 @@ def _attribute(trials: Sequence[FrozenTrial], name: str, size: int) -> Array:
             raise ValueError(
                 f"trial {trial.number}: user_attrs[{name!r}] has {len(given)} entries, not {size}"
             )
-        row[:] = [math.nan if one is None else one for one in given]
+        row[:] = [math.nan if value is None else value for value in given]
     return rows
 
 
@@ -330,7 +330,7 @@ def _errors(trials: Sequence[FrozenTrial], name: str, size: int) -> Array:
     fixed).
     """
     errors = _attribute(trials, name, size)
-    runs = np.array([one.user_attrs.get("num_runs", 0) for one in trials])[:, None]
+    runs = np.array([trial.user_attrs.get("num_runs", 0) for trial in trials])[:, None]
     variances = runs * errors**2
     dof = np.where(np.isfinite(variances), np.maximum(runs - 1, 0), 0)
     total = dof.sum(axis=0)
@@ -339,16 +339,18 @@ def _errors(trials: Sequence[FrozenTrial], name: str, size: int) -> Array:
     sums = dof * np.nan_to_num(variances)
     pooled = sums.sum(axis=0) / np.maximum(total, 1)
     shrunk = (_TYPICAL_DOF * pooled + sums) / (_TYPICAL_DOF + dof)
-    told = (runs > 0) & (total > 0)
-    return np.where(told, np.sqrt(shrunk / np.maximum(runs, 1)), errors)
+    is_known = (runs > 0) & (total > 0)
+    return np.where(is_known, np.sqrt(shrunk / np.maximum(runs, 1)), errors)
 
 
 def _objectives(
     trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection], rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """One value per trial, to be minimized, and its standard error."""
-    signs = np.array([-1.0 if one == StudyDirection.MAXIMIZE else 1.0 for one in directions])
-    values = signs * np.array([one.values for one in trials])
+    signs = np.array(
+        [-1.0 if direction == StudyDirection.MAXIMIZE else 1.0 for direction in directions]
+    )
+    values = signs * np.array([trial.values for trial in trials])
     errors = _errors(trials, "objective_se", len(directions))
     if len(directions) == 1:
         return values[:, 0], errors[:, 0]
@@ -433,7 +435,7 @@ class _Model:
         errors: Array,
         last: _Model | None,
     ) -> _Model:
-        points = np.array([space.encode(one.params) for one in trials])
+        points = np.array([space.encode(trial.params) for trial in trials])
         size = len(trials[0].user_attrs.get("constraints", ()))
         constraints = _attribute(trials, "constraints", size)
         if not np.isfinite(constraints).all():
@@ -448,8 +450,8 @@ class _Model:
         if last and continues and len(trials) > _ANEW_UNTIL:
             warm = list(last.fitted)
         fitted = [
-            _Fitted.of(points, space, values=told, errors=error, centre=centre, last=start)
-            for (told, error, centre), start in zip(data, warm, strict=True)
+            _Fitted.of(points, space, values=values, errors=error, centre=centre, last=start)
+            for (values, error, centre), start in zip(data, warm, strict=True)
         ]
         recommended = _acquisition(fitted).recommended()
         return cls(key, space, fitted, recommended, points[recommended])
@@ -457,7 +459,7 @@ class _Model:
     def believing(self, pending: Iterable[Mapping[str, Any]]) -> search.Acquisition:
         """The acquisition while trials with these parameters are running."""
         acquisition = _acquisition(self.fitted)
-        noise = [one.typical_noise for one in self.fitted]
+        noise = [surrogate.typical_noise for surrogate in self.fitted]
         for params in pending:
             acquisition.believe(self.space.encode(params), noise)
         return acquisition
@@ -471,8 +473,8 @@ class _Model:
         near = int(_NEAR_SHARE * count)
         return np.column_stack(
             [
-                np.concatenate([one.near(at, column[:near]), one.spread(column[near:])])
-                for one, at, column in zip(
+                np.concatenate([parameter.near(at, column[:near]), parameter.spread(column[near:])])
+                for parameter, at, column in zip(
                     parameters, self.recommended_point, uniform.T, strict=True
                 )
             ]
@@ -480,4 +482,4 @@ class _Model:
 
 
 def _acquisition(fitted: Sequence[_Fitted]) -> search.Acquisition:
-    return search.Acquisition(fitted[0].process, [one.process for one in fitted[1:]])
+    return search.Acquisition(fitted[0].process, [surrogate.process for surrogate in fitted[1:]])

@@ -23,9 +23,9 @@ def importance(study: StudyData, objective: int = 0) -> dict[str, float]:
     # Imports scikit-learn if that is installed.
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-    always_open = [one.name for one in study.bound if one.opens_with is None]
-    known = [one for one in study.records if one.has_values and one.duplicate_of is None]
-    known = [one for one in known if set(one.point) >= set(always_open)]
+    always_open = [parameter.name for parameter in study.bound if parameter.opens_with is None]
+    known = [trial for trial in study.records if trial.has_values and trial.duplicate_of is None]
+    known = [trial for trial in known if set(trial.point) >= set(always_open)]
     if len(known) < _LEAST_TRIALS:
         raise UsageError(
             f"importance needs at least {_LEAST_TRIALS} different trials; there are {len(known)}"
@@ -35,11 +35,11 @@ def importance(study: StudyData, objective: int = 0) -> dict[str, float]:
     with samplers.quiet():
         evaluator = PedAnovaImportanceEvaluator(**{which: _BEST_SHARE})
         different = optuna.create_study(direction=study.objectives[objective].direction)
-        for one in known:
+        for trial in known:
             different.add_trial(
                 optuna.trial.create_trial(
-                    value=one.values[objective],
-                    params={name: one.point[name] for name in always_open},
+                    value=trial.values[objective],
+                    params={name: trial.point[name] for name in always_open},
                     distributions={
                         name: study.bound.parameters[name].distribution() for name in always_open
                     },

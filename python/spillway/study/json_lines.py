@@ -65,7 +65,7 @@ class JsonLines:
 
     def append(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """Adds objects, all or none."""
-        text = "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in objects)
+        text = "".join(json.dumps(item, separators=(",", ":")) + "\n" for item in objects)
         with self._locked() as (handle, end):
             try:
                 left = text.encode()

@@ -38,7 +38,7 @@ def dead_parameters(
     """
     evaluator = Evaluator([Digest()], threads=threads, executor=executor, report=report)
     random = np.random.default_rng(0)
-    suspects = [one for one in bound if len(_variants(one, _WITHIN)) > 1]
+    suspects = [parameter for parameter in bound if len(_variants(parameter, _WITHIN)) > 1]
     compared: set[str] = set()
     for shares, base in (
         (_ENDS, bound.current()),
@@ -46,18 +46,22 @@ def dead_parameters(
         (_WITHIN, bound.at(random.random(len(bound)).tolist())),
     ):
         differing = _different_runs(
-            [list(_around(bound, one, base, shares)) for one in suspects], evaluator, seeds
+            [list(_around(bound, parameter, base, shares)) for parameter in suspects],
+            evaluator,
+            seeds,
         )
-        compared |= {one.name for one, n in zip(suspects, differing, strict=True) if n}
-        suspects = [one for one, n in zip(suspects, differing, strict=True) if n < 2]
-    return tuple(one.name for one in suspects if one.name in compared)
+        compared |= {parameter.name for parameter, n in zip(suspects, differing, strict=True) if n}
+        suspects = [parameter for parameter, n in zip(suspects, differing, strict=True) if n < 2]
+    return tuple(parameter.name for parameter in suspects if parameter.name in compared)
 
 
 def _different_runs(
     groups: Sequence[Sequence[Simulation]], evaluator: Evaluator, seeds: Sequence[int]
 ) -> list[int]:
     """The number of different runs of each group of simulations."""
-    measured = iter(evaluator.measure_all([one for group in groups for one in group], seeds))
+    measured = iter(
+        evaluator.measure_all([simulation for group in groups for simulation in group], seeds)
+    )
     return [
         len(
             {
@@ -71,17 +75,17 @@ def _different_runs(
 
 
 def _around(
-    bound: BoundSpace, one: Parameter, base: Point, shares: Sequence[float]
+    bound: BoundSpace, parameter: Parameter, base: Point, shares: Sequence[float]
 ) -> Iterator[Simulation]:
     """Simulations that differ only in this parameter."""
     opened = dict(base)
-    parent = one.opens_with
+    parent = parameter.opens_with
     while parent is not None:
         opened[parent[0]] = parent[1]
         parent = bound.parameters[parent[0]].opens_with
     opened = bound.complete(opened)
-    for value in dict.fromkeys([opened[one.name], *_variants(one, shares)]):
-        point = bound.complete(opened | {one.name: value})
+    for value in dict.fromkeys([opened[parameter.name], *_variants(parameter, shares)]):
+        point = bound.complete(opened | {parameter.name: value})
         if bound.ordered(point) != point:
             continue
         try:
@@ -90,7 +94,7 @@ def _around(
             continue
 
 
-def _variants(one: Parameter, shares: Sequence[float]) -> list[object]:
-    if not one.is_numeric:
-        return list(one.labels)
-    return list(dict.fromkeys(one.at(share) for share in shares))
+def _variants(parameter: Parameter, shares: Sequence[float]) -> list[object]:
+    if not parameter.is_numeric:
+        return list(parameter.labels)
+    return list(dict.fromkeys(parameter.at(share) for share in shares))

@@ -57,7 +57,7 @@ class Measured:
     @property
     def growth(self) -> stationarity.Growth | None:
         """The growth of the number of requests in the system; None if unknown."""
-        return stationarity.growth(one.whole for one in self._distinct_trends)
+        return stationarity.growth(trend.whole for trend in self._distinct_trends)
 
     @property
     def saturation(self) -> stationarity.Verdict | None:
@@ -83,7 +83,9 @@ class Measured:
             rows,
             is_replicated=differ,
             num_blocks=self.num_blocks,
-            doubts=tuple(one or two for one, two in zip(self.doubts, other.doubts, strict=True)),
+            doubts=tuple(
+                early or late for early, late in zip(self.doubts, other.doubts, strict=True)
+            ),
             trends=(*self.trends, *other.trends) if self.trends and other.trends else (),
         )
 
@@ -111,7 +113,7 @@ class Measurements:
 
         Raises ConfigError for a metric that is a function: whether it has changed is not known.
         """
-        parts = [fingerprint(simulation), list(seeds), [identity(one) for one in metrics]]
+        parts = [fingerprint(simulation), list(seeds), [identity(metric) for metric in metrics]]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def find(self, key: str) -> Measured | None:
@@ -123,7 +125,8 @@ class Measurements:
         if measured:
             with interruption.deferred():
                 self._lines.append(
-                    {"key": key, "measured": _encoded(one)} for key, one in measured.items()
+                    {"key": key, "measured": _encoded(measurement)}
+                    for key, measurement in measured.items()
                 )
                 self._known |= measured
 
@@ -146,16 +149,18 @@ def _encoded(measured: Measured) -> dict[str, Any]:
 
 def _decoded(stored: dict[str, Any]) -> Measured:
     trends = [
-        stationarity.Trend(**one | {"whole": _numbers(one["whole"]), "late": _numbers(one["late"])})
-        for one in stored["trends"]
+        stationarity.Trend(
+            **trend | {"whole": _numbers(trend["whole"]), "late": _numbers(trend["late"])}
+        )
+        for trend in stored["trends"]
     ]
     more = {
         "values": tuple(_numbers(row) for row in stored["values"]),
-        "doubts": tuple(str(one) for one in stored["doubts"]),
+        "doubts": tuple(str(text) for text in stored["doubts"]),
         "trends": tuple(trends),
     }
     return Measured(**stored | more)
 
 
 def _numbers(stored: Iterable[float]) -> tuple[float, ...]:
-    return tuple(float(one) for one in stored)
+    return tuple(float(value) for value in stored)

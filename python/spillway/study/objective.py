@@ -34,10 +34,10 @@ class Metric(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in tables."""
+        """The name in tables."""
 
     def of(self, result: Result) -> float:
-        """Its value; NoFigureError if it has none."""
+        """The value; NoFigureError if there is none."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Figure:
 
     @property
     def name(self) -> str:
-        """Its name in tables: its text without spaces."""
+        """The name in tables: its text without spaces."""
         figure, selector = self.parts
         return figure if selector is None else f"{figure}[{selector}]"
 
@@ -88,7 +88,7 @@ class Figure:
         return _DIRECTIONS.get(FIGURES[figure].better)
 
     def of(self, result: Result) -> float:
-        """Its value in one run.
+        """The value in one run.
 
         Raises NoFigureError if it has no population, ConfigError if there is no such figure, class
         or tenant, or if it is the goodput of requests without targets.
@@ -105,8 +105,8 @@ class Figure:
 
     def _worst(self, figure: str, result: Result, selector: str) -> float:
         groups = result.by_class() if selector == "worst class" else result.by_tenant()
-        populations = [one for one in groups.values() if one["offered"]]
-        values = [self._value(figure, one) for one in populations]
+        populations = [group for group in groups.values() if group["offered"]]
+        values = [self._value(figure, group) for group in populations]
         if not values:
             raise NoFigureError(f"{self.name} has no value: no requests arrived")
         return min(values) if self.direction == "maximize" else max(values)
@@ -162,12 +162,12 @@ class WeightedSum:
 
     @property
     def name(self) -> str:
-        """Its name in tables."""
+        """The name in tables."""
         parts = [f"{weight:+g} {figure.name}" for figure, weight in self.terms]
         return " ".join(parts).removeprefix("+").replace("1 ", "", 1) if parts else ""
 
     def of(self, result: Result) -> float:
-        """Its value; NoFigureError if one of the figures has none."""
+        """The value; NoFigureError if one of the figures has none."""
         return math.fsum(weight * figure.of(result) for figure, weight in self.terms)
 
 
@@ -194,7 +194,7 @@ class Noted:
         self.name = metric.name
 
     def of(self, result: Result) -> float:
-        """Its value, or NaN."""
+        """The value, or NaN."""
         try:
             return self.metric.of(result)
         except NoFigureError:
@@ -228,7 +228,7 @@ class Objective:
 
     @property
     def name(self) -> str:
-        """Its name in tables."""
+        """The name in tables."""
         return self.metric.name
 
     @property
@@ -299,29 +299,33 @@ def identity(metric: Metric) -> str:
 def check_figures(metrics: Iterable[Metric]) -> None:
     """Raises ConfigError for a figure that no summary has."""
     for metric in metrics:
-        figures = [one for one, _ in metric.terms] if isinstance(metric, WeightedSum) else [metric]
-        for one in figures:
-            if isinstance(one, Figure):
-                _ = one.direction
+        figures = (
+            [figure for figure, _ in metric.terms] if isinstance(metric, WeightedSum) else [metric]
+        )
+        for figure in figures:
+            if isinstance(figure, Figure):
+                _ = figure.direction
 
 
-def as_objectives(stated: Any) -> tuple[Objective, ...]:
+def as_objectives(objective: Any) -> tuple[Objective, ...]:
     """One objective or several, in any of their forms."""
-    if isinstance(stated, Sequence) and not isinstance(stated, str):
-        if not stated:
+    if isinstance(objective, Sequence) and not isinstance(objective, str):
+        if not objective:
             raise config_error([("objective", "[]", "must name at least one")])
-        return tuple(one for item in stated for one in as_objectives(item))
-    return (stated if isinstance(stated, Objective) else Objective(stated),)
+        return tuple(member for item in objective for member in as_objectives(item))
+    return (objective if isinstance(objective, Objective) else Objective(objective),)
 
 
-def as_constraints(stated: Mapping[str, Any] | Sequence[Constraint] | None) -> list[Constraint]:
+def as_constraints(
+    constraints: Mapping[str, Any] | Sequence[Constraint] | None,
+) -> list[Constraint]:
     """Constraints such as {"p99_ttft_ms[critical]": "<=200"}."""
-    if stated is None:
+    if constraints is None:
         return []
-    if not isinstance(stated, Mapping):
-        return list(stated)
+    if not isinstance(constraints, Mapping):
+        return list(constraints)
     found = []
-    for text, bound in stated.items():
+    for text, bound in constraints.items():
         match = _BOUND.match(str(bound))
         try:
             limit = float(match["bound"]) if match else math.nan
@@ -337,10 +341,10 @@ def as_constraints(stated: Mapping[str, Any] | Sequence[Constraint] | None) -> l
 
 def rewards_shedding(objectives: Sequence[Objective], constraints: Sequence[Constraint]) -> bool:
     """Whether only latencies of served requests count, so that rejecting most is best."""
-    names = [_figures_of(one.metric) for one in objectives]
-    names += [_figures_of(one.metric) for one in constraints]
+    names = [_figures_of(objective.metric) for objective in objectives]
+    names += [_figures_of(constraint.metric) for constraint in constraints]
     figures = [figure for some in names for figure in some]
-    latencies = {name for name, one in FIGURES.items() if one.unit == "ms"}
+    latencies = {name for name, figure in FIGURES.items() if figure.unit == "ms"}
     return bool(figures) and all(figure.parts[0] in latencies for figure in figures)
 
 

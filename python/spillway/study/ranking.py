@@ -20,24 +20,24 @@ def ranked(trials: Sequence[Trial], objectives: Sequence[Objective]) -> tuple[Tr
     if len(objectives) > 1:
         losses = [(float(sum(_dominates(other, mine) for other in losses)),) for mine in losses]
     pairs = zip(losses, trials, strict=True)
-    return tuple(one for _, one in sorted(pairs, key=lambda pair: (pair[0], pair[1].number)))
+    return tuple(trial for _, trial in sorted(pairs, key=lambda pair: (pair[0], pair[1].number)))
 
 
 def front(trials: Sequence[Trial], objectives: Sequence[Objective]) -> tuple[Trial, ...]:
     """The trials that no other trial beats in every objective, in order."""
     losses = _losses(trials, objectives)
     return tuple(
-        one
-        for one, mine in zip(trials, losses, strict=True)
+        trial
+        for trial, mine in zip(trials, losses, strict=True)
         if not any(_dominates(other, mine) for other in losses)
     )
 
 
 def _losses(trials: Sequence[Trial], objectives: Sequence[Objective]) -> list[tuple[float, ...]]:
-    signs = [one.sign for one in objectives]
+    signs = [objective.sign for objective in objectives]
     return [
-        tuple(-sign * value for sign, value in zip(signs, one.values, strict=True))
-        for one in trials
+        tuple(-sign * value for sign, value in zip(signs, trial.values, strict=True))
+        for trial in trials
     ]
 
 

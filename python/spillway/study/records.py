@@ -72,12 +72,12 @@ class Trial:
     @property
     def is_feasible(self) -> bool:
         """Whether it was evaluated and its constraints hold."""
-        return self.has_values and all(one <= 0 for one in self.violations)
+        return self.has_values and all(violation <= 0 for violation in self.violations)
 
     @property
     def violation(self) -> float:
         """The sum of the violations of its constraints; 0 if they hold."""
-        return math.fsum(max(one, 0.0) for one in self.violations)
+        return math.fsum(max(violation, 0.0) for violation in self.violations)
 
     @property
     def state(self) -> str:

@@ -277,7 +277,9 @@ def _check_abilities(name: str, **asked: bool) -> None:
     violations = []
     for ability, is_asked in asked.items():
         if is_asked and not getattr(SAMPLERS[name], ability):
-            able = ", ".join(other for other, one in SAMPLERS.items() if getattr(one, ability))
+            able = ", ".join(
+                other for other, sampler in SAMPLERS.items() if getattr(sampler, ability)
+            )
             allowed = f"cannot search with {ability.replace('_', ' ')}; use one of {able}"
             violations.append(("sampler", name, allowed))
     if violations:
@@ -292,7 +294,7 @@ def _check_arguments(name: str, options: Mapping[str, Any]) -> None:
         float: number(),
         str: text,
     }
-    known = {key: one for key, one in _parameters(name).items() if key != "seed"}
+    known = {key: parameter for key, parameter in _parameters(name).items() if key != "seed"}
     for key, value in options.items():
         if key not in known:
             allowed = f"unknown argument; one of {', '.join(known)}"

@@ -17,7 +17,7 @@ from spillway.config.randomness import REPLICATION, note_on_copies
 from spillway.study import samplers, storage
 from spillway.study.assessment import assess, judged
 from spillway.study.evaluation import Digest, Evaluator
-from spillway.study.feasibility import doubts, shares_in_doubt
+from spillway.study.feasibility import caveats, shares_in_doubt
 from spillway.study.liveness import dead_parameters
 from spillway.study.measurements import INTERRUPTED
 from spillway.study.records import Trial, attributes, from_optuna
@@ -60,7 +60,7 @@ def opened(
             storage=place,
             sampler=made,
             study_name=name,
-            directions=[one.direction for one in study.objectives],
+            directions=[objective.direction for objective in study.objectives],
             load_if_exists=is_shared,
         )
     problem = study._problem()
@@ -94,7 +94,7 @@ def check_parameters(
     executor: Executor | None = None,
     progress: bool = False,
 ) -> None:
-    """Warns of seeds and parameters without effect, and of doubts that hold in the whole space."""
+    """Warns of seeds and parameters without effect, and of caveats that hold in the whole space."""
     _check_seeds(study, threads=threads, executor=executor)
     with reporting(progress, "check of the parameters: runs") as report:
         dead = dead_parameters(
@@ -107,7 +107,7 @@ def check_parameters(
             RuntimeWarning,
         )
     shares = shares_in_doubt(study.bound)
-    throughout = [one.name for one in study.bound if shares.get(one.name) == 1]
+    throughout = [parameter.name for parameter in study.bound if shares.get(parameter.name) == 1]
     if throughout:
         note(
             f"the whole space is doubtful for {', '.join(throughout)}: see the trials' warnings",
@@ -197,10 +197,10 @@ class Search:
         """
         study = self._study
         with storage.exclusive(self._storage):
-            for one in study.optuna.get_trials(deepcopy=False):
-                if _BASELINE not in one.user_attrs:
+            for frozen in study.optuna.get_trials(deepcopy=False):
+                if _BASELINE not in frozen.user_attrs:
                     continue
-                known = from_optuna(one)
+                known = from_optuna(frozen)
                 if known is None or known.has_values:
                     return
             point = study.bound.current()
@@ -221,14 +221,14 @@ class Search:
         """Runs a baseline outside the space, as a trial that samplers ignore."""
         study = self._study
         found = self._evaluator.measure_all([study.simulation], study.seeds)[0]
-        one = dataclasses.replace(
+        baseline = dataclasses.replace(
             judged(study, trial.number, study.bound.current(), found),
             fingerprint=files.fingerprint(study.simulation),
-            warnings=doubts(study.simulation),
+            warnings=caveats(study.simulation),
         )
         with interruption.deferred():
             self._release([trial])
-            for key, value in attributes(one).items():
+            for key, value in attributes(baseline).items():
                 trial.set_user_attr(key, value)
             self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
 
@@ -252,7 +252,7 @@ class Search:
                             break
                         self._run_outside(trial)
                         return 1
-                    # At once, so that the next proposal takes it into account.
+                    # Appended at once, so that the next proposal takes it into account.
                     points.append(study.bound.ordered(study.bound.ask(trial)))
                 if not points:
                     return 0
@@ -288,11 +288,11 @@ class Search:
 
     def _record(self, assessed: Iterable[Trial], left: dict[int, optuna.Trial]) -> None:
         """Records the trials that are over, which are left no longer."""
-        for one in assessed:
-            if one.failure != INTERRUPTED:
+        for trial in assessed:
+            if trial.failure != INTERRUPTED:
                 with interruption.deferred():
-                    self._tell(left[one.number], one)
-                    del left[one.number]
+                    self._tell(left[trial.number], trial)
+                    del left[trial.number]
 
     def _put_back(self, trials: Iterable[optuna.Trial]) -> None:
         with interruption.deferred():
@@ -302,7 +302,7 @@ class Search:
 
     def _release(self, trials: Iterable[optuna.Trial]) -> None:
         name = self._study.optuna.study_name
-        storage.RUNNING.difference_update((name, one.number) for one in trials)
+        storage.RUNNING.difference_update((name, trial.number) for trial in trials)
 
     def _left_of_a_batch(self) -> int:
         """The number of trials of the latest batch that an interruption has left to run.
@@ -312,14 +312,16 @@ class Search:
         """
         numbers = self._study.optuna.user_attrs.get(_BATCH, ())
         waiting = self._study.optuna.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-        return sum(one.number in numbers for one in waiting)
+        return sum(trial.number in numbers for trial in waiting)
 
-    def _tell(self, trial: optuna.Trial, one: Trial) -> None:
+    def _tell(self, trial: optuna.Trial, record: Trial) -> None:
         self._release([trial])
-        for key, value in attributes(one).items():
+        for key, value in attributes(record).items():
             trial.set_user_attr(key, value)
-        if not one.has_values:
+        if not record.has_values:
             self._study.optuna.tell(trial, state=TrialState.FAIL)
             return
-        samplers.set_constraints(trial, [str(c) for c in self._study.constraints], one.violations)
-        self._study.optuna.tell(trial, list(one.values))
+        samplers.set_constraints(
+            trial, [str(c) for c in self._study.constraints], record.violations
+        )
+        self._study.optuna.tell(trial, list(record.values))

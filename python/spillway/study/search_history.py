@@ -39,20 +39,24 @@ def search_history(study: StudyData, seed: int | None) -> dict[str, Any]:
     `per_seed`.
     """
     records = study.records
-    scored = [one for one in records if one.has_values]
-    feasible = [one for one in scored if one.is_feasible]
+    scored = [trial for trial in records if trial.has_values]
+    feasible = [trial for trial in scored if trial.is_feasible]
     best = feasible or scored
     winners = front(best, study.objectives)
     if len(study.objectives) == 1:
         winners = ranked(best, study.objectives)[:1]
-    at = {one.number: i for i, one in enumerate(records)}
-    dimensions = [one for one in study.bound if one.is_numeric]
+    at = {trial.number: i for i, trial in enumerate(records)}
+    dimensions = [parameter for parameter in study.bound if parameter.is_numeric]
     return {
         "config": {
             "planner": "optuna",
             "objectives": [
-                {**_tag(one.name), "direction": one.direction.upper(), "threshold": None}
-                for one in study.objectives
+                {
+                    **_tag(objective.name),
+                    "direction": objective.direction.upper(),
+                    "threshold": None,
+                }
+                for objective in study.objectives
             ],
             "outcome_constraints": [],
             "max_iterations": len(records),
@@ -63,38 +67,38 @@ def search_history(study: StudyData, seed: int | None) -> dict[str, Any]:
             "plateau_threshold": 0.0,
             "search_space": [
                 {
-                    "path": one.name,
-                    "lo": one.low,
-                    "hi": one.high,
-                    "kind": "int" if one.kind == "int" else "real",
+                    "path": parameter.name,
+                    "lo": parameter.low,
+                    "hi": parameter.high,
+                    "kind": "int" if parameter.kind == "int" else "real",
                 }
-                for one in dimensions
+                for parameter in dimensions
             ],
-            "sla_filters": [_filter(one) for one in study.constraints],
+            "sla_filters": [_filter(constraint) for constraint in study.constraints],
         },
         "iterations": [
             {
                 "iteration_idx": i,
-                "variation_values": one.point,
-                "objective_values": list(one.values) if one.has_values else None,
-                "feasible": one.is_feasible,
+                "variation_values": trial.point,
+                "objective_values": list(trial.values) if trial.has_values else None,
+                "feasible": trial.is_feasible,
                 "non_monotonic_warning": False,
-                "seeds": list(one.seeds),
-                "se": list(errors(study, one)) if one.num_runs > 1 else None,
-                "per_seed": [list(row[: one.num_runs]) for row in one.objectives],
+                "seeds": list(trial.seeds),
+                "se": list(errors(study, trial)) if trial.num_runs > 1 else None,
+                "per_seed": [list(row[: trial.num_runs]) for row in trial.objectives],
             }
-            for i, one in enumerate(records)
+            for i, trial in enumerate(records)
         ],
         "best_trials": [
             {
-                "iteration_idx": at[one.number],
-                "objective_values": list(one.values),
-                "variation_values": one.point,
-                "feasible": one.is_feasible,
+                "iteration_idx": at[trial.number],
+                "objective_values": list(trial.values),
+                "variation_values": trial.point,
+                "feasible": trial.is_feasible,
                 "feasible_count": len(feasible),
                 "pareto_rank": 0,
             }
-            for one in winners
+            for trial in winners
         ]
         or None,
         "boundary_summary": _boundary(study, scored, at),
@@ -111,13 +115,13 @@ def _tag(name: str) -> dict[str, str]:
     return {"metric": _TAGS.get(name, name), "stat": "avg"}
 
 
-def _filter(one: Constraint) -> dict[str, Any]:
-    tag = _tag(one.name)
+def _filter(constraint: Constraint) -> dict[str, Any]:
+    tag = _tag(constraint.name)
     return {
         "metric_tag": tag["metric"],
         "stat": tag["stat"],
-        "op": _OPS[one.relation],
-        "threshold": one.bound,
+        "op": _OPS[constraint.relation],
+        "threshold": constraint.bound,
     }
 
 
@@ -127,25 +131,25 @@ def _boundary(study: StudyData, scored: list[Trial], at: dict[int, int]) -> dict
     if len(dimensions) != 1 or not dimensions[0].is_numeric or not scored:
         return None
     name = dimensions[0].name
-    good = [one for one in scored if one.is_feasible]
-    bad = [one for one in scored if not one.is_feasible]
+    good = [trial for trial in scored if trial.is_feasible]
+    bad = [trial for trial in scored if not trial.is_feasible]
     found: dict[str, Any] = {"swept_dim_path": name, "feasible_max": None, "infeasible_min": None}
     if good:
-        one = max(good, key=lambda trial: trial.point[name])
+        edge = max(good, key=lambda trial: trial.point[name])
         found["feasible_max"] = {
-            "value": one.point[name],
-            "iteration_idx": at[one.number],
-            "objective_value": one.values[0],
+            "value": edge.point[name],
+            "iteration_idx": at[edge.number],
+            "objective_value": edge.values[0],
         }
     if bad:
-        one = min(bad, key=lambda trial: trial.point[name])
-        first = next(i for i, violation in enumerate(one.violations) if violation > 0)
+        edge = min(bad, key=lambda trial: trial.point[name])
+        first = next(i for i, violation in enumerate(edge.violations) if violation > 0)
         found["infeasible_min"] = {
-            "value": one.point[name],
-            "iteration_idx": at[one.number],
+            "value": edge.point[name],
+            "iteration_idx": at[edge.number],
             "first_breach": {
                 **_filter(study.constraints[first]),
-                "observed": mean(one.constraints[first]) if one.constraints else None,
+                "observed": mean(edge.constraints[first]) if edge.constraints else None,
             },
         }
     return found

@@ -121,7 +121,7 @@ class Solution:
             "undecided": list(self.undecided),
             "first_breach": self.first_breach,
             "notes": list(self.notes),
-            "probes": [dataclasses.asdict(one) for one in self.probes],
+            "probes": [dataclasses.asdict(probe) for probe in self.probes],
         }
 
     def __repr__(self) -> str:
@@ -129,15 +129,15 @@ class Solution:
         rows = [
             [header, "largest violation", "smoothed", "requests", "backlog grows by", "verdict"]
         ]
-        for one in self.probes:
-            shown = one.failure or f"{one.worst:+.2%}"
-            grows = "-" if one.growth is None else f"{one.growth.mean:+.2%}"
-            if one.growth is not None and not one.growth.is_growing:
+        for probe in self.probes:
+            shown = probe.failure or f"{probe.worst:+.2%}"
+            grows = "-" if probe.growth is None else f"{probe.growth.mean:+.2%}"
+            if probe.growth is not None and not probe.growth.is_growing:
                 grows = f"({grows})"
-            requests = text.number(one.num_requests)
-            verdict = one.saturation or "-"
+            requests = text.number(probe.num_requests)
+            verdict = probe.saturation or "-"
             rows.append(
-                [f"{one.value:.6g}", shown, f"{one.smoothed:+.2%}", requests, grows, verdict]
+                [f"{probe.value:.6g}", shown, f"{probe.smoothed:+.2%}", requests, grows, verdict]
             )
         ends = [f"feasible at {text.number(self.feasible)}"]
         if self.undecided:
@@ -348,7 +348,7 @@ class _Prober:
         self._seeds = as_seeds(seeds)
         self._max_requests = max_requests
         self._evaluator = Evaluator(
-            [one.metric for one in self._constraints],
+            [constraint.metric for constraint in self._constraints],
             threads=threads,
             executor=executor,
             is_judging=True,
@@ -374,8 +374,8 @@ class _Prober:
         self._report = report
         while True:
             search()
-            ends = [one for one in (self.feasible, self.infeasible) if one is not None]
-            short = [one for one in ends if not self._probes[one].is_final]
+            ends = [end for end in (self.feasible, self.infeasible) if end is not None]
+            short = [end for end in ends if not self._probes[end].is_final]
             if not short:
                 return
             self._is_thorough = True
@@ -396,9 +396,9 @@ class _Prober:
         found = self._evaluator.measure_all([simulation], self._seeds)[0]
         self._is_random |= found.is_replicated
         self._probes[value] = self._probed(value, found, length, is_final)
-        ordered = [self._probes[one] for one in self.values]
-        for one, level in zip(ordered, isotonic([p.worst for p in ordered]), strict=True):
-            self._probes[one.value] = dataclasses.replace(one, smoothed=level)
+        ordered = [self._probes[tried] for tried in self.values]
+        for probe, level in zip(ordered, isotonic([p.worst for p in ordered]), strict=True):
+            self._probes[probe.value] = dataclasses.replace(probe, smoothed=level)
 
     def _probed(self, value: float, found: Measured, length: int, is_final: bool) -> Probe:
         if found.failure is not None:
@@ -428,17 +428,17 @@ class _Prober:
 
     @property
     def feasible(self) -> float | None:
-        return max((v for v, one in self._probes.items() if one.is_kept), default=None)
+        return max((v for v, probe in self._probes.items() if probe.is_kept), default=None)
 
     @property
     def infeasible(self) -> float | None:
-        return min((v for v, one in self._probes.items() if one.smoothed > 0), default=None)
+        return min((v for v, probe in self._probes.items() if probe.smoothed > 0), default=None)
 
     @property
     def too_hard(self) -> float | None:
         """The easiest value beyond `feasible` that is not shown to meet the SLO."""
         least = self.feasible if self.feasible is not None else -math.inf
-        hard = (v for v, one in self._probes.items() if v > least and not one.is_kept)
+        hard = (v for v, probe in self._probes.items() if v > least and not probe.is_kept)
         return min(hard, default=None)
 
     def gap_is_more_than(self, share: float) -> bool:
@@ -450,11 +450,11 @@ class _Prober:
         probes = [self._probes[value] for value in self.values]
         feasible, infeasible = self.feasible, self.infeasible
         undecided = sorted(
-            one.value
-            for one in probes
-            if one.is_undecided
-            and (feasible is None or one.value > feasible)
-            and (infeasible is None or one.value < infeasible)
+            probe.value
+            for probe in probes
+            if probe.is_undecided
+            and (feasible is None or probe.value > feasible)
+            and (infeasible is None or probe.value < infeasible)
         )
         return Solution(
             quantity=quantity,
@@ -463,7 +463,7 @@ class _Prober:
             infeasible=None if infeasible is None else sign * infeasible,
             undecided=tuple(sign * value for value in undecided),
             first_breach=None if infeasible is None else self._breach(self._probes[infeasible]),
-            probes=tuple(dataclasses.replace(one, value=sign * one.value) for one in probes),
+            probes=tuple(dataclasses.replace(probe, value=sign * probe.value) for probe in probes),
             simulation=None if feasible is None else self._make(feasible),
             seeds=self._seeds,
             notes=tuple(self._notes(undecided)),
@@ -538,7 +538,7 @@ def _end_of(simulation: Simulation) -> str | None:
     workload = simulation.workload
     if not isinstance(workload, Synthetic):
         return "the trace is finite"
-    if any(one.duration_s or one.num_requests for one in workload.clients):
+    if any(client.duration_s or client.num_requests for client in workload.clients):
         return "clients have their own duration_s or num_requests"
     if simulation.horizon_s is not None:
         return f"horizon_s = {simulation.horizon_s:g} ends it"

@@ -54,7 +54,7 @@ class Choice:
         if isinstance(options, Mapping):
             named = tuple(options.items())
         else:
-            named = tuple((_label(one), one) for one in options)
+            named = tuple((_label(option), option) for option in options)
         if not named:
             raise ValueError("a choice needs at least one option")
         if len({(type(label), label) for label, _ in named}) < len(named):
@@ -101,9 +101,11 @@ class Space:
         allowed = "a mapping of dotted paths to ranges or choices"
         if not checked("dimensions", dimensions, Mapping, allowed):
             raise config_error([("space", "", "must name at least one path to vary")])
-        self.dimensions = {str(path): _stated(path, one) for path, one in dimensions.items()}
+        self.dimensions = {
+            str(path): _as_dimension(path, written) for path, written in dimensions.items()
+        }
         chains = [order] if isinstance(order, str) else list(order or ())
-        self.order = tuple(_chain(one) for one in chains)
+        self.order = tuple(_chain(line) for line in chains)
 
     def bind(self, simulation: Simulation) -> BoundSpace:
         """The parameters with their ranges for this simulation.
@@ -114,7 +116,9 @@ class Space:
 
     def to_dict(self) -> dict[str, Any]:
         """The space in the form of a study file."""
-        found: dict[str, Any] = {path: _written(one) for path, one in self.dimensions.items()}
+        found: dict[str, Any] = {
+            path: _written(dimension) for path, dimension in self.dimensions.items()
+        }
         return found
 
     def order_lines(self) -> list[str]:
@@ -159,7 +163,7 @@ class Parameter:
     def has(self, value: Any) -> bool:
         """Whether the value is in the range or among the options."""
         if not self.is_numeric:
-            return any(type(one) is type(value) and one == value for one in self.labels)
+            return any(type(label) is type(value) and label == value for label in self.labels)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return is_number and self.low <= value <= self.high
 
@@ -229,10 +233,10 @@ class BoundSpace:
         self._current: Point = {}
         self._outside: Point = {}  # unchanged values of the simulation
         found: dict[str, Parameter] = {}
-        for path, stated in space.dimensions.items():
+        for path, dimension in space.dimensions.items():
             field, value = descriptors.lookup(simulation, path)
-            for one in self._open(path, field, stated, value, None):
-                found[one.name] = one
+            for parameter in self._open(path, field, dimension, value, None):
+                found[parameter.name] = parameter
         self.parameters = self._narrowed(found)
 
     def __iter__(self) -> Iterator[Parameter]:
@@ -244,118 +248,123 @@ class BoundSpace:
     @property
     def is_conditional(self) -> bool:
         """Whether some parameters are open only for some values of others."""
-        return any(one.opens_with for one in self)
+        return any(parameter.opens_with for parameter in self)
 
     def ask(self, trial: BaseTrial) -> Point:
         """Asks an Optuna trial for a value of each parameter that is open."""
         point: Point = {}
-        for one in self:
-            if self._is_open(one, point):
-                point[one.name] = one.suggest(trial)
+        for parameter in self:
+            if self._is_open(parameter, point):
+                point[parameter.name] = parameter.suggest(trial)
         return point
 
     def at(self, shares: Sequence[float]) -> Point:
         """The point at these positions in [0, 1] of the ranges, one per parameter."""
         point: Point = {}
-        for one, share in zip(self, shares, strict=True):
-            if self._is_open(one, point):
-                point[one.name] = one.at(share)
+        for parameter, share in zip(self, shares, strict=True):
+            if self._is_open(parameter, point):
+                point[parameter.name] = parameter.at(share)
         return self.ordered(point)
 
     def current(self) -> Point:
         """The simulation's own values; a value outside its range or options is left out."""
         point: Point = {}
-        for one in self:
-            if self._is_open(one, point) and self._has_current(one):
-                point[one.name] = self._current[one.name]
+        for parameter in self:
+            if self._is_open(parameter, point) and self._has_current(parameter):
+                point[parameter.name] = self._current[parameter.name]
         return point
 
     def outside(self) -> dict[str, Any]:
         """The parameters whose value in the simulation is outside the space."""
         point = self.current()
-        opened = {one.name for one in self if self._is_open(one, point)}
+        opened = {parameter.name for parameter in self if self._is_open(parameter, point)}
         return {name: self._outside.get(name) for name in opened if name not in point}
 
-    def _has_current(self, one: Parameter) -> bool:
-        return one.name in self._current and one.has(self._current[one.name])
+    def _has_current(self, parameter: Parameter) -> bool:
+        return parameter.name in self._current and parameter.has(self._current[parameter.name])
 
     def complete(self, point: Point) -> Point:
         """`point` with its missing values: the simulation's own, or the middle of the range."""
         full: Point = {}
-        for one in self:
-            if self._is_open(one, full):
-                has_current = self._has_current(one)
-                fallback = self._current[one.name] if has_current else one.at(0.5)
-                full[one.name] = point.get(one.name, fallback)
+        for parameter in self:
+            if self._is_open(parameter, full):
+                has_current = self._has_current(parameter)
+                fallback = self._current[parameter.name] if has_current else parameter.at(0.5)
+                full[parameter.name] = point.get(parameter.name, fallback)
         return full
 
     def ordered(self, point: Point) -> Point:
         """`point` with its values sorted by the order constraints."""
         for chain in self.space.order:
             members = [self.parameters[name] for name in chain if name in point]
-            values = [point[one.name] for one in members]
+            values = [point[parameter.name] for parameter in members]
             if values != sorted(values):
                 repaired = zip(members, sorted(values), strict=True)
-                point = point | {one.name: one.nearest(value) for one, value in repaired}
+                point = point | {
+                    parameter.name: parameter.nearest(value) for parameter, value in repaired
+                }
         return point
 
     def apply(self, point: Point) -> Simulation:
         """The simulation at a point; ConfigError if the combination is invalid."""
         changes = {}
-        for one in self:
-            if one.opens_with is None and one.name in point:
-                changes[one.name] = self._value(one, point)
+        for parameter in self:
+            if parameter.opens_with is None and parameter.name in point:
+                changes[parameter.name] = self._value(parameter, point)
         return self.simulation.with_(changes)
 
-    def _value(self, one: Parameter, point: Point) -> Any:
-        chosen = point[one.name]
-        if one.name not in self._nouns:
-            if one.is_numeric:
+    def _value(self, parameter: Parameter, point: Point) -> Any:
+        chosen = point[parameter.name]
+        if parameter.name not in self._nouns:
+            if parameter.is_numeric:
                 return chosen
-            return next(v for k, v in one.options if type(k) is type(chosen) and k == chosen)
-        noun = dict(self._nouns[one.name][chosen])
+            return next(v for k, v in parameter.options if type(k) is type(chosen) and k == chosen)
+        noun = dict(self._nouns[parameter.name][chosen])
         for name, (parent, field) in self._fields.items():
             child = self.parameters[name]
-            if parent == one.name and name in point and child.opens_with == (parent, chosen):
+            if parent == parameter.name and name in point and child.opens_with == (parent, chosen):
                 noun[field] = self._value(child, point)
         return noun
 
-    def _is_open(self, one: Parameter, point: Point) -> bool:
-        return one.opens_with is None or point.get(one.opens_with[0]) == one.opens_with[1]
+    def _is_open(self, parameter: Parameter, point: Point) -> bool:
+        return (
+            parameter.opens_with is None
+            or point.get(parameter.opens_with[0]) == parameter.opens_with[1]
+        )
 
     def _open(
         self,
         name: str,
         field: Mapping[str, Any],
-        stated: Any,
+        dimension: Any,
         value: Any,
         opens_with: tuple[str, str] | None,
     ) -> Iterator[Parameter]:
         """The parameter of a dimension, and those that it opens."""
         self._outside[name] = value
-        if isinstance(stated, Kinds):
-            yield from self._open_kinds(name, field, stated, value, opens_with)
-        elif isinstance(stated, Choice):
-            self._remember_choice(name, field, stated, value, opens_with)
-            yield Parameter(name, "choice", options=stated.options, opens_with=opens_with)
-        elif field["type"] == "bool" and stated == "auto":
+        if isinstance(dimension, Kinds):
+            yield from self._open_kinds(name, field, dimension, value, opens_with)
+        elif isinstance(dimension, Choice):
+            self._remember_choice(name, field, dimension, value, opens_with)
+            yield Parameter(name, "choice", options=dimension.options, opens_with=opens_with)
+        elif field["type"] == "bool" and dimension == "auto":
             self._current[name] = value
             yield Parameter(
                 name, "choice", options=((False, False), (True, True)), opens_with=opens_with
             )
-        elif field["type"] == "choice" and stated == "auto":
+        elif field["type"] == "choice" and dimension == "auto":
             self._current[name] = value
-            options = tuple((one, one) for one in field["choices"])
+            options = tuple((choice, choice) for choice in field["choices"])
             yield Parameter(name, "choice", options=options, opens_with=opens_with)
         else:
             self._current[name] = value
-            yield _numeric(name, field, stated, opens_with)
+            yield _numeric(name, field, dimension, opens_with)
 
     def _open_kinds(
         self,
         name: str,
         field: Mapping[str, Any],
-        stated: Kinds,
+        dimension: Kinds,
         value: Any,
         opens_with: tuple[str, str] | None,
     ) -> Iterator[Parameter]:
@@ -365,38 +374,40 @@ class BoundSpace:
         kind_now = present["kind"] if isinstance(present, dict) else None
         self._current[name] = kind_now
         self._nouns[name] = {}
-        kinds = tuple((kind, kind) for kind, _ in stated.kinds)
+        kinds = tuple((kind, kind) for kind, _ in dimension.kinds)
         yield Parameter(name, "choice", options=kinds, opens_with=opens_with)
-        for kind, fields in stated.kinds:
+        for kind, fields in dimension.kinds:
             description = descriptors.alternative(field, kind, name)
             noun = dict(present) if kind == kind_now else {"kind": kind}
             self._nouns[name][kind] = noun
             for inner, as_written in fields.items():
                 inner_name = f"{name}[{kind}].{inner}"
                 inner_field = descriptors.field_of(description, inner, inner_name)
-                dimension = _stated(inner_name, as_written, may_fix=True)
-                if isinstance(dimension, _Fixed):
-                    noun[inner] = dimension.value
+                inner_dimension = _as_dimension(inner_name, as_written, may_fix=True)
+                if isinstance(inner_dimension, _Fixed):
+                    noun[inner] = inner_dimension.value
                     continue
                 self._fields[inner_name] = (name, inner)
                 inside = noun.get(inner, inner_field.get("default"))
-                yield from self._open(inner_name, inner_field, dimension, inside, (name, kind))
+                yield from self._open(
+                    inner_name, inner_field, inner_dimension, inside, (name, kind)
+                )
 
     def _remember_choice(
         self,
         name: str,
         field: Mapping[str, Any],
-        stated: Choice,
+        dimension: Choice,
         value: Any,
         opens_with: tuple[str, str] | None,
     ) -> None:
         if opens_with is None and field["type"] in ("struct", "variant"):
             # A policy may have a short form; it is the current one if it changes nothing.
-            for label, option in stated.options:
+            for label, option in dimension.options:
                 if self.simulation.with_({name: option}) == self.simulation:
                     self._current[name] = label
                     return
-        for label, option in stated.options:
+        for label, option in dimension.options:
             if type(option) is type(value) and option == value:
                 self._current[name] = label
                 return
@@ -413,13 +424,13 @@ class BoundSpace:
             for i, name in enumerate(chain):
                 if name not in found:
                     continue
-                one = found[name]
-                low = max([one.low, *(v for j, v in fixed.items() if j < i)])
-                high = min([one.high, *(v for j, v in fixed.items() if j > i)])
+                parameter = found[name]
+                low = max([parameter.low, *(v for j, v in fixed.items() if j < i)])
+                high = min([parameter.high, *(v for j, v in fixed.items() if j > i)])
                 if low > high:
                     allowed = f"cannot be satisfied: must have {low} <= {name} <= {high}"
                     raise config_error([(" <= ".join(chain), "", allowed)])
-                found[name] = dataclasses.replace(one, low=low, high=high)
+                found[name] = dataclasses.replace(parameter, low=low, high=high)
             searched = [found[name] for name in chain if name in found]
             for before, after in itertools.pairwise(searched):
                 if before.low > after.high:
@@ -446,24 +457,24 @@ def _label(option: Any) -> Any:
     return str(kind) if kind else repr(option)
 
 
-def _stated(path: str, one: Any, *, may_fix: bool = False) -> Any:
+def _as_dimension(path: str, written: Any, *, may_fix: bool = False) -> Any:
     """A dimension in any of its forms, as `"auto"`, Range, Choice or Kinds."""
-    if one == "auto" or isinstance(one, Range | Choice | Kinds):
-        return one
+    if written == "auto" or isinstance(written, Range | Choice | Kinds):
+        return written
     found: Any = None
-    if isinstance(one, Mapping):
+    if isinstance(written, Mapping):
         where = f"space.{path}"
-        if set(one) == {"kinds"}:
+        if set(written) == {"kinds"}:
             allowed = "must be a mapping of a kind's parameters, or empty"
             fields = by_type({Mapping: mapping(anything), type(None): anything}, allowed)
-            mapping(fields, may_be_empty=False)(f"{where}.kinds", one["kinds"])
-            found = Kinds(one["kinds"])
-        elif set(one) == {"choices"}:
-            many = one["choices"]
+            mapping(fields, may_be_empty=False)(f"{where}.kinds", written["kinds"])
+            found = Kinds(written["kinds"])
+        elif set(written) == {"choices"}:
+            many = written["choices"]
             if not isinstance(many, Sequence | Mapping) or isinstance(many, str) or not many:
                 raise refusal(f"{where}.choices", many, "must be a list of at least one value")
             found = _choice(where, many)
-        elif {"low", "high"} <= set(one) <= {"low", "high", "log", "step"}:
+        elif {"low", "high"} <= set(written) <= {"low", "high", "log", "step"}:
             unset = {type(None): anything}
             limit = by_type({int: number(), float: number()}, "must be a finite number")
             of_key = {
@@ -473,22 +484,22 @@ def _stated(path: str, one: Any, *, may_fix: bool = False) -> Any:
                 "step": by_type({int: number(above=0), float: number(above=0), **unset},
                                 "must be a number > 0"),
             }  # fmt: skip
-            keys(of_key)(where, one)
-            found = Range(**one)
-    elif isinstance(one, Sequence) and not isinstance(one, str):
-        numbers = [v for v in one if isinstance(v, int | float) and not isinstance(v, bool)]
-        if one:
-            is_range = len(one) == len(numbers) == 2
-            found = Range(*one) if is_range else _choice(f"space.{path}", one)
+            keys(of_key)(where, written)
+            found = Range(**written)
+    elif isinstance(written, Sequence) and not isinstance(written, str):
+        numbers = [v for v in written if isinstance(v, int | float) and not isinstance(v, bool)]
+        if written:
+            is_range = len(written) == len(numbers) == 2
+            found = Range(*written) if is_range else _choice(f"space.{path}", written)
     elif may_fix:
-        found = _Fixed(one)
+        found = _Fixed(written)
     if found is not None:
         return found
     allowed = (
         "must be auto, two numbers [low, high], a list of choices, "
         "{low, high, log, step}, {choices: […]} or {kinds: {…}}"
     )
-    raise config_error([(f"space.{path}", repr(one), allowed)])
+    raise config_error([(f"space.{path}", repr(written), allowed)])
 
 
 def _choice(path: str, options: Any) -> Choice:
@@ -498,23 +509,28 @@ def _choice(path: str, options: Any) -> Choice:
         raise refusal(path, options, str(error)) from error
 
 
-def _written(one: Any) -> Any:
-    if isinstance(one, Range):
-        stated = {"low": one.low, "high": one.high, "log": one.log, "step": one.step}
-        return {key: value for key, value in stated.items() if value is not None}
-    if isinstance(one, Choice):
-        plain = {label: _plain(value) for label, value in one.options}
+def _written(dimension: Any) -> Any:
+    if isinstance(dimension, Range):
+        settings = {
+            "low": dimension.low,
+            "high": dimension.high,
+            "log": dimension.log,
+            "step": dimension.step,
+        }
+        return {key: value for key, value in settings.items() if value is not None}
+    if isinstance(dimension, Choice):
+        plain = {label: _plain(value) for label, value in dimension.options}
         if all(label == value for label, value in plain.items()):
             return {"choices": list(plain.values())}
         return {"choices": plain}
-    if isinstance(one, Kinds):
+    if isinstance(dimension, Kinds):
         return {
             "kinds": {
                 kind: {name: _written(inner) for name, inner in fields.items()}
-                for kind, fields in one.kinds
+                for kind, fields in dimension.kinds
             }
         }
-    return list(one) if isinstance(one, tuple) else one
+    return list(dimension) if isinstance(dimension, tuple) else dimension
 
 
 def _plain(value: Any) -> Any:
@@ -530,45 +546,49 @@ def _chain(line: str) -> tuple[str, ...]:
 
 
 def _numeric(
-    name: str, field: Mapping[str, Any], stated: Any, opens_with: tuple[str, str] | None
+    name: str, field: Mapping[str, Any], dimension: Any, opens_with: tuple[str, str] | None
 ) -> Parameter:
     if field["type"] not in ("int", "float") or field.get("sequence"):
         allowed = "not a number; give it choices, or kinds if it is a policy"
         raise config_error([(f"space.{name}", "", allowed)])
     search = field.get("search")
-    if stated == "auto":
+    if dimension == "auto":
         if search is None:
             allowed = "has no default search range; give it one, e.g. [1, 10]"
             raise config_error([(f"space.{name}", "auto", allowed)])
-        stated = Range(search["low"], search["high"])
-    log = stated.log
+        dimension = Range(search["low"], search["high"])
+    log = dimension.log
     if log is None:
-        log = bool(search and search["log"]) and stated.low > 0 and stated.step is None
+        log = bool(search and search["log"]) and dimension.low > 0 and dimension.step is None
     problems = []
-    if not (math.isfinite(stated.low) and math.isfinite(stated.high) and stated.low < stated.high):
+    if not (
+        math.isfinite(dimension.low)
+        and math.isfinite(dimension.high)
+        and dimension.low < dimension.high
+    ):
         problems.append("low must be less than high")
-    if log and stated.low <= 0:
+    if log and dimension.low <= 0:
         problems.append("low must be > 0 on a log scale")
-    if log and stated.step is not None:
+    if log and dimension.step is not None:
         problems.append("a log scale must not have a step")
-    if stated.step is not None and not stated.step > 0:
+    if dimension.step is not None and not dimension.step > 0:
         problems.append("step must be > 0")
     is_int = field["type"] == "int"
     if is_int and any(
-        v is not None and v != int(v) for v in (stated.low, stated.high, stated.step)
+        v is not None and v != int(v) for v in (dimension.low, dimension.high, dimension.step)
     ):
         problems.append("low, high and step must be whole numbers")
     if problems:
-        shown = f"[{stated.low:g}, {stated.high:g}]"
+        shown = f"[{dimension.low:g}, {dimension.high:g}]"
         raise config_error([(f"space.{name}", shown, "; ".join(problems))])
     return Parameter(
         name,
         field["type"],
         unit=field.get("unit", ""),
-        low=int(stated.low) if is_int else float(stated.low),
-        high=int(stated.high) if is_int else float(stated.high),
+        low=int(dimension.low) if is_int else float(dimension.low),
+        high=int(dimension.high) if is_int else float(dimension.high),
         log=log,
-        step=stated.step,
+        step=dimension.step,
         opens_with=opens_with,
         valid_low=field.get("at_least", field.get("more_than", -math.inf)),
         valid_high=field.get("at_most", field.get("less_than", math.inf)),

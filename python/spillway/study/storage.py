@@ -80,7 +80,7 @@ def exclusive(storage: BaseStorage) -> Iterator[None]:
     if path is None:
         yield
         return
-    # Not beside the file: a lock there would be left behind, and SQLite locks its file itself.
+    # The lock is not beside the file: it would be left behind, and SQLite locks its file itself.
     name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:24]
     with (Path(tempfile.gettempdir()) / f"spillway-{os.getuid()}-{name}.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -106,7 +106,7 @@ def ask(study: optuna.Study, storage: BaseStorage, limit: int | None) -> optuna.
     owner = process_name()
     with exclusive(storage):
         trials = study.get_trials(deepcopy=False)
-        num_waiting = sum(one.state == TrialState.WAITING for one in trials)
+        num_waiting = sum(trial.state == TrialState.WAITING for trial in trials)
         if limit is not None and len(trials) - num_waiting >= limit:
             return None
         if num_waiting == 0:
@@ -124,8 +124,8 @@ def wait_for_others(study: optuna.Study, storage: BaseStorage) -> bool:
     machines still run is not known.
     """
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    here = [one for one in running if _owner(one) is not None]
-    if any(not _is_abandoned(study, one) for one in here):
+    here = [trial for trial in running if _owner(trial) is not None]
+    if any(not _is_abandoned(study, trial) for trial in here):
         time.sleep(_BETWEEN_LOOKS_S)
         return True
     if here:
@@ -181,8 +181,10 @@ class Memory(InMemoryStorage):
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
         """The trials of a study that are in one of the states."""
-        # It tracks the first waiting trial only in calls with the tuple of that state.
-        every = None if states is None else frozenset(one for one in TrialState if one in states)
+        # Optuna tracks the first waiting trial only in calls with the tuple of that state.
+        every = (
+            None if states is None else frozenset(state for state in TrialState if state in states)
+        )
         return super().get_all_trials(study_id, deepcopy, every)
 
 

@@ -187,7 +187,7 @@ class Study(StudyData):
         )
         with reporting(progress, "trials") as report:
             search.run(n_trials, total=total, batch_size=batch_size, report=report)
-        if not self.feasible and any(one.has_values for one in self.records):
+        if not self.feasible and any(trial.has_values for trial in self.records):
             note(self._no_feasible(), RuntimeWarning)
         return self
 
@@ -206,7 +206,8 @@ class Study(StudyData):
         """By setting, the share of the space in which it cannot work as intended.
 
         The share is estimated from the valid ones of `n` random points.
-        `spillway.study.feasibility.doubts` lists the rules; each trial records its own doubts.
+        `spillway.study.feasibility.caveats` lists the rules; each trial records the caveats about
+        its configuration as `warnings`.
         """
         return shares_in_doubt(self.bound, n)
 

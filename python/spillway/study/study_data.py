@@ -54,7 +54,7 @@ class StudyData:
         self.bound: BoundSpace = self.space.bind(self.simulation)
         self.objectives: tuple[Objective, ...] = as_objectives(objective)
         self.constraints: tuple[Constraint, ...] = tuple(as_constraints(constraints))
-        self.metrics: tuple[Metric, ...] = tuple(as_metric(one) for one in metrics)
+        self.metrics: tuple[Metric, ...] = tuple(as_metric(metric) for metric in metrics)
         self.seeds = as_seeds(seeds)
         self._trials: dict[int, Trial] = {}
 
@@ -64,9 +64,9 @@ class StudyData:
             "simulation": files.fingerprint(self.simulation),
             "space": self.space.to_dict(),
             "order": self.space.order_lines(),
-            "objectives": [repr(one) for one in self.objectives],
-            "constraints": [str(one) for one in self.constraints],
-            "metrics": [one.name for one in self.metrics],
+            "objectives": [repr(objective) for objective in self.objectives],
+            "constraints": [str(constraint) for constraint in self.constraints],
+            "metrics": [metric.name for metric in self.metrics],
             "seeds": list(self.seeds),
         }
 
@@ -74,9 +74,9 @@ class StudyData:
         self, *, threads: int | None = None, executor: Executor | None = None
     ) -> Evaluator:
         """Runs configurations and takes the figures of this problem."""
-        metrics: list[Metric] = [one.metric for one in self.objectives]
-        metrics += [one.metric for one in self.constraints]
-        metrics += [Noted(one) for one in self.metrics]
+        metrics: list[Metric] = [objective.metric for objective in self.objectives]
+        metrics += [constraint.metric for constraint in self.constraints]
+        metrics += [Noted(metric) for metric in self.metrics]
         return Evaluator(metrics, threads=threads, executor=executor, is_judging=True)
 
     @property
@@ -92,10 +92,10 @@ class StudyData:
     @property
     def baseline(self) -> Trial:
         """The trial of the current configuration."""
-        tried = [one for one in self.records if one.is_baseline]
+        tried = [trial for trial in self.records if trial.is_baseline]
         if not tried:
             raise UsageError("there are no trials yet: call optimize first")
-        return next((one for one in tried if one.has_values), tried[0])
+        return next((trial for trial in tried if trial.has_values), tried[0])
 
     @property
     def feasible(self) -> tuple[Trial, ...]:
@@ -105,9 +105,11 @@ class StudyData:
         come first.
         """
         found = [
-            one
-            for one in self.records
-            if one.is_feasible and one.duplicate_of is None and len(one.seeds) == len(self.seeds)
+            trial
+            for trial in self.records
+            if trial.is_feasible
+            and trial.duplicate_of is None
+            and len(trial.seeds) == len(self.seeds)
         ]
         return ranked(found, self.objectives)
 
@@ -145,9 +147,9 @@ class StudyData:
         return self._by_number(original)
 
     def _by_number(self, number: int) -> Trial:
-        for one in self.records:
-            if one.number == number:
-                return one
+        for trial in self.records:
+            if trial.number == number:
+                return trial
         raise UsageError(f"there is no finished trial {number}")
 
     @property
@@ -168,28 +170,28 @@ class StudyData:
 
     def notes(self) -> list[str]:
         """Remarks: trials in which seeds change nothing, saturated ones, unvalidated servers."""
-        tried = [one for one in self.records if one.has_values]
-        saturated = note_on_saturation([one.saturation for one in tried], "trials")
+        tried = [trial for trial in self.records if trial.has_values]
+        saturated = note_on_saturation([trial.saturation for trial in tried], "trials")
         return [*self._notes_on_copies(), *saturated, *notes_on_servers([self.simulation])]
 
     def _notes_on_copies(self) -> list[str]:
-        tried = [one for one in self.records if one.has_values]
-        exact = [one for one in tried if one.is_exact]
+        tried = [trial for trial in self.records if trial.has_values]
+        exact = [trial for trial in tried if trial.is_exact]
         if not exact:
             return []
-        note = note_on_copies(self.simulation_of(one) for one in exact)
+        note = note_on_copies(self.simulation_of(trial) for trial in exact)
         return [
             note if len(exact) == len(tried) else f"{len(exact)} of {len(tried)} trials: {note}"
         ]
 
     def _no_feasible(self) -> str:
         """Why no trial is feasible, with the nearest one."""
-        tried = [one for one in self.records if one.has_values]
+        tried = [trial for trial in self.records if trial.has_values]
         if not tried:
-            failures = [one.failure for one in self.records]
+            failures = [trial.failure for trial in self.records]
             last = f"; the last failure: {failures[-1]}" if failures else ""
             return f"no feasible configuration found: no trial could be run{last}"
-        nearest = min(tried, key=lambda one: (one.violation, one.number))
+        nearest = min(tried, key=lambda trial: (trial.violation, trial.number))
         broken = [
             f"{constraint.name} = {mean(row):.4g} instead of {constraint.relation} "
             f"{constraint.bound:g}"

@@ -65,9 +65,9 @@ class StudyPlots:
         _scatter(
             axes,
             trials,
-            [one.number for one in trials],
-            [one.values[objective] for one in trials],
-            [one.ses[objective] for one in trials],
+            [trial.number for trial in trials],
+            [trial.values[objective] for trial in trials],
+            [trial.ses[objective] for trial in trials],
         )
         sign = self._study.objectives[objective].sign
         numbers, best = _running_best(trials, objective, sign)
@@ -117,14 +117,14 @@ class StudyPlots:
         if figure is None:
             figure = pyplot().figure(figsize=(4 * columns, 3 * rows), layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
-        for panel, one in itertools.zip_longest(panels, chosen):
-            if one is None:
+        for panel, parameter in itertools.zip_longest(panels, chosen):
+            if parameter is None:
                 panel.set_axis_off()
                 continue
-            there = [trial for trial in trials if one.name in trial.point]
+            there = [trial for trial in trials if parameter.name in trial.point]
             values = [trial.values[objective] for trial in there]
-            _scatter(panel, there, _places(one, there), values, None)
-            _name_axis(panel.xaxis, one)
+            _scatter(panel, there, _places(parameter, there), values, None)
+            _name_axis(panel.xaxis, parameter)
         panels[0].set_ylabel(_value_name(self._study, objective))
         self._mark(panels[0])
         handles, labels = panels[0].get_legend_handles_labels()
@@ -141,13 +141,15 @@ class StudyPlots:
         across, up = _parameter(self._study, x), _parameter(self._study, y)
         if not (across.is_numeric and up.is_numeric):
             raise ValueError(f"{x} and {y} must both be numbers")
-        trials = [one for one in _evaluated(self._study) if x in one.point and y in one.point]
+        trials = [
+            trial for trial in _evaluated(self._study) if x in trial.point and y in trial.point
+        ]
         axes = axes_or_new(ax)
         xs, ys = _places(across, trials), _places(up, trials)
         if len(set(xs)) > 2 and len(set(ys)) > 2:
             shares = [(across.share_of(a), up.share_of(b)) for a, b in zip(xs, ys, strict=True)]
-            values = [one.values[objective] for one in trials]
-            surface = _surface(np.array(shares), values, [one.ses[objective] for one in trials])
+            values = [trial.values[objective] for trial in trials]
+            surface = _surface(np.array(shares), values, [trial.ses[objective] for trial in trials])
             grid = np.linspace(0, 1, _CELLS)
             filled = axes.contourf(
                 [across.number_at(share) for share in grid],
@@ -175,7 +177,7 @@ class StudyPlots:
         trials = _evaluated(self._study)
         axes = axes_or_new(ax)
         _scatter(axes, trials, [t.values[x] for t in trials], [t.values[y] for t in trials], None)
-        front = sorted((one.values[x], one.values[y]) for one in self._study.pareto)
+        front = sorted((trial.values[x], trial.values[y]) for trial in self._study.pareto)
         axes.plot(*zip(*front, strict=True), label="front", drawstyle="default", **STYLES[2])
         axes.set_xlabel(_value_name(self._study, x))
         axes.set_ylabel(_value_name(self._study, y))
@@ -254,10 +256,10 @@ def _surface(shares: Any, values: Sequence[float], errors: Sequence[float]) -> A
 
     `shares`: positions of the trials in the square. Rows of the result follow the second one.
     """
-    told = np.array(values)
-    center, scale = told.mean(), told.std() or 1.0
+    observed = np.array(values)
+    center, scale = observed.mean(), observed.std() or 1.0
     noise = (np.nan_to_num(np.array(errors, dtype=float)) / scale) ** 2
-    standardized = (told - center) / scale
+    standardized = (observed - center) / scale
     fitted = search.fit(shares, standardized, noise)
     process = search.GaussianProcess(shares, standardized, noise, fitted)
     grid = np.linspace(0, 1, _CELLS)
@@ -268,7 +270,7 @@ def _surface(shares: Any, values: Sequence[float], errors: Sequence[float]) -> A
 
 
 def _evaluated(study: StudyData) -> list[Trial]:
-    trials = [one for one in study.records if one.has_values and one.duplicate_of is None]
+    trials = [trial for trial in study.records if trial.has_values and trial.duplicate_of is None]
     if not trials:
         raise UsageError("there is nothing to draw: no trial has been evaluated")
     return trials
@@ -279,11 +281,11 @@ def _running_best(
 ) -> tuple[list[int], list[float]]:
     numbers: list[int] = []
     best: list[float] = []
-    for one in trials:
-        value = one.values[objective]
-        if one.is_feasible:
+    for trial in trials:
+        value = trial.values[objective]
+        if trial.is_feasible:
             best.append(value if not best or sign * value > sign * best[-1] else best[-1])
-            numbers.append(one.number)
+            numbers.append(trial.number)
     if numbers and numbers[-1] != trials[-1].number:
         numbers.append(trials[-1].number)
         best.append(best[-1])
@@ -335,22 +337,24 @@ def _parameter(study: StudyData, name: str) -> Parameter:
     return study.bound.parameters[name]
 
 
-def _places(one: Parameter, trials: Sequence[Trial]) -> list[float]:
-    values = [trial.point[one.name] for trial in trials]
-    return values if one.is_numeric else [one.labels.index(value) for value in values]
+def _places(parameter: Parameter, trials: Sequence[Trial]) -> list[float]:
+    values = [trial.point[parameter.name] for trial in trials]
+    return values if parameter.is_numeric else [parameter.labels.index(value) for value in values]
 
 
-def _name_axis(axis: Axis, one: Parameter) -> None:
-    axis.set_label_text(f"{one.name} ({one.unit})" if one.unit else one.name)
-    if not one.is_numeric:
-        axis.set_ticks(range(len(one.labels)), [str(label) for label in one.labels])
-    elif one.log:
+def _name_axis(axis: Axis, parameter: Parameter) -> None:
+    axis.set_label_text(
+        f"{parameter.name} ({parameter.unit})" if parameter.unit else parameter.name
+    )
+    if not parameter.is_numeric:
+        axis.set_ticks(range(len(parameter.labels)), [str(label) for label in parameter.labels])
+    elif parameter.log:
         if axis is axis.axes.xaxis:
             axis.axes.set_xscale("log")
         else:
             axis.axes.set_yscale("log")
         # Labels at 1, 2 and 5 of each decade would overlap if there are many decades.
-        number_logarithmic(axis, _decades(one.low, one.high))
+        number_logarithmic(axis, _decades(parameter.low, parameter.high))
 
 
 def _decades(low: float, high: float) -> list[float]:
@@ -361,6 +365,6 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 def _value_name(study: StudyData, objective: int) -> str:
-    runs = max((one.num_runs for one in _evaluated(study)), default=1)
+    runs = max((trial.num_runs for trial in _evaluated(study)), default=1)
     name = study.objectives[objective].name
     return name if runs == 1 else f"{name}, mean of {runs} seeds"

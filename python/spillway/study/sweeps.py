@@ -145,7 +145,10 @@ class Sweep:
             for row in self.rows
             for i in range(len(row.values))
         ]
-        prints = [None if one is None else fingerprint(one) for one in self.simulations]
+        prints = [
+            None if simulation is None else fingerprint(simulation)
+            for simulation in self.simulations
+        ]
         return frames.frame(lines, frames.provenance(seeds=self.seeds, fingerprint=prints))
 
     def plot(
@@ -179,7 +182,7 @@ class Sweep:
             chosen,
             setting,
             seeds=len(self.seeds),
-            simulations=[one for one in self.simulations if one is not None],
+            simulations=[simulation for simulation in self.simulations if simulation is not None],
             ax=ax,
         )
 
@@ -213,7 +216,7 @@ class Sweep:
                 lines.append([row.name, *["failed"] * len(self.metrics), *["-"] * len(last)])
                 continue
             shown = (self._interval(row, i) for i in range(len(row.values)))
-            cells = ["-" if one is None else str(one) for one in shown]
+            cells = ["-" if value is None else str(value) for value in shown]
             lines.append([row.name, *cells, *[row.saturation or "-"] * len(last)])
         head = f"{len(self.seeds)} seeds, means with 95% confidence intervals"
         if len(self.seeds) == 1:
@@ -222,7 +225,7 @@ class Sweep:
 
     def notes(self) -> list[str]:
         """Remarks: copies, doubtful intervals, saturated systems, unvalidated servers."""
-        ran = [one for one in self.simulations if one is not None]
+        ran = [simulation for simulation in self.simulations if simulation is not None]
         found = {
             f"{self.metrics[i]} of {row.name}": self._interval(row, i)
             for row in self.rows
@@ -245,8 +248,12 @@ class Sweep:
 
     def _notes_on_copies(self) -> list[str]:
         pairs = zip(self.rows, self.simulations, strict=True)
-        run = [(row, one) for row, one in pairs if one is not None and row.failure is None]
-        same = [one for row, one in run if not row.is_replicated]
+        run = [
+            (row, simulation)
+            for row, simulation in pairs
+            if simulation is not None and row.failure is None
+        ]
+        same = [simulation for row, simulation in run if not row.is_replicated]
         if len(self.seeds) == 1 or not same:
             return []
         note = note_on_copies(same)
@@ -287,7 +294,10 @@ def plan_grid(
     _check_values(values)
     simulation = loading.as_simulation(simulation)
     check_runs("grid", math.prod(len(some) for some in values.values()), len(as_seeds(seeds)))
-    points = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
+    points = [
+        dict(zip(values, combination, strict=True))
+        for combination in itertools.product(*values.values())
+    ]
     return [(_named(point), point, _changed(simulation, point)) for point in points]
 
 
@@ -331,7 +341,7 @@ def plan_sobol(
     qmc = require("scipy.stats", "study").qmc
     engine = qmc.Sobol(len(bound), rng=np.random.default_rng(seed))
     shares = engine.random_base2(math.ceil(math.log2(n)))[:n] if n > 1 else engine.random(1)
-    points = [bound.at(one.tolist()) for one in shares]
+    points = [bound.at(row.tolist()) for row in shares]
     return [(str(i), point, _applied(bound, point)) for i, point in enumerate(points)]
 
 
@@ -370,20 +380,24 @@ def plan_one_at_a_time(
         raise ValueError(f"points = {points}: must be >= 2 (the ends of the range)")
     simulation = loading.as_simulation(simulation)
     bound = (space if isinstance(space, Space) else Space(space)).bind(simulation)
-    num_values = sum(points if one.is_numeric else len(one.options) for one in bound)
+    num_values = sum(
+        points if parameter.is_numeric else len(parameter.options) for parameter in bound
+    )
     check_runs("one_at_a_time", 1 + num_values, len(as_seeds(seeds)))
     plan: list[Planned] = [("current", {}, simulation)]
-    for one in bound:
+    for parameter in bound:
         base = dict(bound.current())
-        if one.opens_with is not None:
-            base[one.opens_with[0]] = one.opens_with[1]
+        if parameter.opens_with is not None:
+            base[parameter.opens_with[0]] = parameter.opens_with[1]
         shares = [i / (points - 1) for i in range(points)]
-        options = [one.at(share) for share in shares] if one.is_numeric else one.labels
+        options = (
+            [parameter.at(share) for share in shares] if parameter.is_numeric else parameter.labels
+        )
         for value in dict.fromkeys(options):
-            point = bound.complete(base | {one.name: value})
-            named = {one.name: value}
-            if one.opens_with is not None:
-                named = {one.opens_with[0]: one.opens_with[1], **named}
+            point = bound.complete(base | {parameter.name: value})
+            named = {parameter.name: value}
+            if parameter.opens_with is not None:
+                named = {parameter.opens_with[0]: parameter.opens_with[1], **named}
             plan.append((_named(named), named, _applied(bound, point)))
     return plan
 
@@ -421,17 +435,19 @@ def plan_isolation(
     """The configurations of `isolation`."""
     simulation = loading.as_simulation(simulation)
     plan: list[Planned] = [("base", {}, simulation)]
-    for name, one in components.items():
-        if isinstance(one, Simulation):
-            plan.append((name, {}, one))
+    for name, component in components.items():
+        if isinstance(component, Simulation):
+            plan.append((name, {}, component))
         else:
-            plan.append((name, dict(one), _changed(simulation, one)))
-    changes = {name: one for name, one in components.items() if isinstance(one, Mapping)}
-    touched = [path for one in changes.values() for path in one]
+            plan.append((name, dict(component), _changed(simulation, component)))
+    changes = {
+        name: component for name, component in components.items() if isinstance(component, Mapping)
+    }
+    touched = [path for component in changes.values() for path in component]
     if len(changes) == len(components) > 1 and len(set(touched)) == len(touched):
         for left_out in (None, *changes) if len(changes) > 2 else (None,):
-            parts = [one for name, one in changes.items() if name != left_out]
-            together = {path: value for one in parts for path, value in one.items()}
+            parts = [component for name, component in changes.items() if name != left_out]
+            together = {path: value for part in parts for path, value in part.items()}
             title = "all" if left_out is None else f"all but {left_out}"
             plan.append((title, together, _changed(simulation, together)))
     check_runs("isolation", len(plan), len(as_seeds(seeds)))
@@ -449,8 +465,8 @@ def _run(
     journal: str | Path | None,
 ) -> Sweep:
     many = as_seeds(seeds)
-    noted = [Noted(as_metric(one)) for one in metrics]
-    valid = [one for _, _, one in plan if isinstance(one, Simulation)]
+    noted = [Noted(as_metric(metric)) for metric in metrics]
+    valid = [planned for _, _, planned in plan if isinstance(planned, Simulation)]
     with reporting(progress, "runs") as report:
         evaluator = Evaluator(
             noted,
@@ -462,9 +478,9 @@ def _run(
         )
         measured = iter(evaluator.measure_all(valid, many))
     rows = []
-    for name, settings, one in plan:
-        if isinstance(one, ConfigError):
-            rows.append(Row(name, settings, failure=str(one)))
+    for name, settings, planned in plan:
+        if isinstance(planned, ConfigError):
+            rows.append(Row(name, settings, failure=str(planned)))
             continue
         found = next(measured)
         rows.append(
@@ -481,9 +497,9 @@ def _run(
         )
     return Sweep(
         tuple(rows),
-        tuple(one.name for one in noted),
+        tuple(metric.name for metric in noted),
         many,
-        tuple(one if isinstance(one, Simulation) else None for _, _, one in plan),
+        tuple(planned if isinstance(planned, Simulation) else None for _, _, planned in plan),
     )
 
 

@@ -21,38 +21,38 @@ if TYPE_CHECKING:
     from spillway.study.study_data import StudyData
 
 
-def study(one: StudyData) -> str:
+def study(study: StudyData) -> str:
     """The state of a study, and its best trials."""
-    return joined(parts(one))
+    return joined(parts(study))
 
 
-def errors(one: StudyData, trial: Trial) -> tuple[float, ...]:
+def errors(study: StudyData, trial: Trial) -> tuple[float, ...]:
     """The standard errors of a trial's objectives, as tables state them.
 
     Over resamples of a trace, those of the means over such traces.
     """
-    if not is_resampled(one.simulation):
+    if not is_resampled(study.simulation):
         return trial.ses
-    return tuple(_standard_error(one, row[: trial.num_runs]) for row in trial.objectives)
+    return tuple(_standard_error(study, row[: trial.num_runs]) for row in trial.objectives)
 
 
-def _standard_error(one: StudyData, values: Sequence[float]) -> float:
-    return standard_error(values, are_resamples=is_resampled(one.simulation))
+def _standard_error(study: StudyData, values: Sequence[float]) -> float:
+    return standard_error(values, are_resamples=is_resampled(study.simulation))
 
 
-def parts(one: StudyData) -> Parts:
-    """The same as a line, tables and notes."""
-    states = [trial.state for trial in one.records]
+def parts(study: StudyData) -> Parts:
+    """The state of a study as a line, tables and notes."""
+    states = [trial.state for trial in study.records]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     head = f"{len(states)} trials" + (f": {counts}" if counts else "")
-    rows = [["trial", *(objective.name for objective in one.objectives), "se", "state"]]
-    best = one.feasible[:5]
-    current = [trial for trial in one.records if trial.is_baseline]
+    rows = [["trial", *(objective.name for objective in study.objectives), "se", "state"]]
+    best = study.feasible[:5]
+    current = [trial for trial in study.records if trial.is_baseline]
     tried = [*best, *(trial for trial in current if trial not in best)]
     for trial in tried:
         name = f"{trial.number} (current)" if trial.is_baseline else str(trial.number)
-        values = [f"{value:.4g}" for value in trial.values] or ["-"] * len(one.objectives)
-        known = errors(one, trial)
+        values = [f"{value:.4g}" for value in trial.values] or ["-"] * len(study.objectives)
+        known = errors(study, trial)
         is_known = not (trial.is_exact or any(map(math.isnan, known)))
         ses = ", ".join(f"{se:.2g}" for se in known) if is_known else "-"
         rows.append([name, *values, ses, trial.state])
@@ -67,27 +67,27 @@ def parts(one: StudyData) -> Parts:
         shown = (*current, best[0]) if current and best[0] is not current[0] else best[:1]
         names = ["current" if trial.is_baseline else f"trial {trial.number}" for trial in shown]
         settings = [["parameter", *names]]
-        for name in one.bound.parameters:
+        for name in study.bound.parameters:
             values = [trial.point.get(name, "-") for trial in shown]
             settings.append([name, *(setting(value) for value in values)])
         blocks.append(settings)
-    return f"{head}; best first", blocks, one.notes()
+    return f"{head}; best first", blocks, study.notes()
 
 
-def long_rows(one: StudyData, confidence: float) -> list[dict[str, Any]]:
+def long_rows(study: StudyData, confidence: float) -> list[dict[str, Any]]:
     """One row per evaluated trial and figure, with the columns of `Study.to_frame`."""
     found = []
-    held = num_blocks(one.simulation)
-    for trial in one.records:
+    held = num_blocks(study.simulation)
+    for trial in study.records:
         if not trial.has_values:
             continue
         named = [
-            *(("objective", figure.name) for figure in one.objectives),
-            *(("constraint", figure.name) for figure in one.constraints),
-            *(("metric", figure.name) for figure in one.metrics),
+            *(("objective", figure.name) for figure in study.objectives),
+            *(("constraint", figure.name) for figure in study.constraints),
+            *(("metric", figure.name) for figure in study.metrics),
         ]
-        told = (*trial.objectives, *trial.constraints, *trial.metrics)
-        for (role, figure), values in zip(named, told, strict=True):
+        rows_of_values = (*trial.objectives, *trial.constraints, *trial.metrics)
+        for (role, figure), values in zip(named, rows_of_values, strict=True):
             known = [value for value in values[: trial.num_runs] if not math.isnan(value)]
             mean_of = None
             if known:
@@ -103,7 +103,7 @@ def long_rows(one: StudyData, confidence: float) -> list[dict[str, Any]]:
                 {
                     "trial": trial.number,
                     "state": trial.state,
-                    **{name: trial.point.get(name) for name in one.bound.parameters},
+                    **{name: trial.point.get(name) for name in study.bound.parameters},
                     "role": role,
                     **frames.described(figure, mean_of),
                     "saturation": trial.saturation,
@@ -113,28 +113,30 @@ def long_rows(one: StudyData, confidence: float) -> list[dict[str, Any]]:
     return found
 
 
-def rows(one: StudyData) -> list[dict[str, Any]]:
+def rows(study: StudyData) -> list[dict[str, Any]]:
     """One row per finished trial, with the columns of `Study.trials`."""
-    return [_row(one, trial) for trial in one.records]
+    return [_row(study, trial) for trial in study.records]
 
 
-def _row(one: StudyData, trial: Trial) -> dict[str, Any]:
+def _row(study: StudyData, trial: Trial) -> dict[str, Any]:
     row: dict[str, Any] = {"trial": trial.number, "state": trial.state}
-    row |= {name: trial.point.get(name) for name in one.bound.parameters}
+    row |= {name: trial.point.get(name) for name in study.bound.parameters}
     row["n"] = trial.num_runs
     named: list[tuple[str, tuple[float, ...] | None]] = []
     for names, values in (
-        ([figure.name for figure in one.objectives], trial.objectives),
-        ([figure.name for figure in one.constraints], trial.constraints),
-        ([figure.name for figure in one.metrics], trial.metrics),
+        ([figure.name for figure in study.objectives], trial.objectives),
+        ([figure.name for figure in study.constraints], trial.constraints),
+        ([figure.name for figure in study.metrics], trial.metrics),
     ):
         named += [(name, values[i] if values else None) for i, name in enumerate(names)]
-    for name, told in named:
-        per_seed = None if told is None else told[: trial.num_runs]
+    for name, column in named:
+        per_seed = None if column is None else column[: trial.num_runs]
         row[name] = math.nan if per_seed is None else mean(per_seed)
-        row[f"{name}_se"] = math.nan if per_seed is None else _standard_error(one, per_seed)
+        row[f"{name}_se"] = math.nan if per_seed is None else _standard_error(study, per_seed)
         row[f"{name}_per_seed"] = per_seed
-    for objective, value, se in zip(one.objectives, trial.values, errors(one, trial), strict=False):
+    for objective, value, se in zip(
+        study.objectives, trial.values, errors(study, trial), strict=False
+    ):
         row[objective.name] = value
         row[f"{objective.name}_se"] = math.nan if trial.is_exact else se
     row["saturation"] = trial.saturation

@@ -14,7 +14,7 @@ from support.study_problems import overloaded
 from spillway import ConfigError, Space, gateway, instance, presets, router
 from spillway.config.profiles import BLIS_SERVER
 from spillway.study import Choice, Kinds, Range
-from spillway.study.feasibility import doubts, offered_per_s
+from spillway.study.feasibility import caveats, offered_per_s
 from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
 ORDER = "gateway.guard.floor <= gateway.limit[0].cap_per_worker <= gateway.guard.ceiling"
@@ -224,17 +224,17 @@ def test_written_space_reads_back() -> None:
     assert again.bind(base).parameters == space.bind(base).parameters
 
 
-# --- doubts ---------------------------------------------------------------------------------------
+# --- caveats --------------------------------------------------------------------------------------
 
 
-def test_sound_configuration_raises_no_doubts() -> None:
+def test_sound_configuration_has_no_caveats() -> None:
     sound = {
         "gateway.sensor.window_s": 20,
         "gateway.sensor.tick_drift_s": 0,
         "gateway.guard.cooldown_ticks": 4,
     }
-    assert doubts(budgeted().with_(sound)) == ()
-    assert doubts(overloaded(gateway=gateway.Gateway())) == ()
+    assert caveats(budgeted().with_(sound)) == ()
+    assert caveats(overloaded(gateway=gateway.Gateway())) == ()
 
 
 @pytest.mark.parametrize(
@@ -248,15 +248,15 @@ def test_sound_configuration_raises_no_doubts() -> None:
         ({"gateway.guard.floor": 200}, "lets 400 requests in"),
     ],
 )
-def test_doubts_name_the_setting(change: dict[str, Any], message: str) -> None:
+def test_caveats_name_the_setting(change: dict[str, Any], message: str) -> None:
     sound = {
         "gateway.sensor.window_s": 20,
         "gateway.sensor.tick_drift_s": 0,
         "gateway.guard.cooldown_ticks": 4,
     }
     base = budgeted().with_(sound).replace(instances=(vllm_on_eks.toy_plant().instances,))
-    assert doubts(base) == ()
-    found = doubts(base.with_(change))
+    assert caveats(base) == ()
+    found = caveats(base.with_(change))
     assert any(message in one for one in found)
     assert all(next(iter(change)) in one or "window_s" in one for one in found)
 
