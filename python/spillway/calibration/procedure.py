@@ -168,7 +168,7 @@ def calibrate(
         run_many([part.sampled(group)], seeds=range(part.num_seeds), keep_requests=True)[0]
         for part in parts
     ]
-    states = [states_of(result) for many in results for result in many]
+    states = [states_of(result) for of_part in results for result in of_part]
     return Profile(
         server=facts,
         latency=best.latency,
@@ -176,7 +176,7 @@ def calibrate(
         turnaround_s=turnaround_s,
         covariance=tuple(tuple(row) for row in _covariance(best, parts, results).tolist()),
         hull=Hull.around(np.concatenate([*states, logged_states(logs, facts)])),
-        runs=tuple(part.report(many) for part, many in zip(parts, results, strict=True)),
+        runs=tuple(part.report(of_part) for part, of_part in zip(parts, results, strict=True)),
         logs=fitted_logs(known, logs),
         left_out=left_out,
         choices=tuple(

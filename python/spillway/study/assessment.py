@@ -94,7 +94,7 @@ def _may_win(study: StudyData, found: Measured, leader: Trial, race: Racing) -> 
         return False
     sign = study.objectives[0].sign
     pairs = zip(found.values[0], leader.objectives[0], strict=False)
-    if race.is_more([sign * (best - mine) for mine, best in pairs]):
+    if race.is_more([sign * (best - value) for value, best in pairs]):
         return False
     rows = zip(study.constraints, found.values[1:], strict=False)
     return not any(race.is_more([c.violation(v) for v in row]) for c, row in rows)

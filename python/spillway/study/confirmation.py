@@ -445,7 +445,7 @@ class _Judge:
     def gains(self, found: Measured, reference: Measured) -> list[float]:
         """The improvement over the reference, by seed."""
         rows = zip(found.values[self._objective], reference.values[self._objective], strict=True)
-        return [self._sign * (mine - other) for mine, other in rows]
+        return [self._sign * (value - base) for value, base in rows]
 
     def violations(self, found: Measured) -> list[list[float]]:
         """The signed violations of each constraint, by seed."""
@@ -481,7 +481,7 @@ class _Judge:
 
     def broken(self, found: Measured) -> tuple[BrokenConstraint, ...]:
         """The constraints that do not hold in the mean."""
-        many = zip(
+        rows = zip(
             self._study.constraints, self.constrained(found), self.violations(found), strict=True
         )
         return tuple(
@@ -495,7 +495,7 @@ class _Judge:
                     if end is not None
                 ),
             )
-            for constraint, value, row in many
+            for constraint, value, row in rows
             if sum(row) > 0
         )
 

@@ -53,10 +53,10 @@ def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
     given = range(seeds) if isinstance(seeds, int) else seeds
     if isinstance(given, Sized) and len(given) > MOST_RUNS:
         raise ValueError(f"seeds: {len(given):,} seeds; must be <= {MOST_RUNS:,}")
-    many = tuple(given)
-    if not many or len(set(many)) < len(many):
+    seed_list = tuple(given)
+    if not seed_list or len(set(seed_list)) < len(seed_list):
         raise ValueError(f"seeds = {seeds!r}: must be one or more different seeds")
-    return many
+    return seed_list
 
 
 class Evaluator:
@@ -123,13 +123,13 @@ class Evaluator:
         size = math.ceil(_RUNS_PER_THREAD * (self._threads or processors()) / len(seeds))
         total = len(simulations) * len(seeds)
         for first in range(0, len(new), size):
-            some = list(new)[first : first + size]
+            portion = list(new)[first : first + size]
             done = total - (len(new) - first) * len(seeds)
             report = _shifted(self.report, done, total)
-            measured = self._measure([new[key] for key in some], seeds, report)
-            found.update(zip(some, measured, strict=True))
-            journal.add({key: found[key] for key in some if found[key].is_whole})
-            if any(found[key].failure == INTERRUPTED for key in some):
+            measured = self._measure([new[key] for key in portion], seeds, report)
+            found.update(zip(portion, measured, strict=True))
+            journal.add({key: found[key] for key in portion if found[key].is_whole})
+            if any(found[key].failure == INTERRUPTED for key in portion):
                 break
         return [found.get(key, _INTERRUPTED) for key in keys]
 
@@ -258,22 +258,24 @@ def measure(
     done = 0
     total = len(simulations) * len(seeds)
     for places, portion in _portions(simulations, seeds, threads, keep=keep):
-        own = [simulations[i] for i in places]
-        many: list[Results | str | None]
+        part = [simulations[i] for i in places]
+        outputs: list[Results | str | None]
         try:
-            many = [*_run(own, portion, threads, keep=keep, report=_shifted(report, done, total))]
+            outputs = [
+                *_run(part, portion, threads, keep=keep, report=_shifted(report, done, total))
+            ]
         except (ConfigError, InvariantError, LivelockError, UsageError):
             # A simulation that cannot be run stops all of them: find out which one it is.
-            many = []
-            for simulation in own:
-                is_over = None in many  # Ctrl-C
+            outputs = []
+            for simulation in part:
+                is_over = None in outputs  # Ctrl-C
                 run = None if is_over else _run_alone(simulation, portion, threads, keep=keep)
-                many.append(run)
-        done += len(own) * len(portion)
-        for i, results in zip(places, many, strict=True):
+                outputs.append(run)
+        done += len(part) * len(portion)
+        for i, results in zip(places, outputs, strict=True):
             measurement = _taken(results, metrics, is_judging=is_judging)
             found[i] = found[i].followed_by(measurement) if i in found else measurement
-        if None in many:
+        if None in outputs:
             break
     return [found.get(i, _INTERRUPTED) for i in range(len(simulations))]
 
@@ -296,18 +298,18 @@ def _portions(
     total = 0.0
     for i, simulation in enumerate(simulations):
         per_run = sum(need.num_bytes for need in memory.needs(simulation))
-        own = per_run * len(seeds)
-        if own > _MOST_KEPT_BYTES:
+        num_bytes = per_run * len(seeds)
+        if num_bytes > _MOST_KEPT_BYTES:
             # Two runs at least, which show whether seeds change anything.
             size = max(2, threads or processors(), int(_MOST_KEPT_BYTES / per_run))
             for first in range(0, len(seeds), size):
                 yield [i], seeds[first : first + size]
             continue
-        if total + own > _MOST_KEPT_BYTES:
+        if total + num_bytes > _MOST_KEPT_BYTES:
             yield together, seeds
             together, total = [], 0.0
         together.append(i)
-        total += own
+        total += num_bytes
     if together:
         yield together, seeds
 

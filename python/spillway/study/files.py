@@ -495,8 +495,8 @@ def _objectives(settings: Mapping[str, Any]) -> list[Objective]:
     directions: tuple[Direction, ...] = ("maximize", "minimize")
     for direction in directions:
         given = settings.get(direction, [])
-        many = given if isinstance(given, list) else [given]
-        found += [Objective(metric, direction) for metric in many]
+        metrics = given if isinstance(given, list) else [given]
+        found += [Objective(metric, direction) for metric in metrics]
     if not found:
         raise config_error([("maximize", "", "must be given, or minimize, e.g. maximize: goodput")])
     return found

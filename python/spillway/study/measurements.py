@@ -77,7 +77,7 @@ class Measured:
         if self.failure is not None or other.failure is not None:
             return self if self.failure is not None else other
         pairs = zip(self.values, other.values, strict=True)
-        rows = tuple(mine + further for mine, further in pairs)
+        rows = tuple(row + further for row, further in pairs)
         differ = self.is_replicated or other.is_replicated or any(len(set(row)) > 1 for row in rows)
         return Measured(
             rows,

@@ -18,7 +18,7 @@ def ranked(trials: Sequence[Trial], objectives: Sequence[Objective]) -> tuple[Tr
     """
     losses = _losses(trials, objectives)
     if len(objectives) > 1:
-        losses = [(float(sum(_dominates(other, mine) for other in losses)),) for mine in losses]
+        losses = [(float(sum(_dominates(other, row) for other in losses)),) for row in losses]
     pairs = zip(losses, trials, strict=True)
     return tuple(trial for _, trial in sorted(pairs, key=lambda pair: (pair[0], pair[1].number)))
 
@@ -28,8 +28,8 @@ def front(trials: Sequence[Trial], objectives: Sequence[Objective]) -> tuple[Tri
     losses = _losses(trials, objectives)
     return tuple(
         trial
-        for trial, mine in zip(trials, losses, strict=True)
-        if not any(_dominates(other, mine) for other in losses)
+        for trial, row in zip(trials, losses, strict=True)
+        if not any(_dominates(other, row) for other in losses)
     )
 
 

@@ -470,10 +470,14 @@ def _as_dimension(path: str, written: Any, *, may_fix: bool = False) -> Any:
             mapping(fields, may_be_empty=False)(f"{where}.kinds", written["kinds"])
             found = Kinds(written["kinds"])
         elif set(written) == {"choices"}:
-            many = written["choices"]
-            if not isinstance(many, Sequence | Mapping) or isinstance(many, str) or not many:
-                raise refusal(f"{where}.choices", many, "must be a list of at least one value")
-            found = _choice(where, many)
+            options = written["choices"]
+            if (
+                not isinstance(options, Sequence | Mapping)
+                or isinstance(options, str)
+                or not options
+            ):
+                raise refusal(f"{where}.choices", options, "must be a list of at least one value")
+            found = _choice(where, options)
         elif {"low", "high"} <= set(written) <= {"low", "high", "log", "step"}:
             unset = {type(None): anything}
             limit = by_type({int: number(), float: number()}, "must be a finite number")

@@ -308,11 +308,11 @@ def _scatter(
     for label, style, members in groups:
         if not any(members):
             continue
-        mine = [i for i, member in enumerate(members) if member]
-        bars = None if errors is None else np.nan_to_num([errors[i] for i in mine])
+        places = [i for i, member in enumerate(members) if member]
+        bars = None if errors is None else np.nan_to_num([errors[i] for i in places])
         axes.errorbar(
-            [xs[i] for i in mine],
-            [ys[i] for i in mine],
+            [xs[i] for i in places],
+            [ys[i] for i in places],
             yerr=bars,
             linestyle="none",
             markersize=5,

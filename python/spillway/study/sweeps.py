@@ -95,10 +95,10 @@ class Sweep:
     ) -> Interval | None:
         """Mean paired difference from another row, the first one unless `reference` names it."""
         column = self._column(metric)
-        mine, other = self._row(name), self._row(reference or self.rows[0].name)
-        gaps = [a - b for a, b in zip(mine.values[column], other.values[column], strict=True)]
+        row, base = self._row(name), self._row(reference or self.rows[0].name)
+        gaps = [a - b for a, b in zip(row.values[column], base.values[column], strict=True)]
         share = is_share(self.metrics[column])
-        return _interval(gaps, confidence, column, mine, other, share=share)
+        return _interval(gaps, confidence, column, row, base, share=share)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One mapping per row.
@@ -293,7 +293,7 @@ def plan_grid(
     """The configurations of `grid`."""
     _check_values(values)
     simulation = loading.as_simulation(simulation)
-    check_runs("grid", math.prod(len(some) for some in values.values()), len(as_seeds(seeds)))
+    check_runs("grid", math.prod(len(options) for options in values.values()), len(as_seeds(seeds)))
     points = [
         dict(zip(values, combination, strict=True))
         for combination in itertools.product(*values.values())
@@ -464,7 +464,7 @@ def _run(
     progress: Progress,
     journal: str | Path | None,
 ) -> Sweep:
-    many = as_seeds(seeds)
+    seed_list = as_seeds(seeds)
     noted = [Noted(as_metric(metric)) for metric in metrics]
     valid = [planned for _, _, planned in plan if isinstance(planned, Simulation)]
     with reporting(progress, "runs") as report:
@@ -476,7 +476,7 @@ def _run(
             is_judging=True,
             journal=None if journal is None else Measurements(Path(journal)),
         )
-        measured = iter(evaluator.measure_all(valid, many))
+        measured = iter(evaluator.measure_all(valid, seed_list))
     rows = []
     for name, settings, planned in plan:
         if isinstance(planned, ConfigError):
@@ -498,7 +498,7 @@ def _run(
     return Sweep(
         tuple(rows),
         tuple(metric.name for metric in noted),
-        many,
+        seed_list,
         tuple(planned if isinstance(planned, Simulation) else None for _, _, planned in plan),
     )
 
@@ -518,9 +518,9 @@ def _applied(bound: BoundSpace, point: Point) -> Simulation | ConfigError:
 
 
 def _check_values(values: Mapping[str, Sequence[Any]]) -> None:
-    for path, some in values.items():
-        if not isinstance(some, Sequence) or isinstance(some, str) or not some:
-            raise refusal(path, some, "must be a list of at least one value")
+    for path, options in values.items():
+        if not isinstance(options, Sequence) or isinstance(options, str) or not options:
+            raise refusal(path, options, "must be a list of at least one value")
 
 
 def _named(settings: Mapping[str, Any]) -> str:

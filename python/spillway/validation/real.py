@@ -126,7 +126,7 @@ class Report:
         )  # fmt: skip
         rows: list[tuple[str, ...]] = [head]
         for run in self.runs:
-            own = [run.statistics[metric]["median_ape_percent"] for metric in ("ttft", "e2e")]
+            medians = [run.statistics[metric]["median_ape_percent"] for metric in ("ttft", "e2e")]
             rows.append((
                 run.run,
                 str(run.requests),
@@ -135,7 +135,7 @@ class Report:
                 f"{run.error_percent('itl', 'mean'):+.1f}",
                 *(f"{run.error_percent('e2e', name):+.1f}" for name in ("mean", "p99")),
                 f"{run.error_percent('capacity', ''):+.1f}",
-                *("-" if value is None else f"{value:.1f}" for value in own),
+                *("-" if value is None else f"{value:.1f}" for value in medians),
             ))  # fmt: skip
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
         lines = [
