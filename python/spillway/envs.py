@@ -11,6 +11,7 @@ from spillway._core.sim import Exclusive
 from spillway.config.classes import config_error
 from spillway.config.exclusive import exclusive
 from spillway.config.extras import require
+from spillway.data.targets import has_targets
 from spillway.session import _advance_by, start
 from spillway.simulate import processors
 from spillway.study.space import Space
@@ -119,7 +120,7 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
         self.interval_s = _positive("interval_s", interval_s)
         self.episode_s = None if episode_s is None else _positive("episode_s", episode_s)
         if reward is None and not any(
-            _has_targets(slo_class) for slo_class in self.simulation.slo_classes
+            has_targets(slo_class) for slo_class in self.simulation.slo_classes
         ):
             allowed = "give some class a target (e.g. target_ttft_s), or a reward of your own"
             raise config_error([("reward", "good_requests", allowed)])
@@ -338,11 +339,6 @@ def _begun(env: GatewayEnv) -> tuple[Observation, float, bool, bool, dict[str, A
 
 def _tenants(seen: Mapping[str, Any]) -> list[tuple[str, dict[str, int]]]:
     return list(seen["tenants"].items())
-
-
-def _has_targets(slo_class: Any) -> bool:
-    targets = (slo_class.target_ttft_s, slo_class.target_tpot_s, slo_class.target_e2e_s)
-    return any(target_s is not None for target_s in targets)
 
 
 def _positive(name: str, value: float) -> float:

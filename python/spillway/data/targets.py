@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from spillway._core.workload import SloClass
 
 
+def has_targets(slo_class: SloClass) -> bool:
+    """Whether a class has any latency target."""
+    targets = (slo_class.target_ttft_s, slo_class.target_tpot_s, slo_class.target_e2e_s)
+    return any(target_s is not None for target_s in targets)
+
+
 def compare_with_targets(
     classes: Iterable[SloClass],
     slo_class: NDArray[np.str_],
