@@ -130,7 +130,7 @@ def _run(arguments: Sequence[str]) -> int:
     output.add_color(parser, "auto")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     completed = completion.words()
-    called = next((one for one in completed or arguments if one in COMMANDS), None)
+    called = next((word for word in completed or arguments if word in COMMANDS), None)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary)
         if name == called:

@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         columns, units = _pairs("--columns", options.columns), _pairs("--units", options.units)
         data = [run for path in data for run in read_recordings(path, columns=columns, units=units)]
     profile = calibrate(
-        [*data, *(Scraped.read(*one) for one in options.scrapes)],
+        [*data, *(Scraped.read(*scrape) for scrape in options.scrapes)],
         server=server,
         table=None if options.table is None else _table_of(options.table),
         progress=True,
@@ -95,8 +95,8 @@ def _pairs(option: str, text: str | None) -> dict[str, str] | None:
     if text is None:
         return None
     found = {}
-    for one in text.split(","):
-        name, equals, value = one.partition("=")
+    for pair in text.split(","):
+        name, equals, value = pair.partition("=")
         if not (name and equals and value):
             raise config_error([(option, text, "must be NAME=VALUE,NAME=VALUE,…")])
         found[name] = value

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         with configuration.warnings_as_lines():
             simulation, what, more = (_study if kind == "study" else _sweep)(options)
     findings = configuration.report_findings(simulation)
-    is_refused = any(one.is_refused for one in findings)
+    is_refused = any(finding.is_refused for finding in findings)
     profile, digest = name_of(simulation), files.fingerprint(simulation)
     verdict = "refused" if is_refused else "ok"
     text = f"{options.config}: {verdict}, {what}profile {profile}, fingerprint {digest[:12]}"
@@ -71,8 +71,8 @@ def _sweep(options: argparse.Namespace) -> tuple[Simulation, str, dict[str, Any]
 
     stated = read_sweep(options.config)
     count, invalid = stated.check()
-    for one in invalid:
-        output.warn(one)
+    for message in invalid:
+        output.warn(message)
     if count and len(invalid) == count:
         raise config_error([(stated.kind, "", "has no valid configuration")])
     how_many = f" of {count} configuration{'s' * (count != 1)}" if count else ""

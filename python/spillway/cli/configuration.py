@@ -69,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             choices=option.choices or None,
             metavar=None if option.choices else option.type.__name__.upper(),
             help="; ".join(
-                f"{one.doc} ({form} traces; default {one.default})".replace("%", "%%")
-                for form, one in by_format.items()
+                f"{own.doc} ({form} traces; default {own.default})".replace("%", "%%")
+                for form, own in by_format.items()
             ),
         )
     parser.add_argument(
@@ -102,8 +102,8 @@ def load(options: argparse.Namespace) -> Simulation:
 def report_findings(simulation: Simulation) -> list[Finding]:
     """Prints the settings that cannot work to standard error, a line each; returns them."""
     found = spillway.check(simulation)
-    for one in found:
-        output.warn(one)
+    for finding in found:
+        output.warn(finding)
     return found
 
 
@@ -171,7 +171,7 @@ def _at_rate(simulation: Simulation, factor: float) -> Simulation:
 def _columns(text: str | None) -> dict[str, str] | None:
     if text is None:
         return None
-    pairs = [one.partition("=") for one in text.split(",")]
+    pairs = [pair.partition("=") for pair in text.split(",")]
     for meaning, separator, column in pairs:
         if not (meaning and separator and column):
             raise config_error([("--trace-columns", repr(text), "must be MEANING=COLUMN,…")])
@@ -228,8 +228,8 @@ def _explain_kind(simulation: Simulation, changes: dict[str, Any]) -> None:
                 continue
         else:
             continue
-        kinds = [one["kind"] for one in field["alternatives"]
-                 if any(known["name"] == name for known in one["fields"])]  # fmt: skip
+        kinds = [alternative["kind"] for alternative in field["alternatives"]
+                 if any(known["name"] == name for known in alternative["fields"])]  # fmt: skip
         if kinds:
             example = f"--set '{place}={{kind: {kinds[0]}, {name}: …}}'"
             allowed = f"a setting of {', '.join(kinds)}; set the kind too: {example}"

@@ -28,15 +28,15 @@ def run(options: argparse.Namespace) -> int:
     from spillway.cli.configuration import warnings_as_lines
 
     with warnings_as_lines():
-        before, after = (loading.load(one).to_dict() for one in (options.before, options.after))
+        before, after = (loading.load(file).to_dict() for file in (options.before, options.after))
     found = differences(before, after)
     text = "\n".join(map(str, found)) or "no differences"
     output.show(
         options,
         text,
         lambda: [
-            {key: value for key, value in one._asdict().items() if value is not ABSENT}
-            for one in found
+            {key: value for key, value in difference._asdict().items() if value is not ABSENT}
+            for difference in found
         ],
     )
     return 0

@@ -52,13 +52,14 @@ def document(path: str) -> Any:
     topic, _, key = path.partition(".")
     if topic in _FILES:
         entries = {
-            name: {"doc": one.doc, "default": one.default, "example": one.example}
-            for name, one in _keys(topic).items()
+            name: {"doc": entry.doc, "default": entry.default, "example": entry.example}
+            for name, entry in _keys(topic).items()
         }
         return entries[key] if key else entries
     if path == _SERVER:
         return {
-            one.name: None if one.default is MISSING else one.default for one in _server_fields()
+            field.name: None if field.default is MISSING else field.default
+            for field in _server_fields()
         }
     known = _figures()
     return list(known.values()) if path == "figures" else known[path]
@@ -73,19 +74,21 @@ def found(word: str) -> str | None:
     blocks = [
         _figure(list(group))
         for _, group in itertools.groupby(
-            (one for one in _figures().values() if word in one["name"].split("_")), _family
+            (figure for figure in _figures().values() if word in figure["name"].split("_")), _family
         )
     ]
     all_paths = [(path, path.rpartition(".")[2], is_kind) for path, is_kind in paths()]
     settings = [path for path, name, _ in all_paths if name == word]
     if settings:
-        blocks.append("\n".join([f"{word} is the name of:", *(f"  {one}" for one in settings)]))
+        blocks.append(
+            "\n".join([f"{word} is the name of:", *(f"  {setting}" for setting in settings)])
+        )
     kinds = [
         path for path, name, is_kind in all_paths if is_kind and name != word and _holds(name, word)
     ]
     if kinds:
         blocks.append(
-            "\n".join(["kinds with this word or these initials:", *(f"  {one}" for one in kinds)])
+            "\n".join(["kinds with this word or these initials:", *(f"  {kind}" for kind in kinds)])
         )
     return "\n\n".join(blocks) or None
 
@@ -93,7 +96,7 @@ def found(word: str) -> str | None:
 def _holds(kind: str, word: str) -> bool:
     """Whether a kind has this word or these initials, as deficit_round_robin has drr."""
     words = kind.split("_")
-    return len(words) > 1 and (word in words or word == "".join(one[0] for one in words))
+    return len(words) > 1 and (word in words or word == "".join(part[0] for part in words))
 
 
 def _server_fields() -> tuple[Field[Any], ...]:
@@ -106,8 +109,8 @@ def _server() -> str:
     from spillway.instance import Server
 
     given = ", ".join(
-        one.name if one.default is MISSING else f"{one.name}={one.default!r}"
-        for one in _server_fields()
+        field.name if field.default is MISSING else f"{field.name}={field.default!r}"
+        for field in _server_fields()
     )
     example = "instances:\n  - server: {model: llama-3.1-8b, gpu: h100, tp: 1}\n    count: 4"
     return "\n\n".join(
@@ -122,15 +125,17 @@ def _server() -> str:
 
 def _figures() -> dict[str, dict[str, Any]]:
     names = ("name", "doc", "unit", "population", "better", "needs_targets")
-    known = {key: {name: getattr(one, name) for name in names} for key, one in FIGURES.items()}
+    known = {
+        key: {name: getattr(figure, name) for name in names} for key, figure in FIGURES.items()
+    }
     return {**known, "shed": _SHED}
 
 
 def _family(figure: Mapping[str, Any]) -> str:
     """What the statistics of one latency share; the name of any other figure."""
-    one = FIGURES.get(figure["name"])
-    is_statistic = one is not None and one.latency and one.statistic != "num"
-    return f"{one.latency}" if one is not None and is_statistic else f"={figure['name']}"
+    known = FIGURES.get(figure["name"])
+    is_statistic = known is not None and known.latency and known.statistic != "num"
+    return f"{known.latency}" if known is not None and is_statistic else f"={figure['name']}"
 
 
 def _all_figures() -> str:
@@ -147,7 +152,7 @@ def _figure(group: Sequence[Mapping[str, Any]]) -> str:
     facts = f"{first['unit'] or 'a number'}{better}; of {first['population']}"
     if first["needs_targets"]:
         facts += "; needs latency targets"
-    names = ", ".join(one["name"] for one in group)
+    names = ", ".join(figure["name"] for figure in group)
     return "\n".join([_wrapped(names, ""), _wrapped(first["doc"]), _wrapped(f"[{facts}]")])
 
 
@@ -161,14 +166,14 @@ def _key(kind: str, name: str) -> str:
     known = _keys(kind)
     if name not in known:
         raise config_error([(f"{kind}.{name}", "", f"unknown key; one of {', '.join(known)}")])
-    one = known[name]
-    separator = "\n" if "\n" in one.example else " "
+    entry = known[name]
+    separator = "\n" if "\n" in entry.example else " "
     return "\n".join(
         [
-            f"{name}    [default: {one.default}]",
-            _wrapped(one.doc),
+            f"{name}    [default: {entry.default}]",
+            _wrapped(entry.doc),
             "    Example:",
-            textwrap.indent(f"{name}:{separator}{one.example}", "        "),
+            textwrap.indent(f"{name}:{separator}{entry.example}", "        "),
         ]
     )
 

@@ -25,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from spillway.files.deployments import TARGETS
 
     configuration.add_arguments(parser)
-    names = [f"{one.name}@{version}" for one in TARGETS.values() for version in one.versions]
+    names = [
+        f"{system.name}@{version}" for system in TARGETS.values() for version in system.versions
+    ]
     parser.add_argument(
         "--to",
         required=True,
@@ -84,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
         lines.append(f"{found.target} carries every setting that it decides")
     if found.outside:
         lines.append(f"not up to {system}, kept as stated: {', '.join(found.outside)}")
-    lines += [f"note: {one}" for one in found.notes]
+    lines += [f"note: {note}" for note in found.notes]
     if price is not None:
         lines.append(f"\n{price}")
 
@@ -111,8 +113,12 @@ def _carried(path: str, target: str) -> list[str]:
 
     field = descriptor(path)
     default = field["default"]
-    neutral = [one["kind"] for one in (default if isinstance(default, list) else [default])]
-    kinds = (one["kind"] for one in field["alternatives"] if one["kind"] not in neutral)
+    neutral = [policy["kind"] for policy in (default if isinstance(default, list) else [default])]
+    kinds = (
+        alternative["kind"]
+        for alternative in field["alternatives"]
+        if alternative["kind"] not in neutral
+    )
     return [kind for kind in kinds if carriers(f"{path}.{kind}", to=target)]
 
 
@@ -121,7 +127,9 @@ def _price(wanted: Simulation, found: Export, seeds: int) -> Comparison:
 
     figures = ["p99_ttft_ms"]
     targets = ("target_ttft_s", "target_tpot_s", "target_e2e_s")
-    if any(getattr(one, name) is not None for one in wanted.slo_classes for name in targets):
+    if any(
+        getattr(slo_class, name) is not None for slo_class in wanted.slo_classes for name in targets
+    ):
         figures.insert(0, "goodput")
     systems = {"wanted": wanted, "deployed": found.deployed}
     return spillway.compare(systems, seeds=seeds, figures=figures, progress=True)

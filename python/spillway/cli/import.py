@@ -21,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", type=Path, nargs="+", metavar="FILE", help="files of the system, or their folder"
     )
-    names = [f"{one.name}@{version}" for one in TARGETS.values() for version in one.versions]
+    names = [
+        f"{system.name}@{version}" for system in TARGETS.values() for version in system.versions
+    ]
     parser.add_argument(
         "--from",
         required=True,
@@ -64,8 +66,8 @@ def run(options: argparse.Namespace) -> int:
         files.dump(found.simulation, options.out)
         text = f"wrote {options.out}; run it with: spillway run {options.out}"
     output.show(options, text, lambda: {"simulation": settings, "unread": found.unread})
-    for one in found.unread[:_MOST_SHOWN]:
-        output.say(f"not simulated: {one}")
+    for setting in found.unread[:_MOST_SHOWN]:
+        output.say(f"not simulated: {setting}")
     if (more := len(found.unread) - _MOST_SHOWN) > 0:
         output.say(f"not simulated: … and {more:,} more; --json lists all")
     return 0

@@ -112,6 +112,6 @@ def _document(study: Study, confirmation: Confirmation | None) -> dict[str, Any]
         number = study.best_trial.number
     best = None
     if number is not None:
-        point = next(one.point for one in study.records if one.number == number)
+        point = next(record.point for record in study.records if record.number == number)
         best = {"trial": number, "point": point, "simulation": study.simulation_of(number)}
     return {"trials": study.rows(), "best": best, "confirmation": confirmation}

@@ -83,13 +83,13 @@ def plain(value: Any) -> Any:
         if hasattr(value, convert):
             value = getattr(value, convert)()
     if dataclasses.is_dataclass(value):
-        value = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(element) for key, element in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return [plain(one) for one in value]
+        return [plain(element) for element in value]
     return value
 
 

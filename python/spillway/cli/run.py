@@ -108,8 +108,10 @@ def _run_seeds(simulation: Simulation, options: argparse.Namespace) -> int:
 
     def document() -> dict[str, Any]:
         figures = {
-            name: None if one is None else {"mean": one.mean, "low": one.low, "high": one.high}
-            for name, one in results.summary().items()
+            name: None
+            if interval is None
+            else {"mean": interval.mean, "low": interval.low, "high": interval.high}
+            for name, interval in results.summary().items()
         }
         return {"seeds": len(results), "figures": figures}
 

@@ -114,7 +114,7 @@ def _with_table(server: Server, file: Path) -> _Shown:
         temporary.write_text(to_yaml(table.to_dict()), encoding="utf-8")
         read = with_servers({"instances": {"server": str(temporary)}}, Path())
         group = InstanceGroup.from_dict(read["instances"][0])
-    origins = [one for one in server.origins() if not one.setting.startswith("latency.")]
+    origins = [origin for origin in server.origins() if not origin.setting.startswith("latency.")]
     return _Shown(server, group, origins, f"table of {table.source}, unvalidated", str(file))
 
 
@@ -163,7 +163,7 @@ def _document(shown: _Shown, loads: dict[str, Any]) -> dict[str, Any]:
     return {
         "server": shown.stated,
         "provenance": group.provenance,
-        "settings": [one._asdict() for one in shown.origins],
+        "settings": [origin._asdict() for origin in shown.origins],
         "kv_tokens": group.num_kv_blocks * group.block_size_tokens,
         "loads": loads,
     }
@@ -172,8 +172,8 @@ def _document(shown: _Shown, loads: dict[str, Any]) -> dict[str, Any]:
 def _text(shown: _Shown, loads: dict[str, Any]) -> str:
     server, group, origins = shown.server, shown.group, shown.origins
     model = server.architecture
-    width = max(len(one.setting) for one in origins)
-    values = max(len(one.value) for one in origins)
+    width = max(len(origin.setting) for origin in origins)
+    values = max(len(origin.value) for origin in origins)
     tokens = group.num_kv_blocks * group.block_size_tokens
     longest = tokens // group.max_model_len
     where = " for each batch in flight" if server.pp > 1 else " on each rank" * (server.dp > 1)
@@ -184,7 +184,10 @@ def _text(shown: _Shown, loads: dict[str, Any]) -> str:
             f"{server.weight_dtype} weights, {server.version.name}"
         ),
         "",
-        *(f"  {one.setting:<{width}}  {one.value:>{values}}  {one.origin}" for one in origins),
+        *(
+            f"  {origin.setting:<{width}}  {origin.value:>{values}}  {origin.origin}"
+            for origin in origins
+        ),
         "",
         (
             f"  holds {tokens:,} tokens of KV{where}: {longest:,} "
@@ -197,9 +200,9 @@ def _text(shown: _Shown, loads: dict[str, Any]) -> str:
             f"  {name}, {figures['users']:,} user{'s' * (figures['users'] > 1)} (90% interval)"
         )
         for figure, label in _FIGURES.items():
-            if one := figures.get(figure):
-                interval = f"({one['low']:,.4g} to {one['high']:,.4g})"
-                lines.append(f"    {label:<16} {one['value']:>10,.4g}  {interval}")
+            if found := figures.get(figure):
+                interval = f"({found['low']:,.4g} to {found['high']:,.4g})"
+                lines.append(f"    {label:<16} {found['value']:>10,.4g}  {interval}")
     lines += [
         "",
         f"  step times: {shown.step_times}",

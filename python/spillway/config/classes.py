@@ -83,7 +83,7 @@ def names_of(module: str) -> list[str]:
 def config_classes(module: ModuleType) -> list[type[Any]]:
     """The classes of settings of a core module, by name."""
     name = module.__name__.rpartition(".")[2]
-    return [class_of(_TYPES[name][one]) for one in names_of(name)]
+    return [class_of(_TYPES[name][class_name]) for class_name in names_of(name)]
 
 
 def lazy(
@@ -342,7 +342,9 @@ def _methods(type_: Any, annotations: Mapping[str, str]) -> dict[str, Any]:
         return type_.presets()
 
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    named = [_keyword(one, default=..., annotation=text) for one, text in annotations.items()]
+    named = [
+        _keyword(keyword, default=..., annotation=text) for keyword, text in annotations.items()
+    ]
     if type_.has_presets:
         named.append(_keyword("preset", default=...))
     methods: list[Any] = [__init__, replace, with_, to_dict, _repr_html_]
@@ -351,15 +353,15 @@ def _methods(type_: Any, annotations: Mapping[str, str]) -> dict[str, Any]:
     static: list[Any] = [from_dict, *([preset, presets] if type_.has_presets else [])]
     for method in (*methods, *static):
         method.__qualname__ = f"{type_.name}.{method.__name__}"
-    return {one.__name__: one for one in methods} | {
-        one.__name__: staticmethod(one) for one in static
+    return {method.__name__: method for method in methods} | {
+        method.__name__: staticmethod(method) for method in static
     }
 
 
 def _made(type_: Any) -> type[Any]:
     """The class of a type of settings."""
-    fields = {one["name"]: one for one in type_.outline()["fields"]}
-    annotations = {name: annotation(one) for name, one in fields.items()}
+    fields = {field["name"]: field for field in type_.outline()["fields"]}
+    annotations = {name: annotation(field) for name, field in fields.items()}
     methods = _methods(type_, annotations)
     namespace = {
         "__slots__": (),
@@ -372,7 +374,7 @@ def _made(type_: Any) -> type[Any]:
         **methods,
         "__replace__": methods["replace"],
         **{name: _Lazy(compute) for name, compute in _LAZY.items()},
-        **{name: _property(name, one["type"] == "mapping") for name, one in fields.items()},
+        **{name: _property(name, field["type"] == "mapping") for name, field in fields.items()},
         **(_TRACE if type_.name == "Trace" else {}),
         **({"__reduce__": _reduce_python} if type_.kind == "python" else {}),
     }

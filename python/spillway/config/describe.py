@@ -130,7 +130,10 @@ def _below(place: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     if place["type"] == "struct":
         return {field["name"]: field for field in place["of"]["fields"]}
     if place["type"] == "variant":
-        return {one["kind"]: {"type": "struct", "of": one} for one in place["alternatives"]}
+        return {
+            alternative["kind"]: {"type": "struct", "of": alternative}
+            for alternative in place["alternatives"]
+        }
     return {}
 
 
@@ -143,7 +146,9 @@ def _details(field: Mapping[str, Any]) -> str:
     if field["type"] == "choice":
         parts.append("one of " + ", ".join(field["choices"]))
     if field["type"] == "variant":
-        parts.append("one of " + ", ".join(one["kind"] for one in field["alternatives"]))
+        parts.append(
+            "one of " + ", ".join(alternative["kind"] for alternative in field["alternatives"])
+        )
     if field.get("optional"):
         parts.append("optional")
     if "search" in field:
@@ -159,7 +164,7 @@ def _details(field: Mapping[str, Any]) -> str:
 def _short_default(field: Mapping[str, Any]) -> str:
     default = field["default"]
     if field["type"] == "variant" and default is not None:
-        kinds = [one["kind"] for one in (default if isinstance(default, list) else [default])]
+        kinds = [policy["kind"] for policy in (default if isinstance(default, list) else [default])]
         return ", ".join(kinds)
     text = json.dumps(default)
     return (
@@ -203,7 +208,8 @@ def _setting(field: Mapping[str, Any], path: str) -> str:
         blocks.append(
             f"Kinds (more: spillway describe {path}.KIND):\n"
             + "\n".join(
-                _wrapped(f"{one['kind']}: {one['doc']}", "  ") for one in field["alternatives"]
+                _wrapped(f"{alternative['kind']}: {alternative['doc']}", "  ")
+                for alternative in field["alternatives"]
             )
         )
     return "\n\n".join(blocks)
@@ -259,5 +265,7 @@ def _yaml_noun(
 ) -> list[str]:
     if field["type"] == "struct":
         return _yaml(field["of"], value, indent, path)
-    chosen = next(one for one in field["alternatives"] if one["kind"] == value["kind"])
+    chosen = next(
+        alternative for alternative in field["alternatives"] if alternative["kind"] == value["kind"]
+    )
     return [f"{indent}kind: {chosen['kind']}", *_yaml(chosen, value, indent, path)]

@@ -48,20 +48,20 @@ def in_words(value: Any) -> str:
     if isinstance(value, dict):
         return to_flow(value)
     if isinstance(value, list):
-        return f"[{', '.join(in_words(one) for one in value)}]"
+        return f"[{', '.join(in_words(element) for element in value)}]"
     return json.dumps(value, ensure_ascii=False)
 
 
 def _compared(path: str, before: Any, after: Any) -> Iterator[Difference]:
     if isinstance(before, dict) and isinstance(after, dict) and _kind(before) == _kind(after):
-        for key in [*before, *(one for one in after if one not in before)]:
+        for key in [*before, *(key for key in after if key not in before)]:
             place = f"{path}.{key}" if path else key
             yield from _compared(place, before.get(key, ABSENT), after.get(key, ABSENT))
     elif _are_named(before) and _are_named(after):
         yield from _named(path, before, after)
     elif _are_settings(before) and _are_settings(after) and _kinds(before, after):
         for i in range(max(len(before), len(after))):
-            sides = (one[i] if i < len(one) else ABSENT for one in (before, after))
+            sides = (side[i] if i < len(side) else ABSENT for side in (before, after))
             yield from _compared(f"{path}[{i}]", *sides)
     elif before != after:
         yield Difference(path, before, after)
@@ -70,8 +70,8 @@ def _compared(path: str, before: Any, after: Any) -> Iterator[Difference]:
 def _named(
     path: str, before: list[dict[str, Any]], after: list[dict[str, Any]]
 ) -> Iterator[Difference]:
-    old, new = ({one["name"]: one for one in side} for side in (before, after))
-    for name in [*old, *(one for one in new if one not in old)]:
+    old, new = ({entry["name"]: entry for entry in side} for side in (before, after))
+    for name in [*old, *(name for name in new if name not in old)]:
         yield from _compared(f"{path}[{name}]", old.get(name, ABSENT), new.get(name, ABSENT))
     common = [name for name in old if name in new]
     moved = [name for name in new if name in old]
@@ -80,14 +80,14 @@ def _named(
 
 
 def _are_settings(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(one, dict) for one in values)
+    return isinstance(values, list) and all(isinstance(value, dict) for value in values)
 
 
 def _are_named(values: Any) -> bool:
     return (
         _are_settings(values)
-        and all("name" in one for one in values)
-        and len({one["name"] for one in values}) == len(values)
+        and all("name" in value for value in values)
+        and len({value["name"] for value in values}) == len(values)
     )
 
 
@@ -97,5 +97,5 @@ def _kind(values: dict[str, Any]) -> Any:
 
 def _kinds(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
     """Whether both lists hold the same kinds in the same order, or structures without a kind."""
-    kinds = [[_kind(one) for one in side] for side in (before, after)]
+    kinds = [[_kind(value) for value in side] for side in (before, after)]
     return kinds[0] == kinds[1] or not any(any(side) for side in kinds)

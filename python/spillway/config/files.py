@@ -126,16 +126,16 @@ def _on_blis_servers(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with instances that are `profiles.BLIS_SERVER` unless they state otherwise."""
     server = profiles.BLIS_SERVER.to_dict()
 
-    def completed(one: Any) -> Any:
-        if not isinstance(one, dict):
-            return one
-        found = merged(server, one)
+    def completed(group: Any) -> Any:
+        if not isinstance(group, dict):
+            return group
+        found = merged(server, group)
         if isinstance(found["latency"], dict):
             found["latency"] = {"kind": server["latency"]["kind"], **found["latency"]}
         return found
 
     given = settings.get("instances", {})
-    found = [completed(one) for one in given] if isinstance(given, list) else completed(given)
+    found = [completed(group) for group in given] if isinstance(given, list) else completed(given)
     return {**settings, "instances": found}
 
 

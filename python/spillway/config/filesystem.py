@@ -67,12 +67,12 @@ def make_folder(folder: Path) -> None:
     Raises ConfigError if that fails.
     """
     try:
-        for one in reversed([folder, *folder.parents]):
-            if not one.exists():
+        for parent in reversed([folder, *folder.parents]):
+            if not parent.exists():
                 with interruption.deferred():
-                    one.mkdir(exist_ok=True)
+                    parent.mkdir(exist_ok=True)
                     if _together:
-                        _together[-1].folders.callback(_remove_if_empty, one)
+                        _together[-1].folders.callback(_remove_if_empty, parent)
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise cannot("written", folder, error) from error

@@ -68,7 +68,9 @@ def _struct_of(field: Mapping[str, Any], value: Mapping[str, Any]) -> Mapping[st
     if field["type"] == "struct":
         struct: Mapping[str, Any] = field["of"]
         return struct
-    return next(one for one in field["alternatives"] if one["kind"] == value["kind"])
+    return next(
+        alternative for alternative in field["alternatives"] if alternative["kind"] == value["kind"]
+    )
 
 
 def _titled(name: str, value: Any) -> str:
@@ -80,7 +82,7 @@ def _titled(name: str, value: Any) -> str:
 
 
 def _folded(title: str, inner: list[tuple[bool, str]], is_changed: bool) -> str:
-    lines = "".join(f"<li>{one}</li>" for _, one in inner)
+    lines = "".join(f"<li>{item}</li>" for _, item in inner)
     opened = " open" if is_changed and inner else ""
     summary = _emphasized(title, is_changed)
     style = "list-style: none; margin: 0; padding-left: 1.2em"

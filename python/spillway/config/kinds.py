@@ -25,9 +25,9 @@ def of_other_kinds(
         if place is None or "kind" not in now:
             continue
         known = {
-            one["kind"]: [field["name"] for field in one["fields"]]
-            + ["preset"] * ("presets" in one)
-            for one in place["alternatives"]
+            alternative["kind"]: [field["name"] for field in alternative["fields"]]
+            + ["preset"] * ("presets" in alternative)
+            for alternative in place["alternatives"]
         }
         if name in known[now["kind"]]:
             continue
@@ -55,7 +55,7 @@ def _policy_at(description: Any, value: Any, path: str) -> tuple[Any, Any]:
     for step in filter(None, path.replace("[", ".[").split(".")):
         key = step.strip("[]")
         if isinstance(value, list):
-            labels = [one.get("name", one.get("kind")) for one in value]
+            labels = [entry.get("name", entry.get("kind")) for entry in value]
             at = key if step.startswith("[") else "0" if len(value) == 1 else ""
             if not at.isdigit():
                 at = str(labels.index(at)) if at in labels else "-1"
@@ -68,8 +68,12 @@ def _policy_at(description: Any, value: Any, path: str) -> tuple[Any, Any]:
             return None, {}
         inner = place.get("of")
         if place["type"] == "variant":
-            inner = next(one for one in place["alternatives"] if one["kind"] == value["kind"])
-        place = next((one for one in inner["fields"] if one["name"] == key), None)
+            inner = next(
+                alternative
+                for alternative in place["alternatives"]
+                if alternative["kind"] == value["kind"]
+            )
+        place = next((field for field in inner["fields"] if field["name"] == key), None)
         if place is None or place["type"] not in ("struct", "variant"):
             return None, {}
         value = value[key]

@@ -103,7 +103,7 @@ def needs(simulation: Simulation) -> list[Need]:
                 "use longer ticks",
             )
         )
-    if users := sum(one.users for one in _closed_loops(simulation)):
+    if users := sum(loop.users for loop in _closed_loops(simulation)):
         cure = "use fewer users"
         what = f"{_count(users)} users"
         found.append(Need(users * _USER_BYTES, "workload.clients", what, what, cure))
@@ -123,14 +123,14 @@ def check(
     """
     if not simulations:
         return
-    of_each = [needs(one) for one in simulations]
-    totals = [sum(need.num_bytes for need in one) for one in of_each]
+    of_each = [needs(simulation) for simulation in simulations]
+    totals = [sum(need.num_bytes for need in run_needs) for run_needs in of_each]
     at_a_time = min(num_threads, len(simulations) * num_seeds)
     needed = sum(heapq.nlargest(at_a_time, (total for total in totals for _ in range(
         min(num_seeds, at_a_time)))))  # fmt: skip
     if keep_requests:
         num_kept = len(simulations) * num_seeds - at_a_time
-        needed += num_kept * sum(one[0].num_bytes for one in of_each) / len(simulations)
+        needed += num_kept * sum(run_needs[0].num_bytes for run_needs in of_each) / len(simulations)
     if needed <= _SMALL_BYTES and LIMIT not in os.environ:
         return
     available = available_bytes()
@@ -155,7 +155,7 @@ def explained(simulations: Sequence[Simulation]) -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        worst = max((need for one in simulations for need in needs(one)), key=_size)
+        worst = max((need for simulation in simulations for need in needs(simulation)), key=_size)
         raise MemoryError(
             f"not enough memory for the run; {worst.path} = {worst.value} needs the most "
             f"({worst.what}): {worst.cure}"
@@ -240,7 +240,7 @@ def _num_requests_of(duration_s: float | None, client: Client, rate_per_s: float
     arrivals = client.arrivals
     if isinstance(arrivals, _core.workload.ClosedLoop):
         return most if math.isfinite(most) else arrivals.users
-    ends_s = [one for one in (duration_s, client.duration_s) if one is not None]
+    ends_s = [end_s for end_s in (duration_s, client.duration_s) if end_s is not None]
     span_s = max(0, min(ends_s, default=math.inf) - client.start_s)
     return min(most, span_s * rate_per_s)
 
@@ -248,8 +248,8 @@ def _num_requests_of(duration_s: float | None, client: Client, rate_per_s: float
 def _rates_per_s(workload: Synthetic) -> list[float]:
     """The rate of each client, 0 for closed-loop clients."""
     clients = [
-        (one.arrivals.kind == "closed_loop", one.requests_per_s, one.rate_fraction)
-        for one in workload.clients
+        (client.arrivals.kind == "closed_loop", client.requests_per_s, client.rate_fraction)
+        for client in workload.clients
     ]
     shared = [0 if is_closed or own else fraction for is_closed, own, fraction in clients]
     unit_per_s = workload.requests_per_s / (math.fsum(shared) or 1)
@@ -310,12 +310,12 @@ def _closed_loops(simulation: Simulation) -> list[ClosedLoop]:
     workload = simulation.workload
     if isinstance(workload, _core.workload.Trace):
         return []
-    loops = [one.arrivals for one in workload.clients]
-    return [one for one in loops if isinstance(one, _core.workload.ClosedLoop)]
+    loops = [client.arrivals for client in workload.clients]
+    return [loop for loop in loops if isinstance(loop, _core.workload.ClosedLoop)]
 
 
 def _tenants(simulation: Simulation) -> set[str]:
     workload = simulation.workload
     if isinstance(workload, _core.workload.Trace):
         return set()
-    return {one.tenant for one in workload.clients}
+    return {client.tenant for client in workload.clients}

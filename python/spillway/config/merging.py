@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """The settings `own` over `base`."""
     return {**base} | {
-        key: _over(base[key], one) if key in base else one for key, one in own.items()
+        key: _over(base[key], value) if key in base else value for key, value in own.items()
     }
 
 
@@ -43,15 +43,15 @@ def _entries(base: list[Any], own: list[Any]) -> list[Any]:
     if named and mine:
         return list(merged(named, mine).values())
     if len(base) == 1:
-        return [_over(base[0], one) for one in own]
+        return [_over(base[0], entry) for entry in own]
     return own
 
 
 def _by_name(entries: list[Any]) -> dict[str, Any]:
     """Entries by name, if all have different names; else empty."""
     found = {
-        one["name"]: one
-        for one in entries
-        if isinstance(one, dict) and isinstance(one.get("name"), str)
+        entry["name"]: entry
+        for entry in entries
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str)
     }
     return found if len(found) == len(entries) else {}

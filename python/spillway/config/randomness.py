@@ -39,7 +39,7 @@ def is_resampled(simulation: Simulation) -> bool:
     """
     workload = simulation.workload
     return isinstance(workload, _core.workload.Trace) and any(
-        isinstance(one, _core.workload.BlockResample) for one in workload.transforms
+        isinstance(transform, _core.workload.BlockResample) for transform in workload.transforms
     )
 
 
@@ -55,12 +55,12 @@ def blocks(simulation: Simulation) -> tuple[float, float] | None:
     outline = _core.workload._outline  # type: ignore[attr-defined]
     found = []
     rate = 1.0  # of time in a run over time at the transform
-    for i, one in reversed(list(enumerate(workload.transforms))):
-        if isinstance(one, _core.workload.ScaleRate):
-            rate *= one.factor
-        if isinstance(one, _core.workload.BlockResample):
-            count = float(outline(workload, i)["length_s"] / one.block_s)
-            found.append((count, one.block_s / rate))
+    for i, transform in reversed(list(enumerate(workload.transforms))):
+        if isinstance(transform, _core.workload.ScaleRate):
+            rate *= transform.factor
+        if isinstance(transform, _core.workload.BlockResample):
+            count = float(outline(workload, i)["length_s"] / transform.block_s)
+            found.append((count, transform.block_s / rate))
     return min(found, default=None)
 
 
@@ -77,7 +77,9 @@ def num_blocks(simulation: Simulation) -> float | None:
 
 def note_on_copies(simulations: Iterable[Simulation]) -> str:
     """Why the runs of these simulations are identical under all seeds, as a sentence."""
-    streams = dict.fromkeys(name for one in simulations for name in random_streams(one))
+    streams = dict.fromkeys(
+        name for simulation in simulations for name in random_streams(simulation)
+    )
     if not streams:
         return "seeds change nothing: nothing in the configuration is random, so there is one run."
     return (

@@ -28,8 +28,8 @@ def file_schema(*, presets: Mapping[str, Any], server: Mapping[str, Any]) -> dic
     instances.
     """
     schema = _object_schema(Simulation._describe())
-    for one in schema["properties"]["instances"]["anyOf"]:
-        one.get("items", one)["properties"]["server"] = server
+    for alternative in schema["properties"]["instances"]["anyOf"]:
+        alternative.get("items", alternative)["properties"]["server"] = server
     schema["properties"] = {
         "schema": {"const": SCHEMA, "description": "Version of the file format."},
         "profile": {

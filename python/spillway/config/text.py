@@ -48,7 +48,9 @@ def sample(content: str) -> str:
     A configuration can name any file as a trace, so a message must not show much of it.
     """
     start = content[:_LONGEST_SAMPLE]
-    shown = "".join(one if one.isprintable() else repr(one)[1:-1] for one in start)
+    shown = "".join(
+        character if character.isprintable() else repr(character)[1:-1] for character in start
+    )
     return shown + "…" * (len(content) > _LONGEST_SAMPLE)
 
 
@@ -66,9 +68,11 @@ def setting(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() and abs(value) < _EXACT else f"{value:.4g}"
     if isinstance(value, Mapping):
-        text = "{" + ", ".join(f"{name}: {setting(one)}" for name, one in value.items()) + "}"
+        text = (
+            "{" + ", ".join(f"{name}: {setting(element)}" for name, element in value.items()) + "}"
+        )
     elif isinstance(value, list | tuple):
-        text = "[" + ", ".join(setting(one) for one in value) + "]"
+        text = "[" + ", ".join(setting(element) for element in value) + "]"
     else:
         return str(value)
     return text if len(text) <= _LONGEST_SETTING else text[: _LONGEST_SETTING - 1] + "…"

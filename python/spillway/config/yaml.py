@@ -155,7 +155,7 @@ class _Dumper(yaml.SafeDumper):
 
     def represent_numbers(self, data: Any) -> yaml.Node:
         """A list of numbers on as few lines as possible."""
-        is_numeric = bool(data) and all(type(one) in (int, float) for one in data)
+        is_numeric = bool(data) and all(type(number) in (int, float) for number in data)
         return self.represent_sequence(f"{_TAG}seq", data, flow_style=is_numeric or None)
 
 

@@ -41,12 +41,12 @@ REQUEST_COLUMNS = (
 )
 """Columns of requests.csv, in order; the last is missing if an old result does not have it."""
 
-_TEXTS = {one.name: one for one in _registry.found(RequestsFile, "result")}
+_TEXTS = {form.name: form for form in _registry.found(RequestsFile, "result")}
 
 FILES = {
     "csv": "requests.csv",
     "parquet": "requests.parquet",
-    **{one.name: one.file for one in _TEXTS.values()},
+    **{form.name: form.file for form in _TEXTS.values()},
 }
 """Formats of the file of requests, and its name."""
 
@@ -102,9 +102,9 @@ def write_results(
         )
     )
     single = [
-        {**row, "seed": one.seed, **origin}
-        for one in many.distinct
-        for row in frames.long_rows(one.summary(), one.by_class(), one.by_tenant())
+        {**row, "seed": run.seed, **origin}
+        for run in many.distinct
+        for row in frames.long_rows(run.summary(), run.by_class(), run.by_tenant())
     ]
     document = {
         **told,
@@ -112,7 +112,7 @@ def write_results(
         "confidence": confidence,
         "notes": many.notes(),
         "figures": means,
-        "runs": [one.to_dict() for one in many.distinct],
+        "runs": [run.to_dict() for run in many.distinct],
     }
     text = json.dumps(document, indent=2) + "\n"
     with together():
@@ -122,8 +122,8 @@ def write_results(
             frames.write_rows(single, seeds)
             whole.write_text(text, encoding="utf-8")
         if file is not None:
-            for one in many.distinct:
-                write_result(one, directory / RUNS.format(seed=one.seed), file)
+            for run in many.distinct:
+                write_result(run, directory / RUNS.format(seed=run.seed), file)
 
 
 def _check_format(file: str) -> None:

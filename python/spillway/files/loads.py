@@ -36,9 +36,15 @@ class Block:
     def blocks(self, name: str) -> list[Block]:
         """Return a list of mappings, of which there is at least one."""
         found = self.values.get(name)
-        if not (isinstance(found, list) and found and all(isinstance(one, dict) for one in found)):
+        if not (
+            isinstance(found, list)
+            and found
+            and all(isinstance(mapping, dict) for mapping in found)
+        ):
             raise self.refuse(name, "must be a list of mappings, at least one")
-        return [Block(self._file, f"{self._at(name)}[{i}]", one) for i, one in enumerate(found)]
+        return [
+            Block(self._file, f"{self._at(name)}[{i}]", mapping) for i, mapping in enumerate(found)
+        ]
 
     def choice(self, name: str, allowed: Sequence[str], default: str | None = None) -> str:
         """Return a text, one of some."""
@@ -72,7 +78,9 @@ class Block:
         """Return a number above `low`, or a list of such, as a list."""
         found = self.values.get(name)
         many = found if isinstance(found, list) and found else [found]
-        within = Block(self._file, self._at(name), {str(i): one for i, one in enumerate(many)})
+        within = Block(
+            self._file, self._at(name), {str(i): number for i, number in enumerate(many)}
+        )
         if not isinstance(found, list):
             return [self.number(name, low, high, above=True)]
         return [within.number(str(i), low, high, above=True) for i in range(len(many))]
@@ -127,7 +135,7 @@ def staged(
     requests = math.fsum(rate * length for rate, length in zip(rates, durations, strict=True))
     mean = requests / ends[-1]
     clients = []
-    for k, one in enumerate(settings):
+    for k, client in enumerate(settings):
         start_s = min(k / rates[0], durations[0] / 2) if constant else 0.0
         points = [
             RatePoint(at_s=max(at_s - start_s, 0.0), factor=rate / mean)
@@ -136,5 +144,5 @@ def staged(
         ]
         arrivals = Constant() if constant else Poisson()
         profile = points if len(set(rates)) > 1 else []
-        clients.append(Client(**one, start_s=start_s, rate_profile=profile, arrivals=arrivals))
+        clients.append(Client(**client, start_s=start_s, rate_profile=profile, arrivals=arrivals))
     return Synthetic(requests_per_s=mean, duration_s=ends[-1], clients=clients)

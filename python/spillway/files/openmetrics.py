@@ -49,7 +49,7 @@ def openmetrics(
         allowed = "must be a finite number >= 0"
         raise config_error([("start_unix_s", repr(start_unix_s), allowed)])
     timeline = result.timeline
-    at_s = [f"{start_unix_s + one:.3f}" for one in timeline["time_s"].tolist()]
+    at_s = [f"{start_unix_s + time_s:.3f}" for time_s in timeline["time_s"].tolist()]
     families = {"vllm": _vllm, "llm_d_epp": _llm_d_epp, "dynamo": _dynamo}
     lines = []
     for system in dict.fromkeys(systems):
@@ -58,7 +58,9 @@ def openmetrics(
             lines.append(f"# HELP {family.name} {family.help}")
             sample = family.name + "_total" * (family.kind == "counter")
             for series in family.series:
-                labels = ",".join(f'{key}="{_escaped(one)}"' for key, one in series.labels.items())
+                labels = ",".join(
+                    f'{key}="{_escaped(label)}"' for key, label in series.labels.items()
+                )
                 values = series.values.astype(float).tolist()
                 lines += [
                     f"{sample}{{{labels}}} {value!r} {at}"

@@ -39,15 +39,17 @@ KINDS = {
 @functools.cache
 def _made() -> Mapping[str, tuple[Preset, Callable[..., Preset]]]:
     """By name: the preset with default parameters, and its function."""
-    functions = (one for module in _registry.modules("presets").values() for one in module.PRESETS)
-    return {preset.name: (preset, one) for one in functions for preset in [one()]}
+    functions = (
+        function for module in _registry.modules("presets").values() for function in module.PRESETS
+    )
+    return {preset.name: (preset, function) for function in functions for preset in [function()]}
 
 
 def names(kind: str | None = None) -> tuple[str, ...]:
     """The names of all presets, or of those of one kind (see `KINDS`)."""
     if kind is not None and kind not in KINDS:
         raise config_error([("kind", repr(kind), f"must be one of {', '.join(KINDS)}")])
-    return tuple(name for name, (one, _) in _made().items() if kind in (None, one.kind))
+    return tuple(name for name, (preset, _) in _made().items() if kind in (None, preset.kind))
 
 
 def get(name: str, /, **parameters: Any) -> Preset:
@@ -72,8 +74,8 @@ def function_of(name: str) -> Callable[..., Preset]:
 
 def apply(presets: Any, simulation: Simulation) -> Simulation:
     """`simulation` with presets in order, given as under `presets` in a configuration file."""
-    for one in _stated(presets):
-        simulation = one.apply(simulation)
+    for preset in _stated(presets):
+        simulation = preset.apply(simulation)
     return simulation
 
 
@@ -85,14 +87,16 @@ def resolve(settings: Mapping[str, Any]) -> dict[str, Any]:
 def with_scenario(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The same with a scenario that replaces the file's workload, tenants and classes."""
     chosen = scenario(name)
-    others = [one for one in _stated(settings.get("presets", [])) if one.kind != chosen.kind]
-    own = {key: one for key, one in settings.items() if key not in chosen.settings}
+    others = [
+        preset for preset in _stated(settings.get("presets", [])) if preset.kind != chosen.kind
+    ]
+    own = {key: value for key, value in settings.items() if key not in chosen.settings}
     return _resolved([chosen, *others], own)
 
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the key `presets`."""
-    one = {
+    entry = {
         "anyOf": [
             {"enum": list(names())},
             *(
@@ -111,16 +115,16 @@ def json_schema() -> dict[str, Any]:
         ]
     }
     return {
-        "anyOf": [{"type": "array", "items": one}, one],
+        "anyOf": [{"type": "array", "items": entry}, entry],
         "description": "Presets to start from, in order; the settings of the file win over them.",
     }
 
 
 def _resolved(presets: Iterable[Preset], settings: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for one in presets:
-        one.put_into(found)
-    return merged(found, {key: one for key, one in settings.items() if key != "presets"})
+    for preset in presets:
+        preset.put_into(found)
+    return merged(found, {key: value for key, value in settings.items() if key != "presets"})
 
 
 def _stated(presets: Any) -> Iterator[Preset]:

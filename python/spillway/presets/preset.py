@@ -62,8 +62,8 @@ class Preset:
         before = checked_simulation(Simulation() if simulation is None else simulation)
         changes = {}
         for path, value in self.settings.items():
-            for one in profiles.paths(path, before) if "[]" in path else [path]:
-                changes[one] = value
+            for place in profiles.paths(path, before) if "[]" in path else [path]:
+                changes[place] = value
         if self._keeps_tenants:
             changes["tenants"] = _with_others(
                 changes["tenants"], before.tenants, lambda tenant: tenant.name
@@ -137,13 +137,13 @@ def is_whole(value: object, at_least: int) -> bool:
 
 def _with_others(named: Iterable[Any], before: Iterable[Any], name: Callable[[Any], Any]) -> Any:
     named = list(named)
-    known = {name(one) for one in named}
-    return named + [one for one in before if name(one) not in known]
+    known = {name(entry) for entry in named}
+    return named + [entry for entry in before if name(entry) not in known]
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [_plain(element) for element in value]
     return value.to_dict() if hasattr(value, "to_dict") else value
 
 

@@ -22,13 +22,15 @@ def table(kind: str | None = None) -> str:
     """All presets, or those of one kind: a line each, grouped by kind and source."""
     kinds = by_name.KINDS if kind is None else [kind]
     presets = [by_name.get(name) for each in kinds for name in by_name.names(each)]
-    width = max(len(one.name) for one in presets)
+    width = max(len(preset.name) for preset in presets)
     blocks = []
-    for each_kind, of_kind in itertools.groupby(presets, lambda one: one.kind):
+    for each_kind, of_kind in itertools.groupby(presets, lambda preset: preset.kind):
         lines = [f"{each_kind}: {by_name.KINDS[each_kind]}"]
-        for source, of_source in itertools.groupby(of_kind, lambda one: one.source):
+        for source, of_source in itertools.groupby(of_kind, lambda preset: preset.source):
             lines.append(wrapped(source, "  "))
-            lines += [f"    {one.name:{width}}  {_first_sentence(one.doc)}" for one in of_source]
+            lines += [
+                f"    {preset.name:{width}}  {_first_sentence(preset.doc)}" for preset in of_source
+            ]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
@@ -59,8 +61,8 @@ def document(path: str) -> Any:
 
 
 def _preset(name: str) -> dict[str, Any]:
-    one = by_name.get(name)
-    return {"kind": one.kind, "doc": one.doc, "source": one.source}
+    preset = by_name.get(name)
+    return {"kind": preset.kind, "doc": preset.doc, "source": preset.source}
 
 
 def scenarios() -> str:
@@ -73,15 +75,14 @@ def _scenario(preset: Preset) -> str:
         f"{preset.name} ({preset.duration_s:g} s)",
         wrapped(f"{preset.doc} Source: {preset.source}.", "  "),
     ]
-    for one in preset.workload.clients:
+    for client in preset.workload.clients:
         until = (
-            f"for {one.duration_s:g} s"
-            if one.num_requests is None
-            else f"until {one.num_requests:,} requests"
+            f"for {client.duration_s:g} s"
+            if client.num_requests is None
+            else f"until {client.num_requests:,} requests"
         )
-        lines.append(
-            f"    {one.tenant}: {one.requests_per_s:g} requests/s from {one.start_s:g} s {until}"
-        )
+        rate = f"{client.requests_per_s:g} requests/s"
+        lines.append(f"    {client.tenant}: {rate} from {client.start_s:g} s {until}")
     return "\n".join(lines)
 
 
@@ -100,8 +101,8 @@ def _presets_of_settings() -> str:
             below = f"{path}.{field['name']}".lstrip(".")
             if field["type"] == "struct":
                 walk(field["of"], below)
-            for one in field.get("alternatives", []):
-                walk(one, f"{below}.{one['kind']}")
+            for alternative in field.get("alternatives", []):
+                walk(alternative, f"{below}.{alternative['kind']}")
 
     walk(Simulation._describe(), "")
     lines = ["values of one policy, as `preset: NAME` at its path"]

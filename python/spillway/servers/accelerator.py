@@ -52,21 +52,23 @@ class Accelerator:
         """An accelerator from the numbers of its datasheet; ConfigError names what is missing."""
         required = ("memory_gib", "bandwidth_tb_s", "dense_tflops", "link_gb_s")
         known = {"name", "source", *required}
-        for one in required:
-            if one not in given:
-                raise config_error([(f"gpu.{one}", "", f"is missing; needed: {_listed(required)}")])
-        for one, value in given.items():
-            if one not in known:
+        for name in required:
+            if name not in given:
                 raise config_error(
-                    [(f"gpu.{one}", repr(value), f"must be one of {_listed(known)}")]
+                    [(f"gpu.{name}", "", f"is missing; needed: {_listed(required)}")]
+                )
+        for name, value in given.items():
+            if name not in known:
+                raise config_error(
+                    [(f"gpu.{name}", repr(value), f"must be one of {_listed(known)}")]
                 )
         flops = given["dense_tflops"]
         if not isinstance(flops, Mapping) or "bf16" not in flops:
             allowed = "must be a mapping with bf16, e.g. {bf16: 989, fp8: 1979}"
             raise config_error([("gpu.dense_tflops", repr(flops), allowed)])
-        for one in ("memory_gib", "bandwidth_tb_s", "link_gb_s"):
-            if not isinstance(given[one], int | float) or not given[one] > 0:
-                raise config_error([(f"gpu.{one}", repr(given[one]), "must be > 0")])
+        for name in ("memory_gib", "bandwidth_tb_s", "link_gb_s"):
+            if not isinstance(given[name], int | float) or not given[name] > 0:
+                raise config_error([(f"gpu.{name}", repr(given[name]), "must be > 0")])
         return cls(**{"name": "given", **given})
 
 

@@ -43,7 +43,7 @@ def entry(file: str, name: str, what: str, *, also: str) -> tuple[str, dict[str,
 @functools.cache
 def _by_any_name(file: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for key, one in entries(file).items():
-        given = [key, one.get("repository"), one.get("name"), *one.get("aliases", [])]
+    for key, fields in entries(file).items():
+        given = [key, fields.get("repository"), fields.get("name"), *fields.get("aliases", [])]
         found |= {str(alias).lower(): key for alias in given if alias}
     return found

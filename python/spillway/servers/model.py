@@ -228,8 +228,8 @@ def model(name: str) -> Model:
 
 def _normalized(config: Mapping[str, Any]) -> dict[str, Any]:
     """Our fields from a mapping that names them, and the number of shared experts."""
-    known = {one for one in Model.__dataclass_fields__ if one in config}
-    fields = {one: 0 if config[one] is None else config[one] for one in known}
+    known = {key for key in Model.__dataclass_fields__ if key in config}
+    fields = {key: 0 if config[key] is None else config[key] for key in known}
     shared = config.get("num_shared_experts", 0) or 0
     if shared and not fields.get("shared_expert_intermediate_size"):
         fields["shared_expert_intermediate_size"] = shared * fields["moe_intermediate_size"]
@@ -248,9 +248,9 @@ _RENAMED = {
 def _from_hugging_face(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     inner = config.get("text_config", config)
     required = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
-    if missing := [one for one in required if not isinstance(inner.get(one), int)]:
+    if missing := [key for key in required if not isinstance(inner.get(key), int)]:
         raise config_error([(f"{name}.{missing[0]}", "", "is missing in the model's config.json")])
-    fields: dict[str, Any] = {one: inner[one] for one in required}
+    fields: dict[str, Any] = {key: inner[key] for key in required}
     fields["num_key_value_heads"] = inner.get("num_key_value_heads") or fields[required[2]]
     fields["head_dim"] = inner.get("head_dim") or fields["hidden_size"] // fields[required[2]]
     fields["intermediate_size"] = inner.get("intermediate_size") or 4 * fields["hidden_size"]
@@ -258,18 +258,18 @@ def _from_hugging_face(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     tied = inner.get("tie_word_embeddings", config.get("tie_word_embeddings", False))
     fields["tie_word_embeddings"] = bool(tied)
     for ours, theirs in _RENAMED.items():
-        fields[ours] = next((inner[one] for one in theirs if inner.get(one)), 0)
+        fields[ours] = next((inner[key] for key in theirs if inner.get(key)), 0)
     if fields["num_experts"]:
         fields["moe_intermediate_size"] = (
             inner.get("moe_intermediate_size") or fields["intermediate_size"]
         )
     else:
         fields["num_experts_per_tok"] = 0
-    for one in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
+    for key in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
                 "v_head_dim"):  # fmt: skip
-        fields[one] = inner.get(one) or 0
+        fields[key] = inner.get(key) or 0
     layer_types = inner.get("layer_types") or []
-    sliding = sum("sliding" in str(one) for one in layer_types)
+    sliding = sum("sliding" in str(kind) for kind in layer_types)
     if sliding and inner.get("sliding_window"):
         fields |= {"sliding_window": inner["sliding_window"], "num_sliding_layers": sliding}
     quantized = config.get("quantization_config", {}).get("quant_method", "")

@@ -115,17 +115,18 @@ def knowledge(accelerator: str, dtype: str, *, kv_cache_dtype: str, is_mixture: 
     Measurements with another type of KV say nothing about the efficiency of KV reads.
     """
     measured = {
-        (one["gpu"], one["dtype"], one["is_mixture"]): one for one in entries(_FILE).values()
+        (entry["gpu"], entry["dtype"], entry["is_mixture"]): entry
+        for entry in entries(_FILE).values()
     }
-    one = measured.get((accelerator, dtype, is_mixture))
-    source = f"fitted to {one['fitted']}" if one else "unvalidated"
-    one = one or measured.get((_REFERENCE, dtype, is_mixture))
-    if one is None:
+    entry = measured.get((accelerator, dtype, is_mixture))
+    source = f"fitted to {entry['fitted']}" if entry else "unvalidated"
+    entry = entry or measured.get((_REFERENCE, dtype, is_mixture))
+    if entry is None:
         return Knowledge(PRIOR, WIDTHS, source)
-    found, widths = Efficiencies(**one["efficiencies"]), Efficiencies(**one["widths"])
-    if one["gpu"] != accelerator:
+    found, widths = Efficiencies(**entry["efficiencies"]), Efficiencies(**entry["widths"])
+    if entry["gpu"] != accelerator:
         widths, source = WIDTHS, f"{source}, with the efficiencies of {_REFERENCE}"
-    if one["kv_cache_dtype"] != kv_cache_dtype:
+    if entry["kv_cache_dtype"] != kv_cache_dtype:
         found = dataclasses.replace(found, kv=PRIOR.kv)
         widths = dataclasses.replace(widths, kv=WIDTHS.kv)
     return Knowledge(found, widths, source)

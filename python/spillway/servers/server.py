@@ -209,7 +209,10 @@ class Server:
 
     def draws(self, count: int, seed: int = 0) -> list[InstanceGroup]:
         """Servers with efficiencies drawn from their uncertainty."""
-        return [self.group_with(one) for one in physics.drawn(self.knowledge, count, seed)]
+        return [
+            self.group_with(efficiencies)
+            for efficiencies in physics.drawn(self.knowledge, count, seed)
+        ]
 
     @property
     def knowledge(self) -> physics.Knowledge:
@@ -232,12 +235,12 @@ class Server:
         stated: dict[str, Any] = {
             "model": self.architecture.name if isinstance(self.model, Model) else self.model
         }
-        for one in dataclasses.fields(self)[1:]:
-            value = getattr(self, one.name)
-            if value != one.default:
+        for field in dataclasses.fields(self)[1:]:
+            value = getattr(self, field.name)
+            if value != field.default:
                 if isinstance(value, Accelerator):
                     value = value.name
-                stated[one.name] = dict(value) if isinstance(value, Mapping) else value
+                stated[field.name] = dict(value) if isinstance(value, Mapping) else value
         return stated
 
     def origins(self) -> list[Origin]:
@@ -329,16 +332,16 @@ def with_servers(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """
     given = settings.get("instances")
     groups = given if isinstance(given, list) else [given]
-    if not any(isinstance(one, Mapping) and "server" in one for one in groups):
+    if not any(isinstance(group, Mapping) and "server" in group for group in groups):
         return dict(settings)
     found = []
-    for i, one in enumerate(groups):
-        if not isinstance(one, Mapping) or "server" not in one:
-            found.append(one)
+    for i, group in enumerate(groups):
+        if not isinstance(group, Mapping) or "server" not in group:
+            found.append(group)
             continue
         path = f"instances[{i}].server" if isinstance(given, list) else "instances.server"
-        own = {key: value for key, value in one.items() if key != "server"}
-        server = _group_settings(one["server"], path, folder)
+        own = {key: value for key, value in group.items() if key != "server"}
+        server = _group_settings(group["server"], path, folder)
         if "latency" in own:
             server.pop("fitted_states", None)  # which are those of the server's latency
         found.append(merged(server, own))
@@ -349,10 +352,10 @@ def json_schema() -> dict[str, Any]:
     """JSON Schema of the key `server`."""
     types = {"model": {"type": "string"}, "gpu": {"type": ["string", "object"]}}
     whole = {"type": "integer", "minimum": 1}
-    for one in dataclasses.fields(Server)[2:]:
+    for field in dataclasses.fields(Server)[2:]:
         kind = {"bool": {"type": "boolean"}, "str": {"type": "string"},
                 "float": {"type": "number"}}  # fmt: skip
-        types[one.name] = kind.get(str(one.type).partition(" ")[0], whole)
+        types[field.name] = kind.get(str(field.type).partition(" ")[0], whole)
     stated = {
         "type": "object",
         "properties": types,
@@ -372,7 +375,7 @@ def _group_settings(given: Any, path: str, folder: Path) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         allowed = "must be a mapping such as {model: llama-3.1-8b, gpu: h100}, or a profile's path"
         raise config_error([(path, repr(given), allowed)])
-    known = [one.name for one in dataclasses.fields(Server)]
+    known = [field.name for field in dataclasses.fields(Server)]
     for key, value in given.items():
         if key not in known:
             raise config_error([(f"{path}.{key}", repr(value), _one_of(known))])

@@ -15,8 +15,8 @@ def table() -> str:
     lines = ["models"]
     width = max(map(len, models()))
     for name in models():
-        one = model(name)
-        lines.append(f"  {name:<{width}}  {_size(one):>14}  {one.dtype:<5}  {one.repository}")
+        shown = model(name)
+        lines.append(f"  {name:<{width}}  {_size(shown):>14}  {shown.dtype:<5}  {shown.repository}")
     lines += ["", "accelerators"]
     width = max(map(len, accelerators()))
     for name in accelerators():
@@ -47,10 +47,10 @@ def catalog() -> dict[str, Any]:
     }
 
 
-def _size(one: Model) -> str:
-    billions = one.parameters.total / 1e9
-    if not one.is_mixture:
+def _size(shown: Model) -> str:
+    billions = shown.parameters.total / 1e9
+    if not shown.is_mixture:
         return f"{billions:.1f}B"
-    count = one.parameters
-    active = (count.total - count.experts + one.expert_share * count.experts) / 1e9
+    count = shown.parameters
+    active = (count.total - count.experts + shown.expert_share * count.experts) / 1e9
     return f"{billions:.0f}B, {active:.0f}B active"

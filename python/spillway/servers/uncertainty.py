@@ -74,10 +74,10 @@ def _of_profile(file: Path, count: int, seed: int) -> tuple[InstanceGroup, list[
     return itself, [
         itself.replace(
             latency=itself.latency.replace(
-                **dict(zip(names, np.exp(logs + moved_logs(one)).tolist(), strict=True))
+                **dict(zip(names, np.exp(logs + moved_logs(move)).tolist(), strict=True))
             )
         )
-        for one in moves
+        for move in moves
     ]
 
 

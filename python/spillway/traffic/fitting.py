@@ -86,7 +86,8 @@ def _arrivals(client: Client) -> str:
     arrivals, rate = client.arrivals, client.requests_per_s or 0.0
     if arrivals.kind == "mmpp":
         text = "mmpp, " + " and ".join(
-            f"{one.rate_factor * rate:.3g}/s for {one.mean_s:.3g} s" for one in arrivals.states
+            f"{state.rate_factor * rate:.3g}/s for {state.mean_s:.3g} s"
+            for state in arrivals.states
         )
     elif arrivals.kind == "hawkes":
         text = (
@@ -98,7 +99,7 @@ def _arrivals(client: Client) -> str:
     else:
         text = "poisson"
     if client.rate_profile:
-        factors = [one.factor for one in client.rate_profile]
+        factors = [point.factor for point in client.rate_profile]
         text += (
             f"; rate in {len(factors)} points, {min(factors):.2f} to {max(factors):.2f} of the mean"
         )
@@ -128,20 +129,22 @@ class Fit:
 
     def check(self, name: str) -> Check:
         """The check of one statistic; KeyError if there is none of that name."""
-        return next((one for one in self.checks if one.name == name), None) or _missing(name)
+        return next((check for check in self.checks if check.name == name), None) or _missing(name)
 
     def text(self) -> str:
         """The generator, and where it differs from the trace, as lines of text."""
-        lines = [one.text() for one in self.clients]
-        bad = [one for one in self.checks if one.is_bad]
+        lines = [client.text() for client in self.clients]
+        bad = [check for check in self.checks if check.is_bad]
         good = [
-            f"{TITLES[one.name]} (p = {one.p_value:.2g})" for one in self.checks if not one.is_bad
+            f"{TITLES[check.name]} (p = {check.p_value:.2g})"
+            for check in self.checks
+            if not check.is_bad
         ]
         lines.append("")
         if good:
             lines.append("reproduced: " + ", ".join(good))
-        lines += [f"DIFFERS: {_difference(one)}" for one in bad]
-        lines += [f"note: {one}" for one in self.notes]
+        lines += [f"DIFFERS: {_difference(check)}" for check in bad]
+        lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
     def plot(self) -> Figure:
@@ -240,7 +243,7 @@ def fit(
                 remark = f"fitting {tenant} / {slo_class}: {len(rows):,} requests"
                 report(len(clients), len(requests.names), remark)
             clients.append(_client(requests, rows, length_s, (tenant, slo_class), arrivals))
-        synthetic = Synthetic(duration_s=length_s, clients=[one.client for one in clients])
+        synthetic = Synthetic(duration_s=length_s, clients=[fitted.client for fitted in clients])
         if report is not None:
             remark = f"comparing with {resamples} generated traces"
             report(len(clients), len(clients), remark)
@@ -255,9 +258,9 @@ def _check(arrivals: Sequence[str], resamples: int, seed: int) -> None:
         violations.append(("arrivals", repr(arrivals), allowed))
     else:
         violations += [
-            (f"arrivals[{i}]", repr(one), allowed)
-            for i, one in enumerate(arrivals)
-            if one not in processes.PROCESSES
+            (f"arrivals[{i}]", repr(process), allowed)
+            for i, process in enumerate(arrivals)
+            if process not in processes.PROCESSES
         ]
     if resamples < _FEWEST_RESAMPLES:
         violations.append(("resamples", str(resamples), f"must be >= {_FEWEST_RESAMPLES}"))
@@ -285,8 +288,8 @@ def _client(
             "rate_profile": best.profile.points,
             "rate_period_s": best.profile.period_s,
         }
-        for one in reversed(found):
-            bic[one.name] = one.bic
+        for candidate in reversed(found):
+            bic[candidate.name] = candidate.bic
     own_input, own_output = requests.input_tokens[rows], requests.output_tokens[rows]
     input_fit, output_fit = laws.fitted(own_input), laws.fitted(own_output)
     correlation = _correlation(_ranks(own_input), _ranks(own_output))

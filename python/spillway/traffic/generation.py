@@ -34,7 +34,7 @@ def generated(synthetic: Synthetic, seed: int = 0) -> Trace:
         if client.arrivals.kind == "closed_loop":
             allowed = "must be an open process: the requests of users depend on the service"
             raise config_error([(f"clients[{i}].arrivals", "closed_loop", allowed)])
-    classes = [SloClass(name=name) for name in {one.slo_class for one in synthetic.clients}]
+    classes = [SloClass(name=name) for name in {client.slo_class for client in synthetic.clients}]
     memory.check([Simulation(workload=synthetic, slo_classes=classes)])  # before it is generated
     found: Trace = _core.workload._generated(synthetic, seed)  # type: ignore[attr-defined]
     return found

@@ -127,15 +127,16 @@ def _laws(
 
         def values(point: Any) -> list[float]:
             return [
-                math.exp(min(one, 30.0)) if mark == "+" else float(one)
-                for one, mark in zip(point, scales, strict=True)
+                math.exp(min(value, 30.0)) if mark == "+" else float(value)
+                for value, mark in zip(point, scales, strict=True)
             ]
 
         def cost(point: Any) -> float:
             return -_likelihood(make(*values(point)), x, counts, low, high)
 
         first = [
-            math.log(one) if mark == "+" else one for one, mark in zip(start, scales, strict=True)
+            math.log(value) if mark == "+" else value
+            for value, mark in zip(start, scales, strict=True)
         ]
         options = {"xatol": 1e-4, "fatol": 1e-3, "maxfev": 400}
         minimize = require("scipy.optimize", "study").minimize

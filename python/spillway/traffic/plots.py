@@ -29,7 +29,7 @@ _QUANTILES = ("gaps_s", "input_tokens", "output_tokens")
 
 def figure(checks: Sequence[Check]) -> Figure:
     """Six panels of a trace and the band of 95% of generated traces; see `Fit.plot`."""
-    by_name = {one.name: one for one in checks}
+    by_name = {check.name: check for check in checks}
     drawn, axes = pyplot().subplots(2, 3, figsize=(12, 6.4), layout="constrained")
     for ax, name in zip(axes.flat, _PANELS, strict=True):
         _panel(ax, by_name[name])
@@ -84,10 +84,11 @@ def _panel(ax: Axes, check: Check) -> None:
     middle = {**STYLES[0], "linestyle": "--", "label": "generator, median"}
     if check.name in _QUANTILES:
         # A logarithmic axis cannot show 0.
-        positive = [one[one > 0] for one in (check.trace, check.low)]
-        least = min((float(one.min()) for one in positive if len(one)), default=1.0)
+        positive = [values[values > 0] for values in (check.trace, check.low)]
+        least = min((float(values.min()) for values in positive if len(values)), default=1.0)
         low, high, center, own = (
-            np.maximum(one, least) for one in (check.low, check.high, check.middle, check.trace)
+            np.maximum(values, least)
+            for values in (check.low, check.high, check.middle, check.trace)
         )
         ax.fill_betweenx(check.grid, low, high, label="generator, 95%", **band)
         ax.plot(center, check.grid, **middle)

@@ -69,8 +69,8 @@ class Profile:
 
     def _knots(self) -> tuple[Floats, Floats]:
         """Strictly increasing times from 0 (to the period), and the factors there."""
-        at = np.array([one.at_s for one in self.points])
-        factors = np.array([one.factor for one in self.points])
+        at = np.array([point.at_s for point in self.points])
+        factors = np.array([point.factor for point in self.points])
         if self.period_s is None:
             edges, values = [0.0], [factors[0]]
         else:
@@ -125,12 +125,12 @@ def candidates(arrival_s: Floats, length_s: float, processes: Sequence[str]) -> 
             bic = parameters * math.log(number) - 2 * (likelihood + scale)
             here.append(Candidate(name, profile, arrivals, likelihood + scale, parameters, bic))
         found += here
-        lowest = min(one.bic for one in here)
+        lowest = min(candidate.bic for candidate in here)
         worse = 0 if lowest < best else worse + 1
         best = min(best, lowest)
         if worse == 2:
             break
-    return sorted(found, key=lambda one: one.bic)
+    return sorted(found, key=lambda candidate: candidate.bic)
 
 
 def _profiles(arrival_s: Floats, length_s: float) -> list[Profile]:
@@ -225,7 +225,7 @@ def _mmpp(gaps: Floats, mean_s: float) -> tuple[Any, float, int]:
     longest = len(gaps) / 4  # a cycle is seen several times, or it is a profile
 
     def rates(point: Sequence[float]) -> tuple[float, float, float, float]:
-        low_s, high_s, ratio = (math.exp(one) for one in point)
+        low_s, high_s, ratio = (math.exp(value) for value in point)
         low = (low_s + high_s) / (low_s + ratio * high_s)
         return low_s, high_s, low, ratio * low
 
@@ -284,15 +284,15 @@ def _mmpp_likelihood(gaps: Floats, leave_1: float, leave_2: float, r_1: float, r
     while len(m[0]) > 1:
         if len(m[0]) % 2:
             identity = (1.0, 0.0, 0.0, 1.0)
-            m = tuple(np.append(one, rest) for one, rest in zip(m, identity, strict=True))
-        p, q, r, s = (one[0::2] for one in m)
-        t, u, v, w = (one[1::2] for one in m)
+            m = tuple(np.append(entry, rest) for entry, rest in zip(m, identity, strict=True))
+        p, q, r, s = (entry[0::2] for entry in m)
+        t, u, v, w = (entry[1::2] for entry in m)
         m = (p * t + q * v, p * u + q * w, r * t + s * v, r * u + s * w)
         largest = np.maximum(np.maximum(m[0], m[1]), np.maximum(m[2], m[3]))
         if not (largest > 0).all():
             return -math.inf
         logs += float(np.log(largest).sum())
-        m = tuple(one / largest for one in m)
+        m = tuple(entry / largest for entry in m)
     in_1, in_2 = leave_2 * r_1, leave_1 * r_2  # of the state right after an arrival
     final = (in_1 * (m[0][0] + m[1][0]) + in_2 * (m[2][0] + m[3][0])) / (in_1 + in_2)
     return logs + math.log(final) if final > 0 else -math.inf
@@ -305,7 +305,7 @@ def _minimum(cost: Callable[[Sequence[float]], float], starts: Sequence[tuple[fl
     options = {"xatol": 1e-3, "fatol": 1e-2, "maxfev": 200}
     return min(
         (minimize(cost, start, method="Nelder-Mead", options=options) for start in starts),
-        key=lambda one: float(one.fun),
+        key=lambda result: float(result.fun),
     )
 
 

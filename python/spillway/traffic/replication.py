@@ -94,30 +94,30 @@ def merged(*traces: Trace) -> Trace:
     if not traces:
         raise UsageError("merged needs at least one trace")
     columns = []
-    for i, one in enumerate(traces):
-        if _trace(one).transforms or one.max_in_flight:
+    for i, trace in enumerate(traces):
+        if _trace(trace).transforms or trace.max_in_flight:
             raise UsageError(
                 f"traces[{i}] has transforms or max_in_flight; merge plain traces, see "
                 "spillway.traffic.applied"
             )
-        columns.append(_columns(one))
-    if len({one.empty_outputs for one in traces}) > 1:
+        columns.append(_columns(trace))
+    if len({trace.empty_outputs for trace in traces}) > 1:
         raise UsageError("the traces differ in empty_outputs: replace it in some of them")
-    tenants = list(dict.fromkeys(name for one in columns for name in one["tenants"]))
-    classes = list(dict.fromkeys(name for one in columns for name in one["slo_classes"]))
+    tenants = list(dict.fromkeys(name for own in columns for name in own["tenants"]))
+    classes = list(dict.fromkeys(name for own in columns for name in own["slo_classes"]))
 
     def joined(name: str) -> npt.NDArray[np.int64]:
-        return np.concatenate([one[name] for one in columns])
+        return np.concatenate([own[name] for own in columns])
 
     def recoded(name: str, names: str, known: list[str]) -> npt.NDArray[np.int64]:
         return np.concatenate(
-            [np.array([known.index(one) for one in own[names]])[own[name]] for own in columns]
+            [np.array([known.index(key) for key in own[names]])[own[name]] for own in columns]
         )
 
     ids = [
         f"{i}:{name}"
-        for i, one in enumerate(columns)
-        for name in one["request_id"] or range(len(one["arrival_ns"]))
+        for i, own in enumerate(columns)
+        for name in own["request_id"] or range(len(own["arrival_ns"]))
     ]
     order = np.argsort(joined("arrival_ns"), kind="stable")
     found: Trace = _core.workload.make_trace(
@@ -148,10 +148,10 @@ def at_rate(simulation: Simulation, factor: float) -> Simulation:
     workload = simulation.workload
     if isinstance(workload, Synthetic):
         clients = tuple(
-            one
-            if one.requests_per_s is None
-            else one.replace(requests_per_s=one.requests_per_s * factor)
-            for one in workload.clients
+            client
+            if client.requests_per_s is None
+            else client.replace(requests_per_s=client.requests_per_s * factor)
+            for client in workload.clients
         )
         rate = workload.requests_per_s * factor
         return simulation.replace(workload=workload.replace(requests_per_s=rate, clients=clients))
@@ -172,11 +172,11 @@ def rate_per_s(trace: Trace) -> float:
     """
     kept: list[Transform] = []
     before: Transform | None = None
-    for one in _trace(trace).transforms:
-        is_of_bootstrap = isinstance(one, Window) and isinstance(before, BlockResample)
-        if not (is_of_bootstrap or isinstance(one, BlockResample)):
-            kept.append(one)
-        before = one
+    for transform in _trace(trace).transforms:
+        is_of_bootstrap = isinstance(transform, Window) and isinstance(before, BlockResample)
+        if not (is_of_bootstrap or isinstance(transform, BlockResample)):
+            kept.append(transform)
+        before = transform
     outline = _outline(trace.replace(transforms=kept), len(kept))
     return float(outline["rows"] / outline["length_s"])
 
@@ -330,13 +330,13 @@ def _merged_segments(
     import numpy as np
 
     counts, contents, tokens, number = [], [], [], 0
-    for one in columns:
-        begin = one["segment_begin"]
-        rows = len(one["arrival_ns"])
+    for own in columns:
+        begin = own["segment_begin"]
+        rows = len(own["arrival_ns"])
         counts.append(np.diff(begin.astype(np.int64)) if len(begin) else np.zeros(rows, np.int64))
-        known, codes = np.unique(one["segment_content"], return_inverse=True)
+        known, codes = np.unique(own["segment_content"], return_inverse=True)
         contents.append(codes.astype(np.uint64) + np.uint64(number))
-        tokens.append(one["segment_tokens"])
+        tokens.append(own["segment_tokens"])
         number += len(known)
     lengths = np.concatenate(counts)
     if not lengths.any():

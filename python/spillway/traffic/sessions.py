@@ -131,14 +131,14 @@ def structure_of(columns: dict[str, Any]) -> Structure:
     common = np.full(number, 0, dtype=np.int64)
     continued: set[int] = set()
     for i in range(number):
-        common[i] = max((one for one in paths[i] if visits[one] >= least), default=0)
+        common[i] = max((node for node in paths[i] if visits[node] >= least), default=0)
         for node, other in reversed(candidates[i]):
             if visits[node] < least and other not in continued:
                 previous[i], turn[i] = other, turn[other] + 1
                 continued.add(other)
                 break
     beginnings, group = np.unique(common, return_inverse=True)
-    lengths = np.array([depth_tokens[one] for one in beginnings.tolist()], dtype=np.int64)
+    lengths = np.array([depth_tokens[node] for node in beginnings.tolist()], dtype=np.int64)
     if len(beginnings) and beginnings[0] == 0:
         group, lengths = group - 1, lengths[1:]
     return Structure(previous, turn, group, lengths, shared, block)
@@ -202,7 +202,7 @@ class SessionFit:
 
     def check(self, name: str) -> Check:
         """The check of one statistic; KeyError if there is none of that name."""
-        found = {one.name: one for one in self.checks}
+        found = {check.name: check for check in self.checks}
         if name not in found:
             raise KeyError(f"no statistic {name!r}; one of {', '.join(found)}")
         return found[name]
@@ -215,7 +215,7 @@ class SessionFit:
         if math.isfinite(self.think_s):
             lines.append(f"think time: {self.think_s:.3g} s on average")
         if self.groups:
-            tokens = [one.tokens for one in self.groups]
+            tokens = [group.tokens for group in self.groups]
             popularity = (
                 f", popularity rank^-{self.zipf_exponent:.2f}"
                 if math.isfinite(self.zipf_exponent)
@@ -237,11 +237,11 @@ class SessionFit:
             f"generator {self.generated_reused_share:.1%}"
         )
         lines += [
-            f"{'DIFFERS' if one.is_bad else 'reproduced'}: {TITLES[one.name]}{_where(one)} "
-            f"(p = {one.p_value:.2g})"
-            for one in self.checks
+            f"{'DIFFERS' if check.is_bad else 'reproduced'}: {TITLES[check.name]}{_where(check)} "
+            f"(p = {check.p_value:.2g})"
+            for check in self.checks
         ]
-        lines += [f"note: {one}" for one in self.notes]
+        lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
     def plot(self) -> Figure:
@@ -344,21 +344,21 @@ def fit_sessions(
         "think_s": _SHARES,
     }
     checks = tuple(
-        compare(name, grids[name], value, [one[name] for one in samples])
+        compare(name, grids[name], value, [sample[name] for sample in samples])
         for name, value in values.items()
     )
     groups = tuple(
         PrefixGroup(int(structure.group_tokens[code]), number)
         for code, number in observed.popularity
     )
-    reused = next(one for one in checks if one.name == "reused")
+    reused = next(check for check in checks if check.name == "reused")
     return SessionFit(
         workload=workload,
         sessions=int((structure.turn == 0).sum()),
         requests=len(structure.turn),
         think_s=float(observed.think_s.mean()) if observed.think_s.size else math.nan,
         groups=groups,
-        zipf_exponent=_zipf(np.array([one.sessions for one in groups])),
+        zipf_exponent=_zipf(np.array([group.sessions for group in groups])),
         reused_share=float(reused.trace[0]),
         generated_reused_share=float(reused.middle[0]),
         checks=checks,
@@ -429,7 +429,7 @@ class _Observed:
             added_tokens=np.maximum(added, 1),
             cut_share=float((added[later] < 1).mean()) if len(later) else 0.0,
             cut_thinks=float((think_s < 0).mean()) if len(later) else 0.0,
-            popularity=sorted(pairs, key=lambda one: -one[1]),
+            popularity=sorted(pairs, key=lambda pair: -pair[1]),
         )
 
     @property
@@ -466,16 +466,16 @@ def _workload(observed: _Observed) -> tuple[Synthetic, list[int]]:
     starts = np.flatnonzero(structure.turn == 0)
     turns = np.bincount(observed.session, minlength=len(structure.turn))[starts]
     large = {code for code, _ in observed.popularity[:_MOST_GROUPS]}
-    group = np.array([one if one in large else -1 for one in structure.group[starts].tolist()])
+    group = np.array([code if code in large else -1 for code in structure.group[starts].tolist()])
     think_s = float(observed.think_s.mean()) if observed.think_s.size else None
     clients: list[Client] = []
     counts: list[int] = []
     for code, names in enumerate(requests.names):
-        for one in sorted(set(group[requests.client[starts] == code].tolist())):
-            rows = np.flatnonzero((requests.client[starts] == code) & (group == one))
+        for prefix_code in sorted(set(group[requests.client[starts] == code].tolist())):
+            rows = np.flatnonzero((requests.client[starts] == code) & (group == prefix_code))
             for part in _classes(turns[rows], observed.length_s, think_s):
                 client, sessions = _client(observed, starts[rows[part]], turns[rows[part]], think_s)
-                prefix = f"prefix-{one}" if one >= 0 else ""
+                prefix = f"prefix-{prefix_code}" if prefix_code >= 0 else ""
                 parts = [*names, *([prefix] if prefix else []), f"{client['arrivals'].turns}-turns"]
                 clients.append(
                     Client(
@@ -483,7 +483,7 @@ def _workload(observed: _Observed) -> tuple[Synthetic, list[int]]:
                         tenant=names[0],
                         slo_class=names[1],
                         prefix_group=prefix,
-                        prefix_tokens=int(structure.group_tokens[one]) if prefix else 0,
+                        prefix_tokens=int(structure.group_tokens[prefix_code]) if prefix else 0,
                         **client,
                     )
                 )
@@ -550,16 +550,16 @@ def _statistics_of(
     """The statistics of a trace that the users send if answers take as long as assumed."""
     drawn = Synthetic(
         clients=[
-            one.replace(
+            client.replace(
                 name=f"{k}",
                 tenant=f"{k}",
                 arrivals=Poisson(),
                 requests_per_s=1.0,
-                num_requests=sessions * _loop(one).turns,
+                num_requests=sessions * _loop(client).turns,
                 prefix_group="",
                 prefix_tokens=0,
             )
-            for k, (one, sessions) in enumerate(zip(workload.clients, counts, strict=True))
+            for k, (client, sessions) in enumerate(zip(workload.clients, counts, strict=True))
         ]
     )
     columns = generated(drawn, seed)._columns()

@@ -93,9 +93,9 @@ def _with_lengths(
         raise UsageError("all requests of the trace failed: it records no output")
     found = output.copy()
     rng = np.random.default_rng(0)
-    for one in np.unique(client[has_failed]):
-        rows = np.flatnonzero(has_failed & (client == one))
-        others = output[~has_failed & (client == one)]
+    for code in np.unique(client[has_failed]):
+        rows = np.flatnonzero(has_failed & (client == code))
+        others = output[~has_failed & (client == code)]
         shares = (rng.permutation(len(rows)) + 0.5) / len(rows)
         of = others if len(others) else output[~has_failed]
         found[rows] = np.quantile(of, shares, method="nearest")
@@ -176,7 +176,7 @@ class Statistics:
             found = counts(max(2, int(self.length_s / window_s)))
             return float(found.var(ddof=1) / max(found.mean(), 1e-12))
 
-        ranks = [_ranks(one) for one in (requests.input_tokens, requests.output_tokens)]
+        ranks = [_ranks(tokens) for tokens in (requests.input_tokens, requests.output_tokens)]
         return {
             # Shorter gaps are one burst: how short they are is a matter of the clock.
             "gaps_s": np.maximum(
@@ -186,7 +186,7 @@ class Statistics:
             "autocorrelation": _autocorrelation(
                 counts(max(round(self.length_s / self.bin_s), 2)), _LAGS
             ),
-            "dispersion": np.array([dispersion(one) for one in self.windows_s]),
+            "dispersion": np.array([dispersion(window_s) for window_s in self.windows_s]),
             "input_tokens": np.quantile(requests.input_tokens, _SHARES),
             "output_tokens": np.quantile(requests.output_tokens, _SHARES),
             "length_correlation": np.array([_correlation(*ranks)]),
@@ -363,7 +363,7 @@ class Description:
             lines.append(f"{name} tokens: {values}")
         lines.append(f"rank correlation of input and output: {self.length_correlation:.2f}")
         lines.append(f"prompt tokens sent before by another request: {self.reused_share:.0%}")
-        largest = sorted(self.tenants.items(), key=lambda one: -one[1])
+        largest = sorted(self.tenants.items(), key=lambda pair: -pair[1])
         shown = ", ".join(f"{name} {share:.1%}" for name, share in largest[:5])
         lines.append(f"{len(largest)} tenants: {shown}{', …' if len(largest) > 5 else ''}")
         if self.spread_s is not None:

@@ -58,7 +58,9 @@ __all__ = [
 ]
 
 
-TARGETS: Mapping[str, Target] = {one.name: one for one in _registry.found(Target, "deployment")}
+TARGETS: Mapping[str, Target] = {
+    target.name: target for target in _registry.found(Target, "deployment")
+}
 """The systems by name."""
 
 Rest = Literal["absent", "kept"]
@@ -112,7 +114,7 @@ class Export:
 
         Those of admission, limit, controller, and of the gates of instances.
         """
-        return tuple(one for one in self.losses if _is_lost_guard(one))
+        return tuple(loss for loss in self.losses if _is_lost_guard(loss))
 
     def write(self, folder: str | Path) -> list[Path]:
         """Writes the files into a folder, which is created; returns their paths.
@@ -171,13 +173,17 @@ def export(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Export:
         raise config_error([("rest", repr(rest), f"must be one of {', '.join(get_args(Rest))}")])
     settings = checked_simulation(simulation).to_dict()
     files = target.write(settings, version)
-    absent = tuple(one for one in _POLICIES if not target.decides(one)) if rest == "absent" else ()
+    absent = (
+        tuple(policy for policy in _POLICIES if not target.decides(policy))
+        if rest == "absent"
+        else ()
+    )
     deployed = _deployed(simulation, _read_back(target, version, settings, files, absent))
     after = deployed.to_dict()
     losses = tuple(
-        Loss(one.path, one.before, one.after, _reason(target, one.path))
-        for one in differences(settings, after)
-        if not _is_rounding(one.before, one.after)
+        Loss(difference.path, difference.before, difference.after, _reason(target, difference.path))
+        for difference in differences(settings, after)
+        if not _is_rounding(difference.before, difference.after)
     )
     notes = tuple(target.notes(settings, version)) if target.notes else ()
     return Export(
@@ -227,9 +233,11 @@ def carriers(path: str, to: str | None = None) -> tuple[Carrier, ...] | None:
     if policy is None:
         return None
     field = policy.field
-    if not field.startswith("fleet.") and not any(one.decides(field) for one in TARGETS.values()):
+    if not field.startswith("fleet.") and not any(
+        target.decides(field) for target in TARGETS.values()
+    ):
         return None
-    every = [(one, version) for one in TARGETS.values() for version in one.versions]
+    every = [(target, version) for target in TARGETS.values() for version in target.versions]
     found = [
         Carrier(f"{target.name}@{version}", lost)
         for target, version in (every if to is None else [_target(to, "to")])
@@ -241,7 +249,7 @@ def carriers(path: str, to: str | None = None) -> tuple[Carrier, ...] | None:
 def _lost_of(policy: places.Policy, target: Target, version: str) -> tuple[str, ...] | None:
     """The settings of a policy that a system does not carry; None if it carries none of it."""
     bases = _bases()
-    for base, numbers in (*((one, {}) for one in bases), (bases[0], policy.smallest)):
+    for base, numbers in (*((base, {}) for base in bases), (bases[0], policy.smallest)):
         try:
             settings = base.with_(policy.put_into(base.to_dict(), numbers)).to_dict()
             read = _read_back(target, version, settings, target.write(settings, version))
@@ -258,7 +266,7 @@ def _bases() -> tuple[Simulation, ...]:
     # Dynamo writes its rejection only where a threshold is given.
     busy = BusyMonitor(active_prefill_tokens_threshold=10_000)
     alone = Simulation(tenants=[Tenant()], busy_monitor=busy)
-    return (alone, *(by_name.get(one).apply(alone) for one in by_name.names("gateway")))
+    return (alone, *(by_name.get(name).apply(alone) for name in by_name.names("gateway")))
 
 
 def import_(
@@ -300,7 +308,7 @@ def import_(
     elif target.read_on is not None:
         unread = target.read_on(texts, settings, version, gpu)
     else:
-        others = ", ".join(one.name for one in TARGETS.values() if one.read_on is not None)
+        others = ", ".join(target.name for target in TARGETS.values() if target.read_on is not None)
         raise config_error([("gpu", repr(gpu), f"is an option of {others}")])
     return Import(_with(simulation, settings), tuple(unread))
 
@@ -311,7 +319,7 @@ def _target(stated: str, name: str) -> tuple[Target, str]:
         raise config_error([(name, repr(stated), f"must be one of {', '.join(TARGETS)}")])
     target = TARGETS[system]
     if version and version not in target.versions:
-        allowed = f"must be one of {', '.join(f'{system}@{one}' for one in target.versions)}"
+        allowed = f"must be one of {', '.join(f'{system}@{known}' for known in target.versions)}"
         raise config_error([(name, repr(stated), allowed)])
     return target, version or target.versions[-1]
 
@@ -354,10 +362,13 @@ def _deployed(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation
             return False
 
     kept = [
-        {**one, "set": {path: value for path, value in one["set"].items() if fits(path, value)}}
-        for one in settings["changes"]
+        {
+            **change,
+            "set": {path: value for path, value in change["set"].items() if fits(path, value)},
+        }
+        for change in settings["changes"]
     ]
-    return bare.with_({"changes": [one for one in kept if one["set"] or one["submit"]]})
+    return bare.with_({"changes": [change for change in kept if change["set"] or change["submit"]]})
 
 
 def _reason(target: Target, path: str) -> str:
@@ -370,13 +381,13 @@ def _is_lost_guard(loss: Loss) -> bool:
     if pattern_of(loss.path) not in _GUARDS:
         return False
     default = descriptor(loss.path)["default"]
-    neutral = {one["kind"] for one in (default if isinstance(default, list) else [default])}
+    neutral = {policy["kind"] for policy in (default if isinstance(default, list) else [default])}
     return not neutral.issuperset(loss.kinds)
 
 
 def _is_rounding(before: Any, after: Any) -> bool:
     """Whether two numbers differ only by the conversion of units."""
-    both = all(isinstance(one, int | float) for one in (before, after))
+    both = all(isinstance(value, int | float) for value in (before, after))
     return both and math.isclose(before, after, rel_tol=1e-9, abs_tol=1e-9)
 
 
@@ -391,12 +402,12 @@ def _outside(target: Target, settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _texts(files: str | Path | Iterable[str | Path]) -> dict[str, str]:
-    paths = [Path(files)] if isinstance(files, str | Path) else [Path(one) for one in files]
+    paths = [Path(files)] if isinstance(files, str | Path) else [Path(file) for file in files]
     texts: dict[str, str] = {}
     for path in paths:
         texts |= _texts_at(path)
     if not texts:
-        where = ", ".join(str(one) for one in paths)
+        where = ", ".join(str(path) for path in paths)
         raise config_error([("files", where, "must name at least one file")])
     return texts
 
@@ -405,8 +416,10 @@ def _texts_at(path: Path) -> dict[str, str]:
     """The text of a file, or of the files in a folder."""
     try:
         inside = sorted(path.iterdir()) if path.is_dir() else [path]
-        shown = [one for one in inside if one == path or (one.is_file() and one.name[0] != ".")]
-        return {str(one): one.read_text(encoding="utf-8") for one in shown}
+        shown = [
+            file for file in inside if file == path or (file.is_file() and file.name[0] != ".")
+        ]
+        return {str(file): file.read_text(encoding="utf-8") for file in shown}
     except OSError as error:
         raise cannot("read", path, error) from error
     except UnicodeDecodeError as error:

@@ -82,8 +82,8 @@ class Fields:
     def maps(self, name: str) -> list[Fields]:
         """The same of a list of mappings."""
         below = [
-            Fields(f"{self.where}: {name}[{i}]", one)
-            for i, one in enumerate(self.take(name, "list", []))
+            Fields(f"{self.where}: {name}[{i}]", mapping)
+            for i, mapping in enumerate(self.take(name, "list", []))
         ]
         self._below += below
         return below
@@ -105,7 +105,7 @@ class Fields:
                 for name, value in self.values.items()
                 if name not in self._taken
             ),
-            *(one for below in self._below for one in below.rest(reason)),
+            *(unread for below in self._below for unread in below.rest(reason)),
         ]
 
 

@@ -29,7 +29,7 @@ class Policy:
         self._steps = steps
         self.smallest = smallest
         self.field = ".".join(
-            f"{one.name}[]" if one.is_list and one.kind is None else one.name for one in steps
+            f"{step.name}[]" if step.is_list and step.kind is None else step.name for step in steps
         )
 
     def put_into(
@@ -43,9 +43,9 @@ class Policy:
         """The settings of the policy, once for each time that it occurs."""
         found: list[Any] = [settings]
         for step in self._steps:
-            values = (one[step.name] for one in found)
-            entries = (one for value in values for one in (value if step.is_list else [value]))
-            found = [one for one in entries if step.kind is None or one["kind"] == step.kind]
+            values = (holder[step.name] for holder in found)
+            entries = (entry for value in values for entry in (value if step.is_list else [value]))
+            found = [entry for entry in entries if step.kind is None or entry["kind"] == step.kind]
         return found
 
 
@@ -54,7 +54,9 @@ def policy_at(path: str) -> Policy | None:
 
     Raises ConfigError for an unknown path.
     """
-    names = [one for one in path.replace("[", ".").replace("]", "").split(".") if not one.isdigit()]
+    names = [
+        name for name in path.replace("[", ".").replace("]", "").split(".") if not name.isdigit()
+    ]
     steps: list[_Step] = []
     place: Mapping[str, Any] = {}
     for i, name in enumerate(names):
@@ -66,7 +68,7 @@ def policy_at(path: str) -> Policy | None:
             steps.append(_Step(name, bool(place.get("sequence")), None))
     if not steps or steps[-1].kind is None:
         return None
-    bounds = {one["name"]: one.get("at_least") for one in place["of"]["fields"]}
+    bounds = {field["name"]: field.get("at_least") for field in place["of"]["fields"]}
     return Policy(steps, {name: least for name, least in bounds.items() if least is not None})
 
 
@@ -75,8 +77,8 @@ def _put(settings: dict[str, Any], steps: Sequence[_Step], numbers: Mapping[str,
     held = settings.get(step.name, [] if step.is_list else {})
     entries = held if step.is_list else [held]
     if step.kind is not None:
-        entries = [one for one in entries if below and one.get("kind") == step.kind]
+        entries = [entry for entry in entries if below and entry.get("kind") == step.kind]
         entries = entries or [{"kind": step.kind, **({} if below else numbers)}]
         settings[step.name] = entries if step.is_list else entries[0]
-    for one in entries if below else ():
-        _put(one, below, numbers)
+    for entry in entries if below else ():
+        _put(entry, below, numbers)

@@ -36,7 +36,7 @@ class Loss(NamedTuple):
     def kinds(self) -> tuple[str, ...]:
         """The kinds of policies that are lost as a whole; none for the loss of a number."""
         kept = _kinds(self.deployed)
-        return tuple(one for one in _kinds(self.value) if one not in kept)
+        return tuple(kind for kind in _kinds(self.value) if kind not in kept)
 
     def __str__(self) -> str:
         return (
@@ -47,7 +47,7 @@ class Loss(NamedTuple):
 
 def _kinds(value: Any) -> list[str]:
     entries = value if isinstance(value, list) else [value]
-    return [one["kind"] for one in entries if isinstance(one, dict) and "kind" in one]
+    return [entry["kind"] for entry in entries if isinstance(entry, dict) and "kind" in entry]
 
 
 class Unread(NamedTuple):
@@ -108,7 +108,9 @@ class Target:
     def decides(self, path: str) -> bool:
         """Whether the system decides the setting at a path, or one below it."""
         pattern = pattern_of(path)
-        return any(_is_within(pattern, one) or _is_within(one, pattern) for one in self.covers)
+        return any(
+            _is_within(pattern, covered) or _is_within(covered, pattern) for covered in self.covers
+        )
 
     def reason(self, path: str) -> str:
         """Why the setting at a path cannot be written."""

@@ -7,8 +7,8 @@ from spillway.files.recordings import column_map, folder, requests_csv
 from spillway.files.recordings.format import Format
 
 FORMATS: dict[str, Format] = {
-    one.name: one
-    for one in (
+    form.name: form
+    for form in (
         folder.FORMAT,
         requests_csv.FORMAT,
         column_map.FORMAT,

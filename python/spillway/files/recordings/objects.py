@@ -46,10 +46,10 @@ class Object:
     def objects(self, key: str) -> list[Object]:
         """Return a list of objects; an empty one if there is none."""
         found = self.items(key)
-        for at, one in enumerate(found):
-            if not isinstance(one, dict):
-                self.source.refuse(f"{self.at(key)}[{at}]", one, "must be an object")
-        return [Object(self.source, f"{self.at(key)}[{at}]", one) for at, one in enumerate(found)]
+        for at, item in enumerate(found):
+            if not isinstance(item, dict):
+                self.source.refuse(f"{self.at(key)}[{at}]", item, "must be an object")
+        return [Object(self.source, f"{self.at(key)}[{at}]", item) for at, item in enumerate(found)]
 
     def items(self, key: str) -> list[Any]:
         """Return a list; an empty one if there is none."""
@@ -73,17 +73,19 @@ class Object:
     def numbers(self, key: str) -> list[float]:
         """Return a list of numbers; an empty one if there is none."""
         found = self.items(key)
-        for at, one in enumerate(found):
-            if not _is_number(one):
-                self.source.refuse(f"{self.at(key)}[{at}]", one, "must be a number")
+        for at, number in enumerate(found):
+            if not _is_number(number):
+                self.source.refuse(f"{self.at(key)}[{at}]", number, "must be a number")
         return found
 
     def lists_of_numbers(self, key: str) -> list[list[float]]:
         """Return a list of lists of numbers; an empty one if there is none."""
         found = self.items(key)
         return [
-            Object(self.source, "", {f"{self.at(key)}[{at}]": one}).numbers(f"{self.at(key)}[{at}]")
-            for at, one in enumerate(found)
+            Object(self.source, "", {f"{self.at(key)}[{at}]": numbers}).numbers(
+                f"{self.at(key)}[{at}]"
+            )
+            for at, numbers in enumerate(found)
         ]
 
     def whole(self, key: str) -> int | None:

@@ -206,9 +206,9 @@ def _read_folder(path: Path, form: Format | None, kind: Kind, settings: Settings
     if form is folder.FORMAT:
         raise TraceError(f"{path}: holds no {folder.INDEX} ({form.doc})")
     read: list[Any] = []
-    for file in sorted(one for one in path.iterdir() if one.is_file()):
+    for file in sorted(file for file in path.iterdir() if file.is_file()):
         source = Source(file)
-        found = form or next((one for one in FORMATS.values() if one.detect(source)), None)
+        found = form or next((known for known in FORMATS.values() if known.detect(source)), None)
         if found is not None and found.kind == kind:
             read += found.read(source, settings)
     if not read:

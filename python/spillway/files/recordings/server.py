@@ -41,7 +41,9 @@ def facts(place: str, *mappings: Mapping[str, Any]) -> ServerFacts:
     found: dict[str, Any] = {}
     for fact, names in _NAMES.items():
         values = (mapping.get(name) for mapping in mappings for name in names)
-        value = next((one for one in values if one is not None and not _is_nested(one)), None)
+        value = next(
+            (value for value in values if value is not None and not _is_nested(value)), None
+        )
         if value is not None:
             found[fact] = value
     if "engine" not in found and any("vllm_version" in mapping for mapping in mappings):
@@ -65,7 +67,7 @@ def merged(
         return stated
     if isinstance(given, ServerFacts):
         given = dict(_stated(given))
-    known = [one.name for one in dataclasses.fields(ServerFacts)]
+    known = [field.name for field in dataclasses.fields(ServerFacts)]
     for name, value in given.items():
         if name not in known:
             raise TraceError(
@@ -82,9 +84,9 @@ def _checked(place: str, found: Mapping[str, Any]) -> ServerFacts:
         raise TraceError(f"{place}: {in_a_line(error)}") from error
 
 
-def _stated(one: ServerFacts) -> Iterator[tuple[str, Any]]:
-    for each in dataclasses.fields(one):
-        if (value := getattr(one, each.name)) is not None:
+def _stated(server: ServerFacts) -> Iterator[tuple[str, Any]]:
+    for each in dataclasses.fields(server):
+        if (value := getattr(server, each.name)) is not None:
             yield each.name, value
 
 

@@ -167,14 +167,14 @@ def _blocks(
         allowed = f"must be >= 1 and <= {MAX_TOKENS}"
         violations.append(("block_size_tokens", str(block_size_tokens), allowed))
     try:
-        blocks = [[operator.index(one) for one in ids] for ids in hash_ids]
+        blocks = [[operator.index(block) for block in ids] for ids in hash_ids]
     except TypeError as error:
         raise TypeError("hash_ids must be a sequence of sequences of int") from error
     if not _check_length("hash_ids", len(blocks), len(prompt), violations) or violations:
         return []
     for row, ids in enumerate(blocks):
         needed = num_blocks(int(prompt[row]), block_size_tokens)
-        if not all(0 <= one <= HIGHEST_ID for one in ids):
+        if not all(0 <= block <= HIGHEST_ID for block in ids):
             allowed = f"must be >= 0 and <= {HIGHEST_ID} each"
         elif len(ids) != needed:
             allowed = (

@@ -57,7 +57,7 @@ def csv_columns(text: str, delimiter: str, header: Sequence[str]) -> dict[str, p
     arrow = _loaded(len(text))
     if arrow is None or text[:1] in ("", "\n", "\ufeff"):
         return None
-    if any(one in text for one in ("\0", "\r", "\n\n")):
+    if any(mark in text for mark in ("\0", "\r", "\n\n")):
         return None
     if " " in text and (text[0] == " " or "\n " in text or f"{delimiter} " in text):
         return None
@@ -73,9 +73,9 @@ def csv_columns(text: str, delimiter: str, header: Sequence[str]) -> dict[str, p
         )
     except arrow.ArrowInvalid:
         return None
-    columns = [one.combine_chunks() for one in table.columns]
+    columns = [column.combine_chunks() for column in table.columns]
     limit = csv.field_size_limit()
-    if len(text) > limit and any(_longest(arrow, one) > limit for one in columns):
+    if len(text) > limit and any(_longest(arrow, column) > limit for column in columns):
         return None
     return dict(zip(header, columns, strict=True))
 
@@ -114,8 +114,10 @@ def jsonl_columns(text: str) -> dict[str, pa.Array] | None:
     except arrow.ArrowInvalid:
         return None
     columns = {key: table.column(key).combine_chunks() for key in kinds}
-    items = [one.flatten() for one in columns.values() if arrow.types.is_list(one.type)]
-    if table.num_rows != len(end) or any(one.null_count for one in (*columns.values(), *items)):
+    items = [column.flatten() for column in columns.values() if arrow.types.is_list(column.type)]
+    if table.num_rows != len(end) or any(
+        column.null_count for column in (*columns.values(), *items)
+    ):
         return None
     return columns
 
@@ -131,8 +133,10 @@ def _kinds(arrow: Any, line: str) -> dict[str, Any]:
     if not (found and all(map(str.isascii, found))):
         return {"": None}
     return {
-        key: lists if type(one) is list and set(map(type, one)) <= {int} else kinds.get(type(one))
-        for key, one in found.items()
+        key: lists
+        if type(value) is list and set(map(type, value)) <= {int}
+        else kinds.get(type(value))
+        for key, value in found.items()
     }
 
 

@@ -95,13 +95,13 @@ class _Renamed(CsvTable):
             return self.table.cells_of(name)
         array = self.table.array(name, *_AS_WRITTEN, DECIMAL)
         if array is None:
-            return [_text(at_path(one, name)) for one in self.table.objects]
+            return [_text(at_path(row, name)) for row in self.table.objects]
         return array if str(array.type) == DECIMAL else array.cast("string")
 
     def texts(self, column: str) -> Sequence[str]:
         name = self.names.get(column, "")
         if isinstance(self.table, JsonlTable) and self.table.array(name, DECIMAL) is not None:
-            return [_text(at_path(one, name)) for one in self.table.objects]
+            return [_text(at_path(row, name)) for row in self.table.objects]
         return super().texts(column)
 
     def refuse(self, row: int, column: str, allowed: str, *, shown: str = "") -> NoReturn:

@@ -244,7 +244,7 @@ def group_segments(groups: Int64s, shared: Int64s) -> dict[str, Any]:
             cuts = lengths[np.linspace(0, len(lengths) - 1, _MOST_CUTS).round().astype(int)]
         parts += [np.diff([0, *cuts[cuts < length], length]) for length in lengths]
     counts = np.zeros(len(groups), dtype=np.int64)
-    counts[found] = np.array([len(one) for one in parts], dtype=np.int64)[pair_of_row.ravel()]
+    counts[found] = np.array([len(part) for part in parts], dtype=np.int64)[pair_of_row.ravel()]
     tokens = [parts[pair] for pair in pair_of_row.ravel()]
     return _segments(
         np.append(0, np.cumsum(counts)),

@@ -177,8 +177,8 @@ def _pieces(lines: Lines, skipped: Skipped) -> Generator[CsvTable, None, None]:
     path = lines.path
     if not lines.head:
         raise TraceError(f"{path}: empty; must hold a header row and requests")
-    rows_of = {one: len(_header(lines.head, one)) for one in _DELIMITERS}
-    delimiter = max(rows_of, key=lambda one: rows_of[one])
+    rows_of = {delimiter: len(_header(lines.head, delimiter)) for delimiter in _DELIMITERS}
+    delimiter = max(rows_of, key=lambda delimiter: rows_of[delimiter])
     batches = lines.batches()
     number, text = next(batches)
     lines_of_text = split_lines(text)

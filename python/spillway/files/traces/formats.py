@@ -8,8 +8,8 @@ from spillway.files.traces.format import Format, Option
 
 # The first format that detects its columns is chosen, so the more specific ones come first.
 FORMATS: dict[str, Format] = {
-    one.name: one
-    for one in sorted(
+    form.name: form
+    for form in sorted(
         (spillway_csv.FORMAT, *_registry.found(Format, "trace")),
         key=lambda form: (-form.precedence, -len(form.required)),
     )

@@ -77,21 +77,21 @@ class JsonlTable(Table):
 
     def joined(self, tables: Sequence[JsonlTable]) -> JsonlTable:
         """Return a table with the rows of all `tables`."""
-        keys = dict.fromkeys(itertools.chain.from_iterable(one.columns for one in tables))
-        lines = list(itertools.chain.from_iterable(one.lines for one in tables))
-        objects = list(itertools.chain.from_iterable(one.objects for one in tables))
+        keys = dict.fromkeys(itertools.chain.from_iterable(table.columns for table in tables))
+        lines = list(itertools.chain.from_iterable(table.lines for table in tables))
+        objects = list(itertools.chain.from_iterable(table.objects for table in tables))
         return JsonlTable(self.path, tuple(keys), lines, objects)
 
     def values(self, key: str) -> list[Any]:
         """Return the values of a key, or at a path with dots; "" where there is none."""
         if key not in self.columns and "." in key:
-            return [at_path(one, key) for one in self.objects]
+            return [at_path(row, key) for row in self.objects]
         if key not in self.columns:
             return [""] * len(self)
         try:
             return list(map(operator.itemgetter(key), self.objects))
         except KeyError:
-            return [one.get(key, "") for one in self.objects]
+            return [row.get(key, "") for row in self.objects]
 
     def array(self, key: str, *types: str) -> pa.Array | None:
         """Return the values of a key, if PyArrow has read them as one of the types."""

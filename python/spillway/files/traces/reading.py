@@ -290,7 +290,7 @@ def _closest(columns: Mapping[Layout, list[str]]) -> str:
     partly = [name for name, missing in found.items() if len(missing) < len(FORMATS[name].required)]
     if not partly:
         return ""
-    name = min(partly, key=lambda one: len(found[one]))
+    name = min(partly, key=lambda name: len(found[name]))
     return f"Closest: {name}, without {', '.join(found[name])}\n"
 
 
@@ -313,7 +313,7 @@ def _checked(form: Format, given: Mapping[str, Any], path: Path) -> dict[str, fl
             others = ", ".join(options_by_name().get(name, ()))
             of = f"; {name} is an option of {others}" if others else ""
             raise TraceError(f"{place}: unknown option of the format {form.name}; {has}{of}")
-    return {name: one.checked(given.get(name, one.default)) for name, one in known.items()}
+    return {name: option.checked(given.get(name, option.default)) for name, option in known.items()}
 
 
 def _note_unused(path: Path, form: Format, names: Iterable[str]) -> None:
@@ -339,10 +339,16 @@ def _documentation() -> str:
     for form in FORMATS.values():
         text = " ".join(part for part in (f"{form.doc}.", form.notes) if part)
         lines += ["", *_filled(f"- `{form.name}`: {text}", 2)]
-        for one in form.options:
-            kind = f"{{{', '.join(map(repr, one.choices))}}}" if one.choices else one.type.__name__
-            allowed = f", {one.allowed}" if one.allowed and not one.choices else ""
-            head = f"  - `{one.name}` ({kind}{allowed}, default {one.default!r}): {one.doc}"
+        for option in form.options:
+            kind = (
+                f"{{{', '.join(map(repr, option.choices))}}}"
+                if option.choices
+                else option.type.__name__
+            )
+            allowed = f", {option.allowed}" if option.allowed and not option.choices else ""
+            head = (
+                f"  - `{option.name}` ({kind}{allowed}, default {option.default!r}): {option.doc}"
+            )
             lines += _filled(head, 4)
     return "\n".join(lines)
 

@@ -46,7 +46,7 @@ def _rows(
     prompt, output = table.whole("input_length", at_least=1), table.whole("output_length")
     sent_ns, delay_ns = _times_ns(table, "timestamp"), _times_ns(table, "delay")
     given = table.values("hash_ids")
-    blocks = any(one not in ("", None) for one in given)
+    blocks = any(ids not in ("", None) for ids in given)
     size = block_size_tokens if blocks else _FINE_TOKENS
     sessions: dict[str, _Session] = {}
     arrival_ns: list[int] = []
@@ -54,28 +54,28 @@ def _rows(
     content: list[list[int]] = []
     waits = False
     for row, name in enumerate(table.texts("session_id")):
-        one = sessions.setdefault(name, _Session(own=(len(sessions) + 1) << 32))
+        session = sessions.setdefault(name, _Session(own=(len(sessions) + 1) << 32))
         at_ns = sent_ns[row]
-        if one.turns == 0 and at_ns is None:
+        if session.turns == 0 and at_ns is None:
             at_ns = round((len(sessions) - 1) * conversation_interval_s * 1e9)
-        elif one.turns > 0 and at_ns is None:
-            at_ns = one.answered_ns + (delay_ns[row] or 0)
+        elif session.turns > 0 and at_ns is None:
+            at_ns = session.answered_ns + (delay_ns[row] or 0)
             waits = True
-        elif one.turns > 0 and delay_ns[row] is not None:
+        elif session.turns > 0 and delay_ns[row] is not None:
             table.refuse(row, "delay", "not together with timestamp")
-        if at_ns is None or at_ns < one.arrival_ns:
+        if at_ns is None or at_ns < session.arrival_ns:
             table.refuse(row, "timestamp", "is earlier than the previous turn of the session")
-        tokens = one.tokens + int(prompt[row])
+        tokens = session.tokens + int(prompt[row])
         if tokens > MAX_TOKENS:
             table.refuse(row, "input_length", f"makes a conversation of more than {MAX_TOKENS}")
-        content.append(_blocks(table, row, one, tokens=tokens, size=size, given=given[row]))
+        content.append(_blocks(table, row, session, tokens=tokens, size=size, given=given[row]))
         arrival_ns.append(at_ns)
         whole.append(tokens)
-        one.turns += 1
-        one.tokens = tokens + int(output[row])
-        one.arrival_ns = at_ns
+        session.turns += 1
+        session.tokens = tokens + int(output[row])
+        session.arrival_ns = at_ns
         answer = answer_s + answer_s_per_token * int(output[row])
-        one.answered_ns = at_ns + round(answer * 1e9)
+        session.answered_ns = at_ns + round(answer * 1e9)
     if waits:
         note(
             f"{table.path}: turns of its sessions wait for answers; in this trace they arrive as "
@@ -94,11 +94,11 @@ def _rows(
 
 def _times_ns(table: JsonlTable, key: str) -> list[int | None]:
     """Return the times of a key in ms as nanoseconds; None where there is none."""
-    is_given = [one not in ("", None) for one in table.values(key)]
+    is_given = [value not in ("", None) for value in table.values(key)]
     if not any(is_given):
         return [None] * len(is_given)
     times = iter(table.where(is_given).times_ns(key, "ms").tolist())
-    return [next(times) if one else None for one in is_given]
+    return [next(times) if has_time else None for has_time in is_given]
 
 
 def _blocks(
@@ -112,7 +112,7 @@ def _blocks(
     if given in ("", None):
         return found
     if not isinstance(given, list) or not all(
-        type(one) is int and 0 <= one <= _HIGHEST_ID for one in given
+        type(block) is int and 0 <= block <= _HIGHEST_ID for block in given
     ):
         allowed = f"must be a list of whole numbers >= 0 and <= {_HIGHEST_ID}"
         table.refuse(row, "hash_ids", allowed)

@@ -85,7 +85,9 @@ def _read(source: Source, settings: Settings) -> list[Recording]:
 
 def _instants(table: CsvTable, column: str) -> list[int | None]:
     """Return instants; None for 0 and empty cells, which stand for no chunk."""
-    return [one or None for one in table.whole(column, at_most=_LATEST_US, empty="0").tolist()]
+    return [
+        instant or None for instant in table.whole(column, at_most=_LATEST_US, empty="0").tolist()
+    ]
 
 
 def _prompts(table: CsvTable) -> list[int]:

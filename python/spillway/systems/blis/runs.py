@@ -65,10 +65,10 @@ def simulations(directory: str | Path) -> Iterator[Simulation]:
 
     Scenarios that need unsupported features are left out. Raises TraceError like `recordings`.
     """
-    for one in recordings(directory):
-        settings, unsupported = one.settings()
+    for run in recordings(directory):
+        settings, unsupported = run.settings()
         if not unsupported:
-            yield one.simulation(settings)
+            yield run.simulation(settings)
 
 
 def recordings(directory: str | Path) -> Iterator[Recording]:
@@ -190,7 +190,7 @@ class Recording:
     def simulation(self, settings: Mapping[str, Any]) -> Simulation:
         """The scenario with its requests; `settings` are those of `settings()`."""
         # BLIS's names: it breaks ties in its queues by their text.
-        names = [f"request_{one}" for one in self.columns["request_id"]]
+        names = [f"request_{number}" for number in self.columns["request_id"]]
         try:
             trace = _core.workload.make_trace(**{**self.columns, "request_id": names})
             return files.to_simulation(settings).replace(workload=trace)

@@ -100,7 +100,7 @@ def _json(content: Mapping[str, Any]) -> str:
 
 def _rejection(settings: Mapping[str, Any]) -> Any:
     rules = settings["gateway"]["admission"]
-    return next((one for one in rules if one["kind"] == "busy_threshold"), None)
+    return next((rule for rule in rules if rule["kind"] == "busy_threshold"), None)
 
 
 def _status(version: str) -> int:
@@ -150,13 +150,13 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
         elif name.endswith(".json") or text.lstrip().startswith("{"):
             values = parse(text, name, is_json=True)
             Fields(name, values)  # checks that it is a mapping
-            values = {key: one for key, one in values.items() if key != "model"}
-            values = {_CONFIG_KEYS.get(key, key): one for key, one in values.items()}
+            values = {key: value for key, value in values.items() if key != "model"}
+            values = {_CONFIG_KEYS.get(key, key): value for key, value in values.items()}
             known[name] = not _FLAGS.isdisjoint(values)
             found |= values
         else:
             words, given = flags(text, name, {})
-            code = next((one for one in words if one.startswith(_STATUS)), None)
+            code = next((word for word in words if word.startswith(_STATUS)), None)
             is_frontend = "dynamo.frontend" in words or code is not None
             known[name] = is_frontend or not _FLAGS.isdisjoint(given)
             if not known[name]:
@@ -188,7 +188,8 @@ def _frontend(
     unread = []
     mode = fields.take("router-mode", "str", "round-robin")
     values = {
-        setting: fields.take(flag, "float", one) for flag, (setting, one) in _KV_FLAGS.items()
+        setting: fields.take(flag, "float", default)
+        for flag, (setting, default) in _KV_FLAGS.items()
     }
     events = fields.take("router-kv-events", "bool", default=True)
     if mode == "kv":
@@ -206,7 +207,7 @@ def _frontend(
     thresholds = {
         name: fields.take(name.replace("_", "-"), kind) for name, kind in _THRESHOLDS.items()
     }
-    is_on = any(one is not None for one in thresholds.values())
+    is_on = any(threshold is not None for threshold in thresholds.values())
     control = fields.take("admission-control", "str", "none")
     if version == "1.2" and (is_on or control == "token-capacity"):
         is_on = True

@@ -31,7 +31,7 @@ def select(table: JsonlTable, record: str = "") -> list[bool]:
 def rows(table: JsonlTable, record: str = "") -> Rows:
     """Return the requests of lines that are; `record`: prefix of the keys."""
     request = f"{record}request"
-    has_replay = [isinstance(one, dict) for one in table.values(f"{request}.replay")]
+    has_replay = [isinstance(replay, dict) for replay in table.values(f"{request}.replay")]
     if any(has_replay) and not all(has_replay):
         row = has_replay.index(False)
         table.refuse(row, f"{request}.replay", "must be in every request or in none")
@@ -64,7 +64,7 @@ def _hashes(table: JsonlTable, key: str, prompt: Int64s, size: int) -> list[list
         if (
             not isinstance(hashes, list)
             or len(hashes) != needed
-            or not all(type(one) is int and 0 <= one <= HIGHEST_ID for one in hashes)
+            or not all(type(block) is int and 0 <= block <= HIGHEST_ID for block in hashes)
         ):
             allowed = f"must be a list of {needed} whole numbers >= 0 and <= {HIGHEST_ID}"
             table.refuse(row, key, allowed)

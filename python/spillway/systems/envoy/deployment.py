@@ -41,9 +41,11 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa:
     """A file per filter that the simulation has."""
     gateway = settings["gateway"]
     files: dict[str, str] = {}
-    for one in gateway["admission"]:
-        if one["kind"] == "envoy_admission":
-            files.setdefault("admission_control.yaml", _filter("admission_control", _shedder(one)))
+    for policy in gateway["admission"]:
+        if policy["kind"] == "envoy_admission":
+            files.setdefault(
+                "admission_control.yaml", _filter("admission_control", _shedder(policy))
+            )
     if gateway["controller"]["kind"] == "envoy_gradient":
         content = _concurrency(gateway)
         files["adaptive_concurrency.yaml"] = _filter("adaptive_concurrency", content)
@@ -111,13 +113,13 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     found: dict[str, Fields] = {}
     known = dict.fromkeys(files, False)
     for name, text in files.items():
-        for one in _filters(name, parse(text, name, is_json=name.endswith(".json"))):
-            kind = _FILTERS[one.take("@type", "str")]
+        for fields in _filters(name, parse(text, name, is_json=name.endswith(".json"))):
+            kind = _FILTERS[fields.take("@type", "str")]
             known[name] = True
             if kind in found:
                 allowed = f"must not contain the filter {kind} twice"
-                raise config_error([(one.where, "", allowed)])
-            found[kind] = one
+                raise config_error([(fields.where, "", allowed)])
+            found[kind] = fields
     gateway = settings["gateway"]
     defaults = Gateway().to_dict()
     gateway |= {name: defaults[name] for name in GATEWAY}
@@ -161,8 +163,8 @@ def _read_shedder(fields: Fields, gateway: dict[str, Any]) -> None:
         name: fields.map(name)
         for name in ("aggression", "sr_threshold", "rps_threshold", "max_rejection_probability")
     }
-    for one in runtime.values():
-        one.drop("runtime_key")
+    for value in runtime.values():
+        value.drop("runtime_key")
     if fields.values.get("success_criteria") == _SUCCESS:
         fields.drop("success_criteria")
     gateway["admission"] = [

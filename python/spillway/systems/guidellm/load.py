@@ -31,8 +31,8 @@ _DATA = {
     "samples",
     "source",
     "seed",
-    *(f"{one}_tokens" for one in ("prompt", "output", "prefix")),
-    *(f"{one}_tokens_{knob}" for one in ("prompt", "output") for knob in _KNOBS),
+    *(f"{part}_tokens" for part in ("prompt", "output", "prefix")),
+    *(f"{part}_tokens_{knob}" for part in ("prompt", "output") for knob in _KNOBS),
     "prefix_count",
     "prefix_buckets",
     "turns",
@@ -59,7 +59,7 @@ def workload(whole: Block) -> Synthetic:
             allowed = f"must hold max_duration or max_requests, <= {LONGEST_SPAN_S:g} s in all"
             raise spec.refuse("constraints", allowed)
         constant = kind != "poisson"
-        if constant and len({one.get("rate_fraction", 1.0) for one in settings}) > 1:
+        if constant and len({client.get("rate_fraction", 1.0) for client in settings}) > 1:
             allowed = "must be poisson for prefixes of unequal weight"
             raise profile.refuse("kind", allowed)
         return staged(rates, lengths, settings, constant=constant)
@@ -102,18 +102,18 @@ def _limits(spec: Block) -> tuple[float, float]:
     most_s = most_requests = math.inf
     if not spec.values.get("constraints"):
         return most_s, most_requests
-    for one in spec.blocks("constraints"):
-        kind = one.choice("kind", ("max_duration", "max_requests", *_ON_ERRORS))
+    for constraint in spec.blocks("constraints"):
+        kind = constraint.choice("kind", ("max_duration", "max_requests", *_ON_ERRORS))
         if kind == "max_duration":
-            most_s = min(most_s, one.number("seconds", 0, LONGEST_SPAN_S, above=True))
+            most_s = min(most_s, constraint.number("seconds", 0, LONGEST_SPAN_S, above=True))
         elif kind == "max_requests":
-            most_requests = min(most_requests, one.whole("count", 1, _MOST))
+            most_requests = min(most_requests, constraint.whole("count", 1, _MOST))
     return most_s, most_requests
 
 
 def _since_0_7(whole: Block) -> dict[str, Any]:
     """Return a scenario of an earlier version in the form of 0.7."""
-    values = {key.replace("-", "_"): one for key, one in whole.values.items()}
+    values = {key.replace("-", "_"): value for key, value in whole.values.items()}
     kind = values.get("profile", values.get("rate_type"))
     profile: dict[str, Any] = {"kind": kind, "rampup_duration": values.get("rampup")}
     if kind != "synchronous":
@@ -129,12 +129,13 @@ def _since_0_7(whole: Block) -> dict[str, Any]:
     ]
     data = values.get("data")
     many = data if isinstance(data, list) else [data]
-    pairs = [_pairs(one) if isinstance(one, str) else one for one in many]
+    pairs = [_pairs(entry) if isinstance(entry, str) else entry for entry in many]
     return {
         "profile": profile,
         "constraints": constraints,
         "data": [
-            {"kind": "synthetic_text"} | one if isinstance(one, dict) else one for one in pairs
+            {"kind": "synthetic_text"} | entry if isinstance(entry, dict) else entry
+            for entry in pairs
         ],
     }
 
@@ -146,7 +147,7 @@ def _pairs(text: str) -> Any:
             return json.loads(text)
     except (ValueError, RecursionError):
         return text
-    pairs = [one.partition("=") for one in text.split(",")]
+    pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(mark for _, mark, _ in pairs):
         return text
     return {key.strip(): _number(value.strip()) for key, _, value in pairs}
@@ -155,7 +156,7 @@ def _pairs(text: str) -> Any:
 def _number(value: Any) -> Any:
     """Return a number that earlier versions also took as text."""
     if isinstance(value, list):
-        return [_number(one) for one in value]
+        return [_number(element) for element in value]
     if not isinstance(value, str):
         return value
     try:
@@ -187,11 +188,17 @@ def _prompts(data: Block) -> list[dict[str, Any]]:
             data.forbid(name, "not together with prefix_buckets")
         buckets = data.blocks("prefix_buckets")
     found = []
-    for at, one in enumerate(buckets):
-        tokens = one.whole("prefix_tokens", 0, MAX_TOKENS) if _has(one, "prefix_tokens") else 0
-        count = one.whole("prefix_count", 1, _MOST_PREFIXES) if _has(one, "prefix_count") else 1
+    for at, bucket in enumerate(buckets):
+        tokens = (
+            bucket.whole("prefix_tokens", 0, MAX_TOKENS) if _has(bucket, "prefix_tokens") else 0
+        )
+        count = (
+            bucket.whole("prefix_count", 1, _MOST_PREFIXES) if _has(bucket, "prefix_count") else 1
+        )
         weight = (
-            one.number("bucket_weight", 0, _MOST, above=True) if _has(one, "bucket_weight") else 1.0
+            bucket.number("bucket_weight", 0, _MOST, above=True)
+            if _has(bucket, "bucket_weight")
+            else 1.0
         )
         if tokens == 0 and len(buckets) == 1:
             return [{"name": "guidellm", **lengths}]
@@ -210,7 +217,7 @@ def _has(block: Block, name: str) -> bool:
 
 def _lengths(data: Block, name: str, low: int) -> Fixed | Uniform | Gaussian:
     mean = data.whole(name, low, MAX_TOKENS)
-    ends = [one for one in ("min", "max") if _has(data, f"{name}_{one}")]
+    ends = [end for end in ("min", "max") if _has(data, f"{name}_{end}")]
     least = data.whole(f"{name}_min", low, MAX_TOKENS) if "min" in ends else max(low, 1)
     if _has(data, f"{name}_stdev"):
         deviation = data.number(f"{name}_stdev", 0, MAX_TOKENS)

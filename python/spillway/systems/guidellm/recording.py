@@ -29,7 +29,8 @@ def _detect(source: Source) -> bool:
         isinstance(benchmarks, list)
         and bool(benchmarks)
         and all(
-            isinstance(one, dict) and isinstance(one.get("requests"), dict) for one in benchmarks
+            isinstance(benchmark, dict) and isinstance(benchmark.get("requests"), dict)
+            for benchmark in benchmarks
         )
     )
 
@@ -45,12 +46,12 @@ def _read(source: Source, settings: Settings) -> list[Recording]:
     return [
         recording(
             source.path,
-            _rows(report, one, name),
+            _rows(report, benchmark, name),
             settings,
             FORMAT.name,
             digest(source),
         )
-        for name, one in zip(names, found, strict=True)
+        for name, benchmark in zip(names, found, strict=True)
     ]
 
 
@@ -65,27 +66,27 @@ def _rows(report: Object, benchmark: Object, name: str) -> Rows:
     failed: list[bool] = []
     places: list[str] = []
     for status, is_failed in _STATUSES.items():
-        for one in requests.objects(status):
-            begin_s = one.number("request_start_time")
+        for request in requests.objects(status):
+            begin_s = request.number("request_start_time")
             if begin_s is None and is_failed:
                 continue  # never sent
             if begin_s is None:
-                source.refuse_missing(one.at("request_start_time"))
-            end_s = one.number("request_end_time")
-            latency_s = one.number("request_latency")
+                source.refuse_missing(request.at("request_start_time"))
+            end_s = request.number("request_end_time")
+            latency_s = request.number("request_latency")
             if latency_s is None and end_s is not None:
                 latency_s = end_s - begin_s
-            lengths = [one.whole("prompt_tokens"), one.whole("output_tokens")]
+            lengths = [request.whole("prompt_tokens"), request.whole("output_tokens")]
             for key, value in zip(("prompt_tokens", "output_tokens"), lengths, strict=True):
                 if value is None and not is_failed:
-                    source.refuse_missing(one.at(key))
+                    source.refuse_missing(request.at(key))
             send.append(begin_s)
-            ttft_ms.append(one.number("time_to_first_token_ms"))
+            ttft_ms.append(request.number("time_to_first_token_ms"))
             e2e_s.append(latency_s)
             prompt.append(lengths[0] or 0)
             output.append(lengths[1] or 0)
             failed.append(is_failed)
-            places.append(one.place)
+            places.append(request.place)
     # Since version 2 of the report the arguments are in `config`.
     arguments = report.object("args")
     backend = report.object("config").object("spec").object("backend")

@@ -33,8 +33,8 @@ def workload(whole: Block) -> Synthetic:
     settings = _prompts(data)
     if kind == "concurrent":
         return _concurrent(load, stages, settings)
-    rates = [one.number("rate", 0, _MOST, above=True) for one in stages]
-    durations = [one.number("duration", 0, LONGEST_SPAN_S, above=True) for one in stages]
+    rates = [stage.number("rate", 0, _MOST, above=True) for stage in stages]
+    durations = [stage.number("duration", 0, LONGEST_SPAN_S, above=True) for stage in stages]
     length_s = math.fsum(durations)
     if length_s > LONGEST_SPAN_S:
         raise load.refuse("stages", f"must last <= {LONGEST_SPAN_S:g} s in all")

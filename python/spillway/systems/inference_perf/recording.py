@@ -44,10 +44,10 @@ def _read(source: Source, settings: Settings) -> list[Recording]:
     output: list[int] = []
     failed: list[bool] = []
     places: list[str] = []
-    for one in Object(source, "", {"requests": source.json}).objects("requests"):
-        info = one.object("info")
+    for request in Object(source, "", {"requests": source.json}).objects("requests"):
+        info = request.object("info")
         response = info.object("response_metrics")
-        is_failed = bool(one.values.get("error"))
+        is_failed = bool(request.values.get("error"))
         times_s = info.numbers("output_token_times") or response.numbers("output_token_times")
         usage = response.object("server_usage")
         lengths = {}
@@ -56,16 +56,16 @@ def _read(source: Source, settings: Settings) -> list[Recording]:
             lengths[key] = next((length for length in known if length is not None), None)
             if lengths[key] is None and not is_failed:
                 source.refuse_missing(info.at(key))
-        if one.number("start_time") is None:
-            source.refuse_missing(one.at("start_time"))
-        send.append(one.number("start_time"))
+        if request.number("start_time") is None:
+            source.refuse_missing(request.at("start_time"))
+        send.append(request.number("start_time"))
         first.append(times_s[0] if times_s else None)
-        end.append(one.number("end_time"))
+        end.append(request.number("end_time"))
         gaps_s.append([late - early for early, late in itertools.pairwise(times_s)])
         prompt.append(lengths["input_tokens"] or 0)
         output.append(lengths["output_tokens"] or 0)
         failed.append(is_failed)
-        places.append(one.place)
+        places.append(request.place)
     sending = Time("start_time", "s", send)
     rows = Rows(
         name=source.path.stem,

@@ -106,10 +106,10 @@ class _Plugins:
     def add(self, kind: str, parameters: Mapping[str, Any] | None = None) -> str:
         """The name of a plugin of this type with these parameters."""
         entry = {"type": kind} | ({"parameters": dict(parameters)} if parameters else {})
-        for one in self.entries:
-            if {key: value for key, value in one.items() if key != "name"} == entry:
-                return str(one["name"])
-        others = sum(one["type"] == kind for one in self.entries)
+        for plugin in self.entries:
+            if {key: value for key, value in plugin.items() if key != "name"} == entry:
+                return str(plugin["name"])
+        others = sum(plugin["type"] == kind for plugin in self.entries)
         name = f"{kind}-{others + 1}" if others else kind
         self.entries.append({"name": name} | entry)
         return name
@@ -120,8 +120,10 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa:
     plugins = _Plugins()
     gateway = settings["gateway"]
     content: dict[str, Any] = {"apiVersion": _API, "kind": "EndpointPickerConfig"}
-    limit = next((one for one in gateway["limit"] if one["kind"] == "saturation"), None)
-    legacy = next((one for one in gateway["admission"] if one["kind"] == "gaie_legacy"), None)
+    limit = next((policy for policy in gateway["limit"] if policy["kind"] == "saturation"), None)
+    legacy = next(
+        (policy for policy in gateway["admission"] if policy["kind"] == "gaie_legacy"), None
+    )
     _write_admitters(gateway["admission"], plugins)
     profile = _profile(settings["router"], plugins)
     signals = settings["signals"]
@@ -138,8 +140,8 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa:
 
 
 def _objectives(classes: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    for one in classes:
-        name = one["name"]
+    for slo_class in classes:
+        name = slo_class["name"]
         if not _DNS_LABEL.fullmatch(name):
             allowed = "cannot be the name of an InferenceObjective: must be a-z, 0-9 and -"
             raise config_error([(f"slo_classes[{name}].name", repr(name), allowed)])
@@ -150,7 +152,7 @@ def _objectives(classes: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
                     "apiVersion": "llm-d.ai/v1alpha2",
                     "kind": "InferenceObjective",
                     "metadata": {"name": name},
-                    "spec": {"priority": one["priority"], "poolRef": {"name": "$POOL"}},
+                    "spec": {"priority": slo_class["priority"], "poolRef": {"name": "$POOL"}},
                 }
             ),
         )
@@ -167,16 +169,16 @@ def _detector(rule: Mapping[str, Any], stale_s: float | None) -> tuple[str, dict
 
 
 def _write_admitters(admission: list[dict[str, Any]], plugins: _Plugins) -> None:
-    for one in admission:
-        if one["kind"] == "probabilistic":
+    for policy in admission:
+        if policy["kind"] == "probabilistic":
             parameters = {
-                "queueDepthThreshold": max(1, round(one["queue_depth_threshold"])),
-                "kvCacheUtilThreshold": one["kv_utilization_threshold"],
-                "power": one["power"],
-                "k": one["k"],
+                "queueDepthThreshold": max(1, round(policy["queue_depth_threshold"])),
+                "kvCacheUtilThreshold": policy["kv_utilization_threshold"],
+                "power": policy["power"],
+                "k": policy["k"],
             }
             plugins.add("probabilistic-admitter", parameters)
-        elif one["kind"] == "latency_slo":
+        elif policy["kind"] == "latency_slo":
             plugins.add("latency-slo-admitter")
 
 
@@ -185,13 +187,18 @@ def _profile(router: Mapping[str, Any], plugins: _Plugins) -> list[dict[str, Any
     filters: list[str] = []
     picker = _PICKERS["best"]
     if router["kind"] == "weighted":
-        known = [one for one in router["scorers"] if one["kind"] in _SCORERS]
-        scorers = [(_SCORERS[one["kind"]], _number(one["weight"])) for one in known] or scorers
-        filters = [_AFFINITY for one in router["filters"] if one == _AFFINITY_FILTER][:1]
+        known = [scorer for scorer in router["scorers"] if scorer["kind"] in _SCORERS]
+        scorers = [
+            (_SCORERS[scorer["kind"]], _number(scorer["weight"])) for scorer in known
+        ] or scorers
+        filters = [_AFFINITY for policy in router["filters"] if policy == _AFFINITY_FILTER][:1]
         picker = _PICKERS.get(router["picker"]["kind"], picker)
     return [
-        *({"pluginRef": plugins.add(one)} for one in filters),
-        *({"pluginRef": plugins.add(one), "weight": weight} for one, weight in _summed(scorers)),
+        *({"pluginRef": plugins.add(plugin)} for plugin in filters),
+        *(
+            {"pluginRef": plugins.add(plugin), "weight": weight}
+            for plugin, weight in _summed(scorers)
+        ),
         {"pluginRef": plugins.add(picker)},
     ]
 
@@ -235,16 +242,16 @@ def _bands(
     bands: list[dict[str, Any]], classes: list[dict[str, Any]]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The bands, then one more for each other priority, like the one that it joins."""
-    own = {one["priority"]: one for one in bands}
+    own = {band["priority"]: band for band in bands}
     yield from own.items()
     lowest = own[min(own)]
     for priority in _others(own, classes):
-        reached = [one for one in own if one <= priority]
+        reached = [known for known in own if known <= priority]
         yield priority, own[max(reached)] if reached else lowest
 
 
 def _others(own: Mapping[int, Any], classes: list[dict[str, Any]]) -> list[int]:
-    return sorted({one["priority"] for one in classes} - own.keys(), reverse=True)
+    return sorted({slo_class["priority"] for slo_class in classes} - own.keys(), reverse=True)
 
 
 def _usage_limit(gateway: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -293,10 +300,12 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
 
 def _documents(files: Mapping[str, str]) -> Iterator[Fields]:
     for name, text in files.items():
-        documents = [one for one in re.split(r"(?m)^---[ \t]*$", text) if one.strip()]
-        for i, one in enumerate(documents):
+        documents = [
+            document for document in re.split(r"(?m)^---[ \t]*$", text) if document.strip()
+        ]
+        for i, document in enumerate(documents):
             where = f"{name} document {i + 1}" if len(documents) > 1 else name
-            content = parse(one, where)
+            content = parse(document, where)
             if content is None:
                 continue
             fields = Fields(where, content)
@@ -317,9 +326,9 @@ def _objective(fields: Fields, classes: list[dict[str, Any]]) -> list[Unread]:
     metadata.drop("namespace", "labels", "annotations")
     spec.drop("poolRef")
     priority = spec.take("priority", "int", 0)
-    for one in classes:
-        if one["name"] == name:
-            one["priority"] = priority
+    for slo_class in classes:
+        if slo_class["name"] == name:
+            slo_class["priority"] = priority
             break
     else:
         classes.append(SloClass(name=name, priority=priority).to_dict())
@@ -331,11 +340,11 @@ class _Known:
 
     def __init__(self, entries: list[Fields]) -> None:
         self._found: dict[str, tuple[str, Fields]] = {}
-        for one in entries:
-            kind = one.take("type", "str")
+        for entry in entries:
+            kind = entry.take("type", "str")
             if kind is None:
-                raise config_error([(f"{one.where}: type", "", "is missing")])
-            self._found[one.take("name", "str", kind)] = kind, one.map("parameters")
+                raise config_error([(f"{entry.where}: type", "", "is missing")])
+            self._found[entry.take("name", "str", kind)] = kind, entry.map("parameters")
         self._used: set[str] = set()
 
     def get(self, name: str) -> tuple[str, Fields]:
@@ -345,7 +354,11 @@ class _Known:
 
     def of_type(self, kind: str) -> list[Fields]:
         """The parameters of all plugins of a type."""
-        return [self.get(name)[1] for name, (one, _) in self._found.items() if one == kind]
+        return [
+            self.get(name)[1]
+            for name, (plugin_kind, _) in self._found.items()
+            if plugin_kind == kind
+        ]
 
     def unused(self) -> list[Unread]:
         """The plugins that nothing refers to."""
@@ -360,9 +373,9 @@ def _picker(fields: Fields, settings: dict[str, Any]) -> list[Unread]:
     fields.drop("apiVersion")
     gates = fields.take("featureGates", "list", [])
     unread = [
-        Unread(f"{fields.where}: featureGates", one, no_counterpart)
-        for one in gates
-        if one != _GATE
+        Unread(f"{fields.where}: featureGates", gate, no_counterpart)
+        for gate in gates
+        if gate != _GATE
     ]
     flow = Fields(fields.where, {})
     if _GATE in gates:
@@ -382,7 +395,7 @@ def _picker(fields: Fields, settings: dict[str, Any]) -> list[Unread]:
     gateway |= {name: defaults[name] for name in GATEWAY}
     gateway["admission"] = [
         *([] if _GATE in gates else [GaieLegacy(**rule).to_dict()]),
-        *(_probabilistic(one) for one in plugins.of_type("probabilistic-admitter")),
+        *(_probabilistic(parameters) for parameters in plugins.of_type("probabilistic-admitter")),
         *(LatencySlo().to_dict() for _ in plugins.of_type("latency-slo-admitter")),
     ] or defaults["admission"]
     if _GATE in gates:
@@ -425,11 +438,11 @@ def _router(profiles: list[Fields], plugins: _Known, unread: list[Unread]) -> di
     chosen = profiles[0] if profiles else None
     if chosen:
         chosen.drop("name")
-    for one in chosen.maps("plugins") if chosen else []:
-        reference = one.take("pluginRef", "str", "")
+    for plugin in chosen.maps("plugins") if chosen else []:
+        reference = plugin.take("pluginRef", "str", "")
         kind, parameters = plugins.get(reference)
         if kind in _SCORER_OF:
-            weight = one.take("weight", "float", 1.0)
+            weight = plugin.take("weight", "float", 1.0)
             defaults = _scorer(_SCORER_OF[kind])
             scorers.append(defaults | {"weight": weight})
             _threshold(kind, parameters)
@@ -438,7 +451,7 @@ def _router(profiles: list[Fields], plugins: _Known, unread: list[Unread]) -> di
         elif kind == _AFFINITY:
             filters.append(dict(_AFFINITY_FILTER))
         else:
-            unread.append(Unread(f"{one.where}: pluginRef", kind, no_counterpart))
+            unread.append(Unread(f"{plugin.where}: pluginRef", kind, no_counterpart))
     if not scorers:
         scorers = [
             _scorer(_SCORER_OF[name]) | {"weight": float(weight)}
@@ -507,10 +520,10 @@ def _read_flow_control(flow: Fields, settings: dict[str, Any], plugins: _Known) 
         below.drop("priority")
         return band(below, 0)
 
-    found = [band(one, one.take("priority", "int", 0)) for one in flow.maps("priorityBands")]
+    found = [band(entry, entry.take("priority", "int", 0)) for entry in flow.maps("priorityBands")]
     positive = template("defaultPriorityBand")
     negative = template("defaultNegativePriorityBand") if _NEGATIVE in flow else positive
-    own = {one["priority"]: one for one in found}
+    own = {entry["priority"]: entry for entry in found}
     found += [
         (negative if priority < 0 else positive) | {"priority": priority}
         for priority in _others(own, settings["slo_classes"])

@@ -69,7 +69,7 @@ def hash_ids(table: JsonlTable, prompt: Int64s, block_size_tokens: int) -> list[
             return found
     for row, (ids, count) in enumerate(zip(found, needed, strict=True)):
         if not isinstance(ids, list) or not all(
-            type(one) is int and 0 <= one <= HIGHEST_ID for one in ids
+            type(block) is int and 0 <= block <= HIGHEST_ID for block in ids
         ):
             allowed = f"must be a list of whole numbers >= 0 and <= {HIGHEST_ID}"
             table.refuse(row, "hash_ids", allowed)
@@ -153,6 +153,6 @@ WITHOUT_IDS = Format(
     arrival="timestamp",
     rows=_rows_without_ids,
     retime=FORMAT.retime,
-    options=tuple(one for one in FORMAT.options if one is not BLOCK_SIZE),
+    options=tuple(option for option in FORMAT.options if option is not BLOCK_SIZE),
     notes="Prompts share nothing. Every line needs a timestamp; `delay` and sessions are not read.",
 )

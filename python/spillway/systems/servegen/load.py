@@ -81,7 +81,7 @@ def read_client_pool(
     for number, path in _chunks(folder):
         windows = _windows(path)
         step_s = windows[-1].begin_s - windows[-2].begin_s if len(windows) > 1 else 600
-        edges_s = [*(one.begin_s for one in windows), windows[-1].begin_s + step_s]
+        edges_s = [*(window.begin_s for window in windows), windows[-1].begin_s + step_s]
         longest_s = max(longest_s, edges_s[-1])
         data = path.with_name(f"chunk-{number}-dataset.json")
         client = _client(f"chunk-{number}", windows, edges_s, (begin_s, last_s), data)
@@ -162,25 +162,25 @@ def _client(
     begin_s, end_s = max(span_s[0], edges_s[0]), min(span_s[1], edges_s[-1])
     points: list[tuple[float, float]] = []
     weights: list[tuple[_Window, float]] = []
-    for one, low, high in zip(windows, edges_s, edges_s[1:], strict=False):
+    for window, low, high in zip(windows, edges_s, edges_s[1:], strict=False):
         low_s, high_s = max(low, begin_s), min(high, end_s)
         if low_s < high_s:
-            points += [(low_s - span_s[0], one.rate), (high_s - span_s[0], one.rate)]
-            weights.append((one, one.rate * (high_s - low_s)))
+            points += [(low_s - span_s[0], window.rate), (high_s - span_s[0], window.rate)]
+            weights.append((window, window.rate * (high_s - low_s)))
     requests = math.fsum(weight for _, weight in weights)
     if not requests:
         return None
-    lengths = _mixed(data, [one for one in weights if one[1]])
+    lengths = _mixed(data, [pair for pair in weights if pair[1]])
     if lengths is None:
         return None
     duration_s = end_s - begin_s
     mean = requests / duration_s
     by_process = {
-        name: math.fsum(weight for one, weight in weights if one.process == name)
+        name: math.fsum(weight for window, weight in weights if window.process == name)
         for name in _PROCESSES
     }
     make, least_cv = _PROCESSES[max(by_process, key=lambda process: by_process[process])]
-    cv = math.fsum(one.cv * weight for one, weight in weights) / requests
+    cv = math.fsum(window.cv * weight for window, weight in weights) / requests
     start_s = begin_s - span_s[0]
     return Client(
         name=name,
@@ -215,12 +215,12 @@ def _mixed(path: Path, windows: list[tuple[_Window, float]]) -> list[_Weights] |
     total: list[_Weights] = [{}, {}]
     for window, requests in windows:
         # The lengths of a window hold until the next one with lengths.
-        at_s = max((one for one in known if one <= window.begin_s), default=None)
+        at_s = max((start_s for start_s in known if start_s <= window.begin_s), default=None)
         for mixed, found in zip(total, known.get(-1 if at_s is None else at_s, ()), strict=False):
             share = requests / math.fsum(found.values())
             for tokens, weight in found.items():
                 mixed[tokens] = mixed.get(tokens, 0.0) + weight * share
-    return [dict(sorted(one.items())) for one in total] if all(total) else None
+    return [dict(sorted(weights.items())) for weights in total] if all(total) else None
 
 
 def _parsed(path: Path, place: str, fields: Any, field: str) -> _Weights:

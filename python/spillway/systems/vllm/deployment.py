@@ -82,7 +82,7 @@ def read(
         allowed = f"must be as many as the groups of instances: {len(groups)}"
         raise config_error([("files of vllm", str(len(files)), allowed)])
     unread: list[Unread] = []
-    for i, (name, text) in enumerate(sorted(files.items(), key=lambda one: _natural(one[0]))):
+    for i, (name, text) in enumerate(sorted(files.items(), key=lambda file: _natural(file[0]))):
         fields = _fields(name, text)
         if gpu is not None:
             described = Fields(name, fields.values)
@@ -306,11 +306,11 @@ def _number(fields: Fields, name: str, default: Any) -> Any:
 
 
 def _natural(name: str) -> list[Any]:
-    return [int(one) if one.isdigit() else one for one in re.split(r"([0-9]+)", name)]
+    return [int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)]
 
 
 def _has_queue_limits(version: str) -> bool:
-    return tuple(int(one) for one in version.split(".")) >= _QUEUE_LIMITS
+    return tuple(int(part) for part in version.split(".")) >= _QUEUE_LIMITS
 
 
 TARGET = Target(

@@ -69,9 +69,9 @@ def _read(source: Source, settings: Settings) -> list[Recording]:
 
 
 def _tokens(result: Object, key: str) -> list[int]:
-    for at, one in enumerate(result.items(key)):
-        if type(one) is not int:
-            result.source.refuse(f"{key}[{at}]", one, "must be a whole number")
+    for at, tokens in enumerate(result.items(key)):
+        if type(tokens) is not int:
+            result.source.refuse(f"{key}[{at}]", tokens, "must be a whole number")
     return result.items(key)
 
 

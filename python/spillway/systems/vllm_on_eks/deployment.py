@@ -33,13 +33,13 @@ _CAP = 64
 def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
     """The file, and at 2dca487 the environment variable with the timeout."""
     gateway = settings["gateway"]
-    limit = next((one for one in gateway["limit"] if one["kind"] == "worker_budget"), None)
+    limit = next((policy for policy in gateway["limit"] if policy["kind"] == "worker_budget"), None)
     queue = gateway["bands"][0]["queue"]
     timeout_s = _TIMEOUTS[version] if queue["timeout_s"] is None else queue["timeout_s"]
     content: dict[str, Any] = {"caps_enabled": limit is not None, "num_workers": 1}
     content["cap_per_worker"] = limit["cap_per_worker"] if limit else _CAP
     if limit:
-        ready = sum(one["count"] for one in settings["instances"])
+        ready = sum(group["count"] for group in settings["instances"])
         content["num_workers"] = ready if limit["workers"] is None else limit["workers"]
         if version == _FACTOR:
             content["acquire_timeout_s"] = timeout_s
@@ -47,13 +47,13 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
             content["aimd"] = _aimd(gateway, version)
     content["tenants"] = [
         {
-            "id": one["name"],
-            "name": one["name"],
-            "weight": max(1, round(one["weight"])),
-            "queue_max": _queue_max(one, queue) if limit else _UNBOUNDED,
+            "id": tenant["name"],
+            "name": tenant["name"],
+            "weight": max(1, round(tenant["weight"])),
+            "queue_max": _queue_max(tenant, queue) if limit else _UNBOUNDED,
             "key_env": f"TENANT_KEY_{i + 1}",
         }
-        for i, one in enumerate(_tenants(settings))
+        for i, tenant in enumerate(_tenants(settings))
     ]
     files = {_FILE: to_yaml(content)}
     if limit and version == _STEP:
@@ -73,7 +73,7 @@ def _tenants(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _clients(settings: Mapping[str, Any]) -> list[str]:
     clients = settings["workload"].get("clients", [])
-    return list(dict.fromkeys(one["tenant"] for one in clients))
+    return list(dict.fromkeys(client["tenant"] for client in clients))
 
 
 def _aimd(gateway: Mapping[str, Any], version: str) -> dict[str, Any]:
@@ -112,9 +112,9 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     fields = Fields(name, parse(text, name))
     gateway = settings["gateway"]
     defaults = Gateway().to_dict()
-    gateway |= {one: defaults[one] for one in GATEWAY}
+    gateway |= {key: defaults[key] for key in GATEWAY}
     is_on = fields.take("caps_enabled", "bool", default=False)
-    workers, cap = (_required(fields, one) for one in ("num_workers", "cap_per_worker"))
+    workers, cap = (_required(fields, key) for key in ("num_workers", "cap_per_worker"))
     timeout_s = fields.take("acquire_timeout_s", "float", timeout_s)
     watcher = fields.map("worker_watcher")
     watcher.drop("namespace", "service_name")
@@ -122,7 +122,7 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
         workers = None
     if is_on:
         preset = (vllm_on_eks.post4 if version == _STEP else vllm_on_eks.post5)(workers=workers)
-        gateway |= {one: preset.gateway.to_dict()[one] for one in GATEWAY}
+        gateway |= {key: preset.gateway.to_dict()[key] for key in GATEWAY}
         gateway["limit"][0]["cap_per_worker"] = cap
         gateway["bands"][0]["queue"]["timeout_s"] = timeout_s
         _read_aimd(fields.map("aimd"), gateway, version, defaults)
@@ -149,7 +149,7 @@ def _read_aimd(
     fields: Fields, gateway: dict[str, Any], version: str, defaults: Mapping[str, Any]
 ) -> None:
     if not fields.take("enabled", "bool", default=False):
-        gateway |= {one: defaults[one] for one in ("controller", "guard", "sensor")}
+        gateway |= {key: defaults[key] for key in ("controller", "guard", "sensor")}
         return
     rule, guard, sensor = gateway["controller"], gateway["guard"], gateway["sensor"]
     rule["target_s"] = _required(fields, "target_p99_ttft_s", "float")
@@ -167,14 +167,14 @@ def _read_aimd(
 
 def _read_tenants(fields: Fields, settings: dict[str, Any], *, is_on: bool) -> None:
     """Tenants in the order of the file, then the others."""
-    before = {one["name"]: one for one in settings["tenants"]}
+    before = {tenant["name"]: tenant for tenant in settings["tenants"]}
     if not before:
         before = {name: Tenant(name=name).to_dict() for name in _clients(settings)}
     found = {}
-    for one in fields.maps("tenants"):
-        one.drop("name", "key_env")
-        name = _required(one, "id", "str")
-        weight, most = (_required(one, key) for key in ("weight", "queue_max"))
+    for tenant in fields.maps("tenants"):
+        tenant.drop("name", "key_env")
+        name = _required(tenant, "id", "str")
+        weight, most = (_required(tenant, key) for key in ("weight", "queue_max"))
         found[name] = (before.get(name) or Tenant(name=name).to_dict()) | {
             "weight": float(weight),
             "queue_max": most if is_on else None,

@@ -217,7 +217,7 @@ def static_caps(*, caps: Sequence[int] = (64, 8, 64), timeout_s: float = 30) -> 
         Longest wait in s, > 0.
     """
     check(
-        isinstance(caps, list | tuple) and len(caps) == 3 and all(is_whole(one, 1) for one in caps),
+        isinstance(caps, list | tuple) and len(caps) == 3 and all(is_whole(cap, 1) for cap in caps),
         "caps",
         caps,
         "must be three whole numbers >= 1, for A, B and C",
@@ -234,7 +234,7 @@ def static_caps(*, caps: Sequence[int] = (64, 8, 64), timeout_s: float = 30) -> 
                 limit=PerTenant(),
             ),
             "tenants": tuple(
-                one.replace(max_in_flight=cap) for one, cap in zip(TENANTS, caps, strict=True)
+                tenant.replace(max_in_flight=cap) for tenant, cap in zip(TENANTS, caps, strict=True)
             ),
         },
     )
@@ -285,7 +285,7 @@ def _budgeted(
         ),
     )
     tenants = tuple(
-        one.replace(queue_max=most) for one, most in zip(TENANTS, queue_max, strict=True)
+        tenant.replace(queue_max=most) for tenant, most in zip(TENANTS, queue_max, strict=True)
     )
     return Preset(
         name=f"vllm-on-eks-{name}",

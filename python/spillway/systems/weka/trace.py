@@ -42,17 +42,17 @@ def _requests(
     requests = holder.get("requests")
     if not isinstance(requests, list):
         table.refuse(row, "requests", "must be a list", shown=f"{requests!r:.40}")
-    for one in requests:
-        kind = one.get("type", "n") if isinstance(one, dict) else None
+    for request in requests:
+        kind = request.get("type", "n") if isinstance(request, dict) else None
         if kind in _REQUESTS:
-            yield one, spawned_s
+            yield request, spawned_s
         elif kind == "subagent" and depth == 0:
-            yield from _requests(table, row, one, one.get("t", ""), depth + 1)
+            yield from _requests(table, row, request, request.get("t", ""), depth + 1)
         else:
             allowed = f"must be an object of type {', '.join(_REQUESTS)}" + (
                 " or subagent" if depth == 0 else ""
             )
-            table.refuse(row, "requests", allowed, shown=f"{one!r:.40}")
+            table.refuse(row, "requests", allowed, shown=f"{request!r:.40}")
 
 
 def _rows(
@@ -93,7 +93,7 @@ def _content(table: JsonlTable, prompt: Int64s, size: int) -> list[list[int]]:
     given = [[] if ids == "" else ids for ids in table.values("hash_ids")]
     for row, (ids, count) in enumerate(zip(given, needed, strict=True)):
         if not isinstance(ids, list) or not all(
-            type(one) is int and 0 <= one <= _HIGHEST_ID for one in ids
+            type(block) is int and 0 <= block <= _HIGHEST_ID for block in ids
         ):
             allowed = f"must be a list of whole numbers >= 0 and <= {_HIGHEST_ID}"
             table.refuse(row, "hash_ids", allowed)
@@ -102,7 +102,7 @@ def _content(table: JsonlTable, prompt: Int64s, size: int) -> list[list[int]]:
             table.refuse(row, "hash_ids", allowed, shown=f"{len(ids)} ids")
         first = table.lines[row] << 32
         own = first + _UNSHARED + int(positions[row])
-        found.append([first + one for one in ids] + [own] * (count - len(ids)))
+        found.append([first + block for block in ids] + [own] * (count - len(ids)))
     return found
 
 
