@@ -54,30 +54,30 @@ def run(options: argparse.Namespace) -> int:
 def _study(options: argparse.Namespace) -> tuple[Simulation, str, dict[str, Any]]:
     from spillway.study.files import read_study
 
-    stated = read_study(options.config)
-    study = stated.study()
+    study_file = read_study(options.config)
+    study = study_file.study()
     if outside := study.bound.outside():
         where = ", ".join(f"{name} = {value}" for name, value in outside.items())
         output.warn(f"the current configuration lies outside the space: {where}")
     names = list(study.bound.parameters)
-    what = f"study of {_number(names, 'parameter')}, {stated.trials} trials x "
+    what = f"study of {_number(names, 'parameter')}, {study_file.trials} trials x "
     what += f"{_number(study.seeds, 'seed')}, base: "
-    more = {"configurations": stated.trials, "parameters": names, "invalid": []}
+    more = {"configurations": study_file.trials, "parameters": names, "invalid": []}
     return study.simulation, what, more
 
 
 def _sweep(options: argparse.Namespace) -> tuple[Simulation, str, dict[str, Any]]:
     from spillway.study.files import read_sweep
 
-    stated = read_sweep(options.config)
-    count, invalid = stated.check()
+    sweep_file = read_sweep(options.config)
+    count, invalid = sweep_file.check()
     for message in invalid:
         output.warn(message)
     if count and len(invalid) == count:
-        raise config_error([(stated.kind, "", "has no valid configuration")])
+        raise config_error([(sweep_file.kind, "", "has no valid configuration")])
     how_many = f" of {count} configuration{'s' * (count != 1)}" if count else ""
     more = {"configurations": count or None, "invalid": invalid}
-    return stated.simulation, f"{stated.kind}{how_many}, base: ", more
+    return sweep_file.simulation, f"{sweep_file.kind}{how_many}, base: ", more
 
 
 def _number(many: Any, noun: str) -> str:

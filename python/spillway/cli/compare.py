@@ -105,20 +105,20 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _share(stated: str | None) -> float | None:
+def _share(text: str | None) -> float | None:
     """A share such as 0.02 or 2%."""
-    if stated is None:
+    if text is None:
         return None
     try:
-        if stated.endswith("%"):
-            return float(stated[:-1]) / 100
-        return float(stated)
+        if text.endswith("%"):
+            return float(text[:-1]) / 100
+        return float(text)
     except ValueError:
         allowed = "must be a share, e.g. 0.02 or 2%"
-        raise config_error([("--half-width", repr(stated), allowed)]) from None
+        raise config_error([("--half-width", repr(text), allowed)]) from None
 
 
-def _threads(stated: int | None) -> int | None:
-    if stated is not None and stated < 1:
-        raise config_error([("--threads", str(stated), "must be >= 1")])
-    return stated
+def _threads(threads: int | None) -> int | None:
+    if threads is not None and threads < 1:
+        raise config_error([("--threads", str(threads), "must be >= 1")])
+    return threads

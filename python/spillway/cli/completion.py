@@ -66,6 +66,6 @@ def described(prefix: str, **_: Any) -> Iterator[str]:
 
 
 def _next_steps(known: list[str], prefix: str) -> Iterator[str]:
-    """Those that continue the prefix by at most one step beyond the present one."""
+    """The paths that continue the prefix by at most one step beyond the present one."""
     deepest = prefix.count(".") + 1
     return (path for path in known if path.startswith(prefix) and path.count(".") <= deepest)

@@ -120,12 +120,12 @@ def _read(options: argparse.Namespace) -> Simulation:
     from spillway import loading
     from spillway.config import files
 
-    settings = stated = files.read_settings(options.config)
-    files.check_kind(stated, options.config, "configuration")
+    settings = given = files.read_settings(options.config)
+    files.check_kind(given, options.config, "configuration")
     if options.scenario is not None:
         from spillway.presets import by_name
 
-        settings = by_name.with_scenario(stated, options.scenario)
+        settings = by_name.with_scenario(given, options.scenario)
     changes = dict(_parse_change(change) for change in options.changes)
     simulation = loading.from_settings(
         settings, base=options.config.parent, read_trace=options.trace is None
@@ -135,7 +135,7 @@ def _read(options: argparse.Namespace) -> Simulation:
 
         simulation = by_name.apply(changes.pop("presets"), simulation)
     simulation = _changed(simulation, changes)
-    files.note_empty(stated, options.config)
+    files.note_empty(given, options.config)
     if options.trace is not None:
         given = {name: getattr(options, f"trace_{name}") for name in options_by_name()}
         trace = spillway.read_trace(

@@ -48,7 +48,7 @@ def explain(path: str) -> str | None:
 
 
 def document(path: str) -> Any:
-    """The same as plain values."""
+    """The explanation of `path` as plain values."""
     topic, _, key = path.partition(".")
     if topic in _FILES:
         entries = {

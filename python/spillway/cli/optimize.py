@@ -58,25 +58,25 @@ def run(options: argparse.Namespace) -> int:
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise config_error([(f"--{name}", str(getattr(options, name)), "must be >= 1")])
     with warnings_as_lines():
-        stated = files.read_study(options.study)
+        study_file = files.read_study(options.study)
         storage = None
         if options.out is not None:
             make_folder(options.out)
             storage = options.out / "journal.log"
             if options.force:
                 storage.unlink(missing_ok=True)
-        study = stated.study(storage)
+        study = study_file.study(storage)
         if study.records:
             output.say(f"{options.out}: resumes the study after {len(study.records)} trials")
-        n_trials = options.trials or stated.trials
+        n_trials = options.trials or study_file.trials
         study.optimize(
-            n_trials, total=True, threads=options.threads, progress=True, **stated.optimize
+            n_trials, total=True, threads=options.threads, progress=True, **study_file.optimize
         )
         text, confirmation = str(study), None
-        if study.feasible and stated.confirm is not None:
+        if study.feasible and study_file.confirm is not None:
             try:
                 confirmation = study.confirm(
-                    threads=options.threads, progress=True, **stated.confirm
+                    threads=options.threads, progress=True, **study_file.confirm
                 )
             except UsageError as error:
                 text += f"\n\nnot confirmed: {error}"
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
                 text += f"\n\n{confirmation}"
         output.show(options, text, lambda: _document(study, confirmation))
         if options.out is not None:
-            stated.write(options.out / "study.yaml")
+            study_file.write(options.out / "study.yaml")
             _write(study, options.out, confirmation)
         if options.html is not None:
             study.report(options.html)

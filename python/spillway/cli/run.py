@@ -120,7 +120,7 @@ def _run_seeds(simulation: Simulation, options: argparse.Namespace) -> int:
 
 
 def _with_timeline(simulation: Simulation, options: argparse.Namespace) -> Simulation:
-    """With samples over time if a picture needs them and the configuration has none."""
+    """The simulation, with samples over time if a picture needs them and it has none."""
     wants = options.plot is not None or options.html is not None
     if not wants or simulation.metrics.timeline_step_s is not None:
         return simulation

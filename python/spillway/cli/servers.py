@@ -100,12 +100,12 @@ class _Shown(NamedTuple):
     group: InstanceGroup
     origins: list[Origin]
     step_times: str
-    stated: object
+    settings: object
 
     @classmethod
     def physics(cls, server: Server) -> _Shown:
         source = server.knowledge.source
-        return cls(server, server.group, server.origins(), source, server.stated)
+        return cls(server, server.group, server.origins(), source, server.settings)
 
 
 def _with_table(server: Server, file: Path) -> _Shown:
@@ -161,7 +161,7 @@ def _closed_loop(
 def _document(shown: _Shown, loads: dict[str, Any]) -> dict[str, Any]:
     group = shown.group
     return {
-        "server": shown.stated,
+        "server": shown.settings,
         "provenance": group.provenance,
         "settings": [origin._asdict() for origin in shown.origins],
         "kv_tokens": group.num_kv_blocks * group.block_size_tokens,
@@ -207,6 +207,6 @@ def _text(shown: _Shown, loads: dict[str, Any]) -> str:
         "",
         f"  step times: {shown.step_times}",
         "",
-        f"instances: {to_flow({'server': shown.stated})}",
+        f"instances: {to_flow({'server': shown.settings})}",
     ]
     return "\n".join(lines)

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     from spillway.study.sweeps import Sweep
 
     with warnings_as_lines():
-        stated = files.read_sweep(options.sweep)
+        sweep_file = files.read_sweep(options.sweep)
         journal = None
         if options.out is not None:
             make_folder(options.out)
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
                 journal.unlink(missing_ok=True)
             elif journal.exists():
                 output.say(f"{journal}: continues an interrupted sweep (--force begins anew)")
-        found = stated.run(threads=options.threads, progress=True, journal=journal)
+        found = sweep_file.run(threads=options.threads, progress=True, journal=journal)
         if options.out is not None:
             name = "sweep.csv" if isinstance(found, Sweep) else "solution.json"
             output.replaced([options.out / name])

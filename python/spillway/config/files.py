@@ -98,7 +98,7 @@ def note_empty(settings: Mapping[str, Any], path: str | Path) -> None:
 
 
 def parse_settings(text: str, name: str) -> dict[str, Any]:
-    """The same from text; errors call the file `name`."""
+    """The settings in the text of a file; errors call the file `name`."""
     settings = yaml.parse(text, name, is_json=name.endswith(".json"))
     if settings is None:
         settings = {}
@@ -115,11 +115,11 @@ def to_simulation(settings: Mapping[str, Any]) -> Simulation:
 
     Raises ConfigError with all violations.
     """
-    stated = dict(settings)
-    check_schema("schema", stated.pop("schema", SCHEMA))
-    profile = stated.pop("profile", "vllm")
-    complete = _on_blis_servers(stated) if profile == "blis_0_6" else stated
-    return profiles.apply(profile, Simulation.from_dict(complete), stated)
+    given = dict(settings)
+    check_schema("schema", given.pop("schema", SCHEMA))
+    profile = given.pop("profile", "vllm")
+    complete = _on_blis_servers(given) if profile == "blis_0_6" else given
+    return profiles.apply(profile, Simulation.from_dict(complete), given)
 
 
 def _on_blis_servers(settings: Mapping[str, Any]) -> dict[str, Any]:

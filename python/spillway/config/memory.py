@@ -49,7 +49,7 @@ class Need:
     path: str
     value: str
     what: str
-    cure: str
+    remedy: str
 
 
 def needs(simulation: Simulation) -> list[Need]:
@@ -104,9 +104,9 @@ def needs(simulation: Simulation) -> list[Need]:
             )
         )
     if users := sum(loop.users for loop in _closed_loops(simulation)):
-        cure = "use fewer users"
+        remedy = "use fewer users"
         what = f"{_count(users)} users"
-        found.append(Need(users * _USER_BYTES, "workload.clients", what, what, cure))
+        found.append(Need(users * _USER_BYTES, "workload.clients", what, what, remedy))
     return found
 
 
@@ -137,13 +137,13 @@ def check(
     if needed <= available:
         return
     worst = max(of_each[totals.index(max(totals))], key=lambda need: need.num_bytes)
-    whose, each, cure = "the run", "", worst.cure
+    whose, each, remedy = "the run", "", worst.remedy
     if len(simulations) * num_seeds > 1:
         whose = f"{len(simulations) * num_seeds} runs, {at_a_time} at a time,"
-        each, cure = " per run", f"{worst.cure}, or run fewer at a time (threads)"
+        each, remedy = " per run", f"{worst.remedy}, or run fewer at a time (threads)"
     allowed = (
         f"{whose} would need about {shown(needed)} of memory, {shown(worst.num_bytes)} of it{each} "
-        f"for {worst.what}, but only {shown(available)} is available; {cure} ({LIMIT} sets "
+        f"for {worst.what}, but only {shown(available)} is available; {remedy} ({LIMIT} sets "
         "another limit)"
     )
     raise classes.config_error([(worst.path, worst.value, allowed)])
@@ -158,7 +158,7 @@ def explained(simulations: Sequence[Simulation]) -> Iterator[None]:
         worst = max((need for simulation in simulations for need in needs(simulation)), key=_size)
         raise MemoryError(
             f"not enough memory for the run; {worst.path} = {worst.value} needs the most "
-            f"({worst.what}): {worst.cure}"
+            f"({worst.what}): {worst.remedy}"
         ) from error
 
 
@@ -167,14 +167,14 @@ def available_bytes() -> float:
 
     Raises ConfigError if `LIMIT` is not a number.
     """
-    stated = os.environ.get(LIMIT)
-    if stated is not None:
+    limit_gb = os.environ.get(LIMIT)
+    if limit_gb is not None:
         try:
-            limit = float(stated)
+            limit = float(limit_gb)
         except ValueError:
             limit = math.nan
         if not limit > 0:
-            raise classes.config_error([(LIMIT, repr(stated), "must be a number of GB, > 0")])
+            raise classes.config_error([(LIMIT, repr(limit_gb), "must be a number of GB, > 0")])
         return limit * 1e9
     found: list[float] = [math.inf]
     address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -218,8 +218,8 @@ def _need_of_requests(simulation: Simulation, count: float, num_bytes: float) ->
             path, value = "workload.num_requests", str(workload.num_requests)
         elif workload.duration_s is not None:
             path, value = "workload.duration_s", f"{workload.duration_s:g}"
-    cure = "set metrics.streaming to true, or simulate fewer"
-    return Need(num_bytes, path, value, f"{_count(count)} requests", cure)
+    remedy = "set metrics.streaming to true, or simulate fewer"
+    return Need(num_bytes, path, value, f"{_count(count)} requests", remedy)
 
 
 def _num_requests(simulation: Simulation) -> float:

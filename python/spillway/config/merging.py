@@ -39,9 +39,9 @@ def _listed(settings: Any) -> list[Any]:
 
 
 def _entries(base: list[Any], own: list[Any]) -> list[Any]:
-    named, mine = _by_name(base), _by_name(own)
-    if named and mine:
-        return list(merged(named, mine).values())
+    base_by_name, own_by_name = _by_name(base), _by_name(own)
+    if base_by_name and own_by_name:
+        return list(merged(base_by_name, own_by_name).values())
     if len(base) == 1:
         return [_over(base[0], entry) for entry in own]
     return own

@@ -67,9 +67,9 @@ def blis_0_6(simulation: Simulation | None = None) -> Simulation:
 
 
 def apply(
-    profile: str, simulation: Simulation, stated: Mapping[str, Any] | None = None
+    profile: str, simulation: Simulation, settings: Mapping[str, Any] | None = None
 ) -> Simulation:
-    """Sets the profile's values, except where the configuration file `stated` differs."""
+    """Sets the profile's values, except where the configuration file (`settings`) differs."""
     if profile not in NAMES:
         raise config_error([("profile", repr(profile), f"must be one of {', '.join(NAMES)}")])
     chosen = {pattern: parsed(values[profile]) for pattern, values, _ in SETTINGS}
@@ -79,11 +79,11 @@ def apply(
             value not in numbers.values()
             for _, value in matches(path, checked_simulation(simulation).to_dict())
         )
-        if not is_own and (stated is None or not _states(stated, path)):
+        if not is_own and (settings is None or not _states(settings, path)):
             changes[path] = numbers[profile]
     for pattern, value in (chosen | RULED_OUT.get(profile, {})).items():
         for path in paths(pattern, checked_simulation(simulation)):
-            if stated is None or not _states(stated, path):
+            if settings is None or not _states(settings, path):
                 changes[path] = value
     return simulation.with_(changes)
 
@@ -132,9 +132,9 @@ def matches(pattern: str, settings: Any, path: str = "") -> Iterator[tuple[str, 
         yield path, settings[name]
 
 
-def _states(stated: Any, path: str) -> bool:
+def _states(settings: Any, path: str) -> bool:
     """Whether a configuration file, with its short forms, mentions the setting at `path`."""
-    place = stated
+    place = settings
     for key in path.replace("]", "").replace("[", ".").split("."):
         if key.isdigit():
             # A single group may be written without a list.

@@ -15,7 +15,7 @@ Progress = bool | Callable[[int, int], object] | None
 """An argument `progress`: True shows it, a function gets it as (done, total)."""
 
 Remarks = bool | Callable[[str], object] | None
-"""The same where a function gets a remark as text."""
+"""An argument `progress` whose function gets a remark as text."""
 
 _SILENT_S = 1.0
 _BETWEEN_S = 0.1

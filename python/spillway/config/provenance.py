@@ -16,7 +16,7 @@ def is_unvalidated(simulation: Simulation) -> bool:
 
 
 def notes_on_servers(simulations: Iterable[Simulation]) -> list[str]:
-    """That servers of these simulations are not validated, as a sentence."""
+    """A sentence if servers of these simulations are not validated."""
     if not any(map(is_unvalidated, simulations)):
         return []
     return [

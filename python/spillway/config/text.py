@@ -55,7 +55,7 @@ def sample(content: str) -> str:
 
 
 def quoted(content: str) -> str:
-    """The same in quotes."""
+    """The `sample` of a content in quotes."""
     return repr(content[:_LONGEST_SAMPLE]) + "…" * (len(content) > _LONGEST_SAMPLE)
 
 

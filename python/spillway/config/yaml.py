@@ -63,7 +63,7 @@ def to_yaml(settings: Mapping[str, Any]) -> str:
 
 
 def to_flow(settings: Mapping[str, Any]) -> str:
-    """The same on one line: {model: llama-3.1-8b, tp: 2}."""
+    """YAML text on one line: {model: llama-3.1-8b, tp: 2}."""
     text: str = yaml.dump(
         settings, Dumper=_Dumper, sort_keys=False, default_flow_style=True, width=float("inf")
     )

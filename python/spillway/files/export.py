@@ -69,9 +69,9 @@ def write_result(result: ResultData, directory: Path, file: str = "csv") -> None
     make_folder(directory)
     with replacing_all([requests, summary]) as (new_requests, new_summary):
         if result.has_requests and parquet is not None:
-            told = frames.provenance(seeds=[result.seed], fingerprint=result.fingerprint)
+            provenance = frames.provenance(seeds=[result.seed], fingerprint=result.fingerprint)
             table = result.requests.to_arrow()
-            table = table.replace_schema_metadata({"spillway": json.dumps(told)})
+            table = table.replace_schema_metadata({"spillway": json.dumps(provenance)})
             parquet.write_table(table, new_requests)
         elif result.has_requests and file in _TEXTS:
             new_requests.write_text(_TEXTS[file].text(result) + "\n", encoding="utf-8")
@@ -94,8 +94,8 @@ def write_results(
     if file is not None:
         _check_format(file)
     first = many[0]
-    told = frames.provenance(seeds=many.seeds, fingerprint=first.fingerprint)
-    origin = {key: told[key] for key in ("version", "fingerprint")}
+    provenance = frames.provenance(seeds=many.seeds, fingerprint=first.fingerprint)
+    origin = {key: provenance[key] for key in ("version", "fingerprint")}
     means = list(
         frames.long_rows(
             many.summary(confidence), many.by_class(confidence), many.by_tenant(confidence)
@@ -107,7 +107,7 @@ def write_results(
         for row in frames.long_rows(run.summary(), run.by_class(), run.by_tenant())
     ]
     document = {
-        **told,
+        **provenance,
         "profile": first.profile,
         "confidence": confidence,
         "notes": many.notes(),

@@ -38,7 +38,7 @@ KINDS = {
 
 @functools.cache
 def _made() -> Mapping[str, tuple[Preset, Callable[..., Preset]]]:
-    """By name: the preset with default parameters, and its function."""
+    """The preset with default parameters and its function, by name."""
     functions = (
         function for module in _registry.modules("presets").values() for function in module.PRESETS
     )

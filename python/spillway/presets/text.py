@@ -51,7 +51,7 @@ def describe(path: str) -> str | None:
 
 
 def document(path: str) -> Any:
-    """The same as plain values: presets by name, or models and accelerators."""
+    """What `describe` says as plain values: presets by name, or models and accelerators."""
     if path == "servers":
         return servers.catalog()
     if path.startswith("presets."):

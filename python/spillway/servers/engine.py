@@ -33,7 +33,7 @@ class Engine:
 
     @property
     def name(self) -> str:
-        """As in `engine="vllm-0.19"`."""
+        """The name as in `engine="vllm-0.19"`."""
         return f"vllm-{self.version[0]}.{self.version[1]}"
 
     @property

@@ -179,7 +179,7 @@ def _prefix_us(steps: Any, tokens: int, longest: int) -> float:
 
 
 def _system(server: Server) -> tuple[str, str]:
-    """Its name of the accelerator, and the engine version of the measurements."""
+    """The name of the accelerator there, and the engine version of the measurements."""
     database = require(f"{_PACKAGE}.sdk.perf_database", _EXTRA)
     accelerator = server.accelerator
     for name in (accelerator.name, f"{accelerator.name}_sxm"):

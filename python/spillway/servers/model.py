@@ -132,7 +132,7 @@ class Model:
 
     @property
     def parameters(self) -> Parameters:
-        """Its numbers of parameters; norms and biases are left out."""
+        """The numbers of parameters; norms and biases are left out."""
         h, layers = self.hidden_size, self.num_hidden_layers
         moe_layers = layers - self.num_dense_layers if self.is_mixture else 0
         dense_layers = layers - moe_layers

@@ -76,7 +76,7 @@ PRIOR = Efficiencies(
     collective_us=8,
     entry_us=6000,
 )
-"""For what was not measured.
+"""The efficiencies of what was not measured.
 
 The eight numbers describe runs of five models in bf16 on H100 (7B to 70B parameters, one mixture of
 experts, TP 1 to 4, vLLM 0.15 and 0.23): see experiments/physics_points. Those runs share prompts,

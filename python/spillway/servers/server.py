@@ -182,7 +182,7 @@ class Server:
         return self.group_with(self.knowledge.efficiencies)
 
     def group_with(self, efficiencies: physics.Efficiencies) -> InstanceGroup:
-        """The same with other efficiencies."""
+        """The server as settings of an instance, with other efficiencies."""
         seqs, tokens = self._batch_limits
         blocks = self._blocks // self.pp
         version = self.version
@@ -216,7 +216,7 @@ class Server:
 
     @property
     def knowledge(self) -> physics.Knowledge:
-        """Its efficiencies; without measurements their source is "unvalidated"."""
+        """The efficiencies; without measurements their source is "unvalidated"."""
         return physics.knowledge(
             self.accelerator.name,
             self.weight_dtype,
@@ -227,12 +227,12 @@ class Server:
     @property
     def provenance(self) -> str:
         """Where the settings come from, in words."""
-        return f"server {to_flow(self.stated)}: physics, {self.knowledge.source}"
+        return f"server {to_flow(self.settings)}: physics, {self.knowledge.source}"
 
     @property
-    def stated(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """What was given, in the form of a configuration file."""
-        stated: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "model": self.architecture.name if isinstance(self.model, Model) else self.model
         }
         for field in dataclasses.fields(self)[1:]:
@@ -240,8 +240,8 @@ class Server:
             if value != field.default:
                 if isinstance(value, Accelerator):
                     value = value.name
-                stated[field.name] = dict(value) if isinstance(value, Mapping) else value
-        return stated
+                settings[field.name] = dict(value) if isinstance(value, Mapping) else value
+        return settings
 
     def origins(self) -> list[Origin]:
         """Every setting that differs from an instance's defaults, and where it comes from."""
@@ -356,14 +356,14 @@ def json_schema() -> dict[str, Any]:
         kind = {"bool": {"type": "boolean"}, "str": {"type": "string"},
                 "float": {"type": "number"}}  # fmt: skip
         types[field.name] = kind.get(str(field.type).partition(" ")[0], whole)
-    stated = {
+    settings = {
         "type": "object",
         "properties": types,
         "required": ["model", "gpu"],
         "additionalProperties": False,
     }
     return {
-        "anyOf": [stated, {"type": "string"}],
+        "anyOf": [settings, {"type": "string"}],
         "description": "The server: model, accelerator and engine, or a profile of spillway "
         "calibrate. The other settings of the instance override it.",
     }

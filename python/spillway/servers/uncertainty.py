@@ -53,14 +53,14 @@ def _draws(group: InstanceGroup, path: str, count: int, seed: int) -> list[Insta
             "`server: FILE` with a profile of spillway calibrate"
         )
         raise config_error([(path, "", allowed)])
-    stated, kind = found.groups()
+    source, kind = found.groups()
     if kind == "physics":
-        server = Server(**yaml.parse(stated, path))
+        server = Server(**yaml.parse(source, path))
         itself, draws = server.group, server.draws(count, seed)
     else:
-        itself, draws = _of_profile(Path(stated), count, seed)
+        itself, draws = _of_profile(Path(source), count, seed)
     if itself.latency != group.latency:
-        raise config_error([(f"{path}.latency", "", f"is not that of {stated}")])
+        raise config_error([(f"{path}.latency", "", f"is not that of {source}")])
     return draws
 
 

@@ -173,8 +173,8 @@ def _poisson(gaps: Floats, _mean_s: float) -> tuple[Any, float, int]:
 
 
 def _gamma(gaps: Floats, _mean_s: float) -> tuple[Any, float, int]:
-    # Of the shortest gaps only that they are short: there the density has no bound, and clocks
-    # have a resolution.
+    # The shortest gaps count only as short: there the density has no bound, and clocks have a
+    # resolution.
     long = gaps[gaps >= _SHORT]
     number, logs, total = len(long), float(np.log(long).sum()), float(long.sum())
     short, gammainc = len(gaps) - number, require("scipy.special", "study").gammainc

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 _MOST_BLOCKS = 40
-"""Of a bootstrap whose block length is not stated."""
+"""Most blocks of a bootstrap whose block length is not stated."""
 
 
 def transformed(trace: Trace, *transforms: Transform) -> Trace:
@@ -267,7 +267,7 @@ def block_length_s(trace: Trace) -> float:
 
 
 def _longest_session_s(trace: Trace) -> float:
-    """From the first to the last request of a session, after the transforms under seed 0."""
+    """The longest time from the first to the last request of a session, transformed under seed 0."""
     import numpy as np
 
     depth = trace.session_segments

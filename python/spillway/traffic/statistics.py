@@ -117,7 +117,7 @@ def _spread(arrival_s: Floats) -> tuple[Floats, float | None]:
     distance = float(np.median(np.diff(instants)))
     # The last instant is as long as a typical one; no other reaches beyond the next.
     room = np.minimum(np.append(np.diff(instants), distance), distance)
-    # As Poisson arrivals within an interval lie, given their number.
+    # Poisson arrivals lie so within an interval, given their number.
     rng = np.random.Generator(np.random.Philox(0))
     spread = np.sort(
         arrival_s + np.repeat(np.where(counts > 1, room, 0.0), counts) * rng.random(len(arrival_s))

@@ -313,14 +313,14 @@ def import_(
     return Import(_with(simulation, settings), tuple(unread))
 
 
-def _target(stated: str, name: str) -> tuple[Target, str]:
-    system, _, version = stated.partition("@")
+def _target(text: str, name: str) -> tuple[Target, str]:
+    system, _, version = text.partition("@")
     if system not in TARGETS:
-        raise config_error([(name, repr(stated), f"must be one of {', '.join(TARGETS)}")])
+        raise config_error([(name, repr(text), f"must be one of {', '.join(TARGETS)}")])
     target = TARGETS[system]
     if version and version not in target.versions:
         allowed = f"must be one of {', '.join(f'{system}@{known}' for known in target.versions)}"
-        raise config_error([(name, repr(stated), allowed)])
+        raise config_error([(name, repr(text), allowed)])
     return target, version or target.versions[-1]
 
 

@@ -80,7 +80,7 @@ class Fields:
         return below
 
     def maps(self, name: str) -> list[Fields]:
-        """The same of a list of mappings."""
+        """The fields of each mapping of a list within this one; none if it is missing."""
         below = [
             Fields(f"{self.where}: {name}[{i}]", mapping)
             for i, mapping in enumerate(self.take(name, "list", []))

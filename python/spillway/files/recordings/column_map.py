@@ -55,13 +55,13 @@ def _columns(settings: Settings) -> CsvColumns:
             raise TraceError(f"units[{column!r}] = {unit!r:.40}: {allowed}")
     units: dict[str, str] = {}
     for column, meaning in times.items():
-        stated = given.get(column) or unit_of(column)
-        if stated is None:
+        found = given.get(column) or unit_of(column)
+        if found is None:
             raise TraceError(
                 f"columns[{meaning!r}] = {column!r}: the name does not end in a unit; state it, "
                 f'e.g. units={{{column!r}: "ms"}}'
             )
-        units[column] = stated
+        units[column] = found
     return CsvColumns(names, units)
 
 

@@ -57,14 +57,14 @@ def vllm_facts(place: str, *mappings: Mapping[str, Any]) -> ServerFacts:
 
 
 def merged(
-    stated: ServerFacts, given: ServerFacts | Mapping[str, Any] | None, path: Path
+    reported: ServerFacts, given: ServerFacts | Mapping[str, Any] | None, path: Path
 ) -> ServerFacts:
     """Return the facts of a file with those that the caller gives, which take precedence.
 
     Raises TraceError for an unknown fact or an invalid value.
     """
     if given is None:
-        return stated
+        return reported
     if isinstance(given, ServerFacts):
         given = dict(_stated(given))
     known = [field.name for field in dataclasses.fields(ServerFacts)]
@@ -74,7 +74,7 @@ def merged(
                 f"{path}, server.{name} = {value!r:.40}: not a fact; must be one of "
                 f"{', '.join(known)}"
             )
-    return _checked(f"{path}, server", dict(_stated(stated)) | dict(given))
+    return _checked(f"{path}, server", dict(_stated(reported)) | dict(given))
 
 
 def _checked(place: str, found: Mapping[str, Any]) -> ServerFacts:

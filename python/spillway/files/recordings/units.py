@@ -184,7 +184,7 @@ def _median(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
     return float(np.median(known)) if len(known) else float("nan")
 
 
-def _suspected(stated: str, value: float, low: float, high: float) -> str:
+def _suspected(assumed: str, value: float, low: float, high: float) -> str:
     """Name the unit in which a value, as the stated unit says, would be between two bounds.
 
     If several are, it is the one that brings the value nearest to the middle of the range.
@@ -192,10 +192,10 @@ def _suspected(stated: str, value: float, low: float, high: float) -> str:
     middle = math.sqrt(low * high)
     distances = {}
     for unit, per_second in PER_SECOND.items():
-        other = value * PER_SECOND[stated] / per_second
-        if unit != stated and low <= other <= high:
+        other = value * PER_SECOND[assumed] / per_second
+        if unit != assumed and low <= other <= high:
             distances[unit] = abs(math.log(other / middle))
     if not distances:
-        return f"read as {_WORDS[stated]}, which it probably is not"
+        return f"read as {_WORDS[assumed]}, which it probably is not"
     found = min(distances, key=lambda unit: distances[unit])
-    return f"looks like {_WORDS[found]}, read as {_WORDS[stated]}"
+    return f"looks like {_WORDS[found]}, read as {_WORDS[assumed]}"

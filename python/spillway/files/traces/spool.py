@@ -28,7 +28,7 @@ class NotStreamableError(TraceError):
     """A valid trace whose requests must all be in memory."""
 
 
-# In the order and with the types of the core's ColumnFiles, which is also that of the digest.
+# The order and the types are those of the core's ColumnFiles, and of the digest.
 _TYPES = {
     "arrival_ns": np.int64,
     "input_tokens": np.int32,

@@ -91,9 +91,9 @@ def _add(table: CsvTable, row: int, groups: dict[tuple[str, ...], _Points]) -> N
         _whole(table, row, name, at_least=1)
     # 0 and an empty cell stand for attention without data parallelism.
     ranks = _whole(table, row, "attention_dp_size", empty="0") or 1
-    stated = _CONCURRENCY.search(table.cell(row, "silicon_data_source"))
+    found = _CONCURRENCY.search(table.cell(row, "silicon_data_source"))
     # Elsewhere the batch size is that of one rank of data-parallel attention.
-    concurrency = int(stated[1]) if stated else _whole(table, row, "batch_size") * ranks
+    concurrency = int(found[1]) if found else _whole(table, row, "batch_size") * ranks
     points = groups.setdefault(key, _Points())
     points.concurrency.append(concurrency)
     points.ttft_ms.append(_ms(table, row, "silicon_ttft_ms"))
@@ -125,7 +125,7 @@ def _points(
     settings: Settings,
     sha256: str,
 ) -> LatencyPoints:
-    stated = {
+    reported = {
         "model": group["model_path"],
         "gpu": group["system"],
         "engine": group["backend"],
@@ -133,7 +133,7 @@ def _points(
         "tensor_parallel_size": int(group["tp_size"]),
         "data_parallel_size": int(group["attention_dp_size"] or 0) or None,
     }
-    server = facts(str(source.path), {name: value or None for name, value in stated.items()})
+    server = facts(str(source.path), {name: value or None for name, value in reported.items()})
     order = np.argsort(np.array(points.concurrency), kind="stable")
     return LatencyPoints(
         server=merged(server, settings.server, source.path),

@@ -113,11 +113,11 @@ def _server(source: Source) -> tuple[ServerFacts, list[Source]]:
         raise TraceError(str(error)) from error
     if not isinstance(content, dict) or "trace_version" not in content:
         return ServerFacts(), []
-    stated = content.get("server") or {}
-    if not isinstance(stated, dict):
-        header.refuse("server", stated, "must be a mapping")
+    reported = content.get("server") or {}
+    if not isinstance(reported, dict):
+        header.refuse("server", reported, "must be a mapping")
     # `type` is the kind of server; BLIS writes 0 for what it does not know.
-    known = {name: value for name, value in stated.items() if value not in (0, "")}
+    known = {name: value for name, value in reported.items() if value not in (0, "")}
     return facts(f"{path}, server", known | {"engine": known.get("type")}), [header]
 
 

@@ -98,9 +98,9 @@ def notes(settings: Mapping[str, Any], version: str) -> list[str]:
     """The groups that are computed with the defaults of another version than is written."""
     found = []
     for i, group in enumerate(settings["instances"]):
-        stated = model_of(group)
-        known = engine(stated.get("engine", DEFAULT_ENGINE))
-        if stated and known.name != f"vllm-{version}":
+        server = model_of(group)
+        known = engine(server.get("engine", DEFAULT_ENGINE))
+        if server and known.name != f"vllm-{version}":
             found.append(
                 f"instances[{i}]: what the server does not state has the defaults of {known.name}, "
                 f"and is written for {version}; engine: vllm-{version} in the server gives those "
@@ -112,13 +112,13 @@ def notes(settings: Mapping[str, Any], version: str) -> list[str]:
 def model_of(group: Mapping[str, Any]) -> dict[str, Any]:
     """The stated facts of a group that is a `Server`: model, gpu, tp …; empty for others."""
     found = re.match(r"server (\{.*\}): ", group["provenance"])
-    stated = parse(found[1], "provenance") if found else {}
-    return stated if isinstance(stated, dict) and isinstance(stated.get("model"), str) else {}
+    server = parse(found[1], "provenance") if found else {}
+    return server if isinstance(server, dict) and isinstance(server.get("model"), str) else {}
 
 
 def _command(group: Mapping[str, Any], version: str) -> str:
-    stated = model_of(group)
-    words = [f"vllm serve {_repository(stated['model']) if stated else '$MODEL'}"]
+    server = model_of(group)
+    words = [f"vllm serve {_repository(server['model']) if server else '$MODEL'}"]
 
     def flag(name: str, value: Any = "") -> None:
         words.append(f"--{name} {value}".rstrip())
@@ -126,15 +126,15 @@ def _command(group: Mapping[str, Any], version: str) -> str:
     def switch(name: str, is_on: bool) -> None:
         flag(name if is_on else f"no-{name}")
 
-    if stated.get("tp", 1) > 1:
-        flag("tensor-parallel-size", stated["tp"])
+    if server.get("tp", 1) > 1:
+        flag("tensor-parallel-size", server["tp"])
     if group["data_parallel_size"] > 1:
         flag("data-parallel-size", group["data_parallel_size"])
-    if stated.get("enable_expert_parallel"):
+    if server.get("enable_expert_parallel"):
         flag("enable-expert-parallel")
     for name in ("kv_cache_dtype", "gpu_memory_utilization"):
-        if name in stated:
-            flag(name.replace("_", "-"), stated[name])
+        if name in server:
+            flag(name.replace("_", "-"), server[name])
     for name, setting in _NUMBERS.items():
         flag(name, group[setting])
     if group["max_model_len"]:
@@ -241,13 +241,13 @@ def _apply(fields: Fields, group: dict[str, Any], version: str) -> list[Unread]:
 
 def _take_server(fields: Fields, group: Mapping[str, Any]) -> list[Unread]:
     """Takes what describes the server itself; returns what differs from the group's server."""
-    stated = model_of(group)
+    server = model_of(group)
     unread = []
     for flag, value in _server_flags(fields).items():
         name = _OF_SERVER[flag]
-        known = {stated.get(name), "$MODEL"}
-        if flag == "model" and stated:
-            known |= {_repository(stated[name])}
+        known = {server.get(name), "$MODEL"}
+        if flag == "model" and server:
+            known |= {_repository(server[name])}
         if value not in known:
             reason = "describes the server: give gpu, and it is computed"
             unread.append(Unread(f"{fields.where}: {flag}", value, reason))

@@ -55,19 +55,19 @@ def _detect(source: Source) -> bool:
 def _read(source: Source, settings: Settings) -> list[StepLog]:
     engines: dict[str, _Engine] = {}
     capacity_tokens: int | None = None
-    stated: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
     for number, line in enumerate(source.text.splitlines(), start=1):
         if _BEGIN.search(line):
             _add(source, number, line, engines)
         elif found := _CAPACITY.search(line):
             capacity_tokens = int(found[1].replace(",", ""))
         if found := _VERSION.search(line):
-            stated["vllm_version"] = found[1]
+            reported["vllm_version"] = found[1]
         if found := _ARGUMENTS.search(line):
-            stated |= _arguments(found[1])
+            reported |= _arguments(found[1])
     if not engines:
         raise TraceError(f"{source.path}: holds no steps ({FORMAT.doc})")
-    server = merged(vllm_facts(str(source.path), stated), settings.server, source.path)
+    server = merged(vllm_facts(str(source.path), reported), settings.server, source.path)
     if server.num_kv_blocks and server.block_size_tokens:
         capacity_tokens = server.num_kv_blocks * server.block_size_tokens
     elif capacity_tokens is not None and server.num_kv_blocks is None:

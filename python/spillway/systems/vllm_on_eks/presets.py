@@ -316,7 +316,7 @@ def toy_plant() -> Preset:
 
 
 def l4(*, workers: int = 2) -> Preset:
-    """The same workers as engines that run steps: L4 with 24 GB, Qwen2.5-7B in BF16, vLLM 0.19.1.
+    """The two workers as engines that run steps: L4 with 24 GB, Qwen2.5-7B in BF16, vLLM 0.19.1.
 
     Latencies are the preset `qwen2.5-7b-l4` of `Linear`: 55 ms for a step (reading 15 GB of weights
     at 300 GB/s takes 51), 0.345 ms per prompt token (44 TFLOP/s), 0.285 ms per request that decodes
