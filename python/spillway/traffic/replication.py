@@ -267,7 +267,7 @@ def block_length_s(trace: Trace) -> float:
 
 
 def _longest_session_s(trace: Trace) -> float:
-    """The longest time from the first to the last request of a session, transformed under seed 0."""
+    """The longest time within a session, between its first and last request, under seed 0."""
     import numpy as np
 
     depth = trace.session_segments
