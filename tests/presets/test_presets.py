@@ -539,7 +539,7 @@ def test_set_presets(write: Callable[[Any], Path], capsys: pytest.CaptureFixture
     )
 
 
-def test_scenario_replaces_that_of_the_file_and_keeps_its_gateway(
+def test_a_workload_replaces_all_tenants_and_keeps_the_gateway(
     write: Callable[[Any], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = {
@@ -548,12 +548,12 @@ def test_scenario_replaces_that_of_the_file_and_keeps_its_gateway(
         "tenants": [{"name": "A", "weight": 9}],
         "gateway": {"guard": {"floor": 8}},
     }
-    expected = vllm_on_eks.post5().apply(presets.get("baseline").apply())
+    expected = presets.get("baseline").apply(Simulation(gateway=vllm_on_eks.post5().gateway))
     expected = expected.with_({"gateway.guard.floor": 8})
     path = write(settings)
-    assert cli.main(["check", str(path), "--scenario", "baseline"]) == 0
+    assert cli.main(["check", str(path), "--set", "presets=baseline"]) == 0
     assert fingerprint(expected)[:12] in capsys.readouterr().out
-    path = write({"simulation": "config.yaml", "scenario": "baseline", "grid": {"horizon_s": [1]}})
+    path = write({"simulation": "config.yaml", "presets": "baseline", "grid": {"horizon_s": [1]}})
     path.rename(path.with_name("sweep.yaml"))
     write(settings)
     sweep = run_sweep(path.with_name("sweep.yaml"))
@@ -570,12 +570,11 @@ def test_presets_of_studies(write: Callable[[Any], Path], tmp_path: Path) -> Non
     }
     expected = vllm_on_eks.post5().apply(presets.get("baseline").apply()).with_({"horizon_s": 9})
     assert read_study(write(within)).simulation == expected
-    # Beside `simulation` they take the place of its settings, as `scenario` does.
+    # Beside `simulation` they take the place of its settings.
     beside = {
         **within,
         "simulation": {"horizon_s": 9, "gateway": {"guard": {"floor": 3}}},
-        "scenario": "baseline",
-        "presets": "vllm-on-eks-post5",
+        "presets": ["baseline", "vllm-on-eks-post5"],
     }
     stated = read_study(write(beside))
     assert stated.simulation == expected

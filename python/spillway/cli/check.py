@@ -85,7 +85,7 @@ def _number(many: Any, noun: str) -> str:
 
 
 def _refuse_changes(options: argparse.Namespace, kind: str) -> None:
-    for name in ("trace", "scenario", "traffic_rate"):
+    for name in ("trace", "traffic_rate"):
         if getattr(options, name) is not None:
             flag = f"--{name.replace('_', '-')}"
             raise config_error([(flag, "", f"is for configuration files, not for a {kind}")])

@@ -1,4 +1,4 @@
-"""The configuration of a command line: a file, --set, --trace, --scenario, --traffic-rate."""
+"""The configuration of a command line: a file, --set, --trace, --traffic-rate."""
 
 from __future__ import annotations
 
@@ -26,18 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config", type=Path, metavar="CONFIG", help="configuration file (YAML or JSON)"
     )
-    offered = parser.add_mutually_exclusive_group()
-    offered.add_argument(
+    parser.add_argument(
         "--trace",
         type=Path,
         metavar="FILE",
         help="replay these requests instead of the workload's; - is standard input",
-    )
-    offered.add_argument(
-        "--scenario",
-        metavar="NAME",
-        help="a named workload with its tenants and classes instead of the configuration's; "
-        "`spillway describe scenarios` lists them",
     )
     parser.add_argument(
         "--trace-format",
@@ -120,12 +113,8 @@ def _read(options: argparse.Namespace) -> Simulation:
     from spillway import loading
     from spillway.config import files
 
-    settings = given = files.read_settings(options.config)
-    files.check_kind(given, options.config, "configuration")
-    if options.scenario is not None:
-        from spillway.presets import by_name
-
-        settings = by_name.with_scenario(given, options.scenario)
+    settings = files.read_settings(options.config)
+    files.check_kind(settings, options.config, "configuration")
     changes = dict(_parse_change(change) for change in options.changes)
     simulation = loading.from_settings(
         settings, base=options.config.parent, read_trace=options.trace is None
@@ -135,7 +124,7 @@ def _read(options: argparse.Namespace) -> Simulation:
 
         simulation = by_name.apply(changes.pop("presets"), simulation)
     simulation = _changed(simulation, changes)
-    files.note_empty(given, options.config)
+    files.note_empty(settings, options.config)
     if options.trace is not None:
         given = {name: getattr(options, f"trace_{name}") for name in options_by_name()}
         trace = spillway.read_trace(

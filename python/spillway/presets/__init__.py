@@ -7,9 +7,10 @@ puts a gateway in front of a workload. In a configuration file (see `by_name`) t
 
     presets: [noisy-neighbor, {name: vllm-on-eks-post5, workers: null}]
 
-and in a shell `--set 'presets=[noisy-neighbor, vllm-on-eks-post5]'`. Apply a gateway after a
-scenario, because it bounds the scenario's tenants. To change a setting of a preset, change the
-resulting simulation:
+and in a shell `--set 'presets=[noisy-neighbor, vllm-on-eks-post5]'`. A file's own settings win over
+its presets; presets in a shell, or beside `simulation` in a study or sweep, win over the file.
+Apply a gateway after a scenario, because a scenario replaces all tenants, and the gateway bounds
+them. To change a setting of a preset, change the resulting simulation:
 
     simulation = simulation.with_({"gateway.limit[0].cap_per_worker": 16})
 

@@ -21,7 +21,7 @@ from spillway.config.classes import config_error
 from spillway.config.merging import merged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from spillway._core.cluster import Simulation
     from spillway.presets.preset import Preset
@@ -59,12 +59,7 @@ def get(name: str, /, **parameters: Any) -> Preset:
 
     Raises ConfigError for an unknown name, an unknown parameter and a value that is not allowed.
     """
-    return _named("preset", name, parameters, names())
-
-
-def scenario(name: str) -> Preset:
-    """The scenario with this name; ConfigError with the nearest name if there is none."""
-    return _named("scenario", name, {}, names("scenario"))
+    return _named("preset", name, parameters)
 
 
 def function_of(name: str) -> Callable[..., Preset]:
@@ -74,24 +69,17 @@ def function_of(name: str) -> Callable[..., Preset]:
 
 def apply(presets: Any, simulation: Simulation) -> Simulation:
     """`simulation` with presets in order, given as under `presets` in a configuration file."""
-    for preset in _stated(presets):
+    for preset in _listed(presets):
         simulation = preset.apply(simulation)
     return simulation
 
 
 def resolve(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a configuration file with those of its `presets`, without that key."""
-    return _resolved(_stated(settings.get("presets", [])), settings)
-
-
-def with_scenario(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The same with a scenario that replaces the file's workload, tenants and classes."""
-    chosen = scenario(name)
-    others = [
-        preset for preset in _stated(settings.get("presets", [])) if preset.kind != chosen.kind
-    ]
-    own = {key: value for key, value in settings.items() if key not in chosen.settings}
-    return _resolved([chosen, *others], own)
+    found: dict[str, Any] = {}
+    for preset in _listed(settings.get("presets", [])):
+        preset.put_into(found)
+    return merged(found, {key: value for key, value in settings.items() if key != "presets"})
 
 
 def json_schema() -> dict[str, Any]:
@@ -120,14 +108,7 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _resolved(presets: Iterable[Preset], settings: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for preset in presets:
-        preset.put_into(found)
-    return merged(found, {key: value for key, value in settings.items() if key != "presets"})
-
-
-def _stated(presets: Any) -> Iterator[Preset]:
+def _listed(presets: Any) -> Iterator[Preset]:
     entries = presets if isinstance(presets, list | tuple) else [presets]
     for i, entry in enumerate(entries):
         path = "presets" if entries is not presets else f"presets[{i}]"
@@ -136,16 +117,15 @@ def _stated(presets: Any) -> Iterator[Preset]:
         if not isinstance(entry.get("name"), str):
             raise config_error([(path, repr(entry.get("name", entry)), _FORMS)])
         parameters = {key: value for key, value in entry.items() if key != "name"}
-        yield _named(path, entry["name"], parameters, names())
+        yield _named(path, entry["name"], parameters)
 
 
 _FORMS = "must be the name of a preset, or a mapping of `name` and parameters, or a list of these"
 
 
-def _named(path: str, name: str, parameters: Mapping[str, Any], among: Sequence[str]) -> Preset:
-    if name not in among:
-        what = "scenario" if path == "scenario" else "preset"
-        raise config_error([(path, repr(name), f"unknown {what}; {_nearest(name, among)}")])
+def _named(path: str, name: str, parameters: Mapping[str, Any]) -> Preset:
+    if name not in names():
+        raise config_error([(path, repr(name), f"unknown preset; {_nearest(name, names())}")])
     _, function = _made()[name]
     known = list(inspect.signature(function).parameters)
     for key, value in parameters.items():

@@ -115,17 +115,11 @@ _BASE = {
         "all defaults",
         "experiment.yaml",
     ),
-    "scenario": Key(
-        text,
-        "A named workload that replaces the simulation's own (`spillway describe scenarios`).",
-        "none",
-        "noisy-neighbor",
-    ),
     "presets": Key(
         anything,
         "Presets whose settings replace the simulation's own (`spillway describe presets`).",
         "none",
-        "[llm-d-flow-control]",
+        "[noisy-neighbor, llm-d-flow-control]",
     ),
     "seeds": Key(
         seeds, "Seeds of the runs of every configuration: their number, or a list.", "4", "8"
@@ -300,7 +294,7 @@ class StudyFile:
             **{
                 key: value
                 for key, value in self.settings.items()
-                if key not in ("simulation", "scenario", "presets")
+                if key not in ("simulation", "presets")
             },
         }
         with filesystem.replacing(path) as temporary:
@@ -313,12 +307,11 @@ _PLAIN = ("seeds", "sampler", "seed", "metrics")
 def read_study(path: str | Path) -> StudyFile:
     """Reads a study file.
 
-    `simulation`: a configuration file or its settings; `scenario`: a named workload that replaces
-    its own; `presets`: presets whose settings replace its own (see `spillway.presets`); `space` and
-    `order`, see `Space`; `maximize` or `minimize`: a figure, a mapping of figures to weights, or a
-    list of such; `constraints`; `seeds`: their number or a list; `sampler`, `seed`, `trials`,
-    `batch_size`, `metrics`; `racing`: true or {first_seeds, p}; `check`; `confirm`: true, false or
-    {top, seeds, confidence, within}.
+    `simulation`: a configuration file or its settings; `presets`: presets whose settings replace
+    its own (see `spillway.presets`); `space` and `order`, see `Space`; `maximize` or `minimize`: a
+    figure, a mapping of figures to weights, or a list of such; `constraints`; `seeds`: their number
+    or a list; `sampler`, `seed`, `trials`, `batch_size`, `metrics`; `racing`: true or
+    {first_seeds, p}; `check`; `confirm`: true, false or {top, seeds, confidence, within}.
 
     Raises ConfigError for invalid values.
     """
@@ -438,10 +431,10 @@ class SweepFile:
 def read_sweep(path: str | Path) -> SweepFile:
     """Reads a sweep file.
 
-    Beside `simulation`, `scenario`, `presets`, `seeds` and `metrics` it holds one of: `grid`
-    ({path: values}), `isolation` ({name: {path: value}}), `sobol` ({space, order, n, seed}),
-    `one_at_a_time` ({space, order, points}), `max_rate_under_slo` ({slo, low, high, tolerance,
-    max_requests}) and `min_instances_for_rate` ({slo, rate_per_s, group, most, max_requests}).
+    Beside `simulation`, `presets`, `seeds` and `metrics` it holds one of: `grid` ({path: values}),
+    `isolation` ({name: {path: value}}), `sobol` ({space, order, n, seed}), `one_at_a_time`
+    ({space, order, points}), `max_rate_under_slo` ({slo, low, high, tolerance, max_requests}) and
+    `min_instances_for_rate` ({slo, rate_per_s, group, most, max_requests}).
 
     Raises ConfigError for invalid values.
     """
@@ -483,8 +476,6 @@ def _simulation(settings: Mapping[str, Any], base: Path) -> Simulation:
         files.note_empty(configuration, path)
     elif "schema" in settings:
         configuration = {"schema": settings["schema"], **configuration}
-    if "scenario" in settings:
-        configuration = by_name.with_scenario(configuration, settings["scenario"])
     return by_name.apply(
         settings.get("presets", []), loading.from_settings(configuration, base=base)
     )

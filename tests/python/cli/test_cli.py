@@ -694,26 +694,15 @@ def test_transforms_in_a_file(run: Callable[..., str]) -> None:
     assert [row["input_tokens"] for row in rows] == ["500", "600"]
 
 
-def test_scenario_replaces_workload_tenants_and_classes(
-    run: Callable[..., str], refused: Callable[..., str]
-) -> None:
-    # The file's own workload would not fit these tenants.
-    Path("fleet.yaml").write_text(
-        "schema: 1\ninstances: {count: 3}\ntenants: [{name: A, weight: 9}]\n"
-    )
-    expected = presets.get("baseline").apply(Simulation().with_({"instances.count": 3}))
-    digest = fingerprint(expected)[:12]
-    assert f"fingerprint {digest}" in run("check", "fleet.yaml", "--scenario", "baseline")
-    out = json.loads(run("run", "fleet.yaml", "--scenario", "baseline", "--json"))
-    assert out["metrics"]["completed"] == 180
+def test_presets_replace_workload_tenants_and_classes(run: Callable[..., str]) -> None:
+    def offered(*changes: str) -> int:
+        changed = [text for change in changes for text in ("--set", change)]
+        count: int = json.loads(run("run", "config.yaml", *changed, "--json"))["metrics"]["offered"]
+        return count
+
+    assert offered("presets=baseline") == 180
     change = "workload.clients[B].num_requests=100"
-    out = json.loads(
-        run("run", "fleet.yaml", "--scenario", "noisy-neighbor-small", "--set", change, "--json")
-    )
-    assert out["metrics"]["offered"] == 700
-    assert refused("run", "fleet.yaml", "--scenario", "noisy-neighbors") == (
-        "scenario = 'noisy-neighbors': unknown scenario; did you mean 'noisy-neighbor'?"
-    )
+    assert offered(change, "presets=noisy-neighbor-small") == 700
 
 
 def test_servers(run: Callable[..., str], refused: Callable[..., str]) -> None:
@@ -746,7 +735,6 @@ def test_describe_scenarios(run: Callable[..., str]) -> None:
     ("arguments", "word"),
     [
         ([], "required"),
-        (["run", "config.yaml", "--scenario", "baseline", "--trace", "a.csv"], "--scenario"),
         (["walk"], "walk"),
         (["chek", "config.yaml"], "did you mean 'check'?"),
         (["run", "config.yaml", "--trace-format", "azur"], "did you mean 'azure'?"),
@@ -773,7 +761,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         assert caught.value.code == 0
     out = capsys.readouterr().out
     assert f"spillway {spillway.__version__}\n" in out
-    for word in (*cli.COMMANDS, "--set", "--trace", "--scenario", "--out"):
+    for word in (*cli.COMMANDS, "--set", "--trace", "--out"):
         assert word in out
 
 

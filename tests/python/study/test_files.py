@@ -182,7 +182,7 @@ def test_impossible_study_ends_with_the_nearest(
         ({"racing": {"p": 0.7}}, "racing.p = 0.7: must be a finite number > 0 and < 0.5"),
         ({"check": "maybe"}, "check = 'maybe': must be true or false"),
         ({"schema": 2}, "schema = 2: must be 1"),
-        ({"scenario": ["baseline"]}, "scenario = ['baseline']: must be text"),
+        ({"presets": ["basline"]}, "presets[0] = 'basline': unknown preset; did you mean"),
         ({"simulation": 3}, "simulation = 3: must be a file or a mapping"),
     ],
 )
@@ -279,7 +279,7 @@ def test_file_says_all_that_a_study_can(folder: Path) -> None:
     path = written(
         folder,
         simulation={},
-        scenario="noisy-neighbor",
+        presets="noisy-neighbor",
         space={"gateway.controller": {"kinds": {"aimd": {"band": "auto"}, "static": None}}},
         order=[],
         maximize=["goodput", {"jain": 1.0, "shed": -0.5}],
