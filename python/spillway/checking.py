@@ -12,7 +12,7 @@ from spillway import _core
 from spillway._core.cluster import Simulation
 from spillway._core.gateway import Band
 from spillway.config import memory
-from spillway.config.text import setting
+from spillway.config.formatting import setting
 from spillway.loading import as_simulation
 
 if TYPE_CHECKING:

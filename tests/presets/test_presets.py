@@ -31,7 +31,7 @@ from spillway import (
     simulate,
     workload,
 )
-from spillway.presets import by_name, text
+from spillway.presets import by_name, descriptions
 from spillway.study.files import read_study, run_sweep
 from spillway.study.sweeps import Sweep
 from spillway.systems.dynamo import presets as dynamo
@@ -207,7 +207,7 @@ def test_every_preset_is_printed_and_described(name: str) -> None:
     assert "  " not in preset.doc
     assert preset.source
     printed = str(preset)
-    described = text.describe(f"presets.{name}")
+    described = descriptions.describe(f"presets.{name}")
     for shown in (printed, described):
         assert shown.startswith(f"{name} ({preset.kind}")
         assert max(map(len, shown.splitlines())) <= 100

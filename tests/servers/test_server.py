@@ -19,7 +19,7 @@ from spillway.calibration.refinement import COEFFICIENTS
 from spillway.data.recording import ServerFacts
 from spillway.files.recordings import read_recordings
 from spillway.servers import Server, accelerators, models, uncertainty
-from spillway.servers.data import entries
+from spillway.servers.data_files import entries
 
 if TYPE_CHECKING:
     from pathlib import Path

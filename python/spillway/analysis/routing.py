@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway._core.sim import UsageError
-from spillway.config import text
+from spillway.config import formatting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,10 +65,10 @@ def explain(
     ]
     header = [name.removeprefix(_CANDIDATE).replace("_", " ") for name in names]
     body = [
-        [text.number(value.item()) for value in values]
+        [formatting.number(value.item()) for value in values]
         for values in zip(*(decision[name] for name in names), strict=True)
     ]
-    return "\n".join([*lines, "", text.table([header, *body])])
+    return "\n".join([*lines, "", formatting.table([header, *body])])
 
 
 def _on_an_idle_fleet(result: ResultData, row: int, regret: Callable[[], AdmissionRegret]) -> str:

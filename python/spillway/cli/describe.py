@@ -9,7 +9,7 @@ from spillway._core.sim import ConfigError
 from spillway.cli import completion, explanations, output
 from spillway.config.describe import describe, descriptor
 from spillway.loading import json_schema
-from spillway.presets import text
+from spillway.presets import descriptions
 
 if TYPE_CHECKING:
     import argparse
@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
     path = options.path
     if explained := explanations.explain(path):
         output.show(options, explained, lambda: explanations.document(path))
-    elif listed := text.describe(path):
-        output.show(options, listed, lambda: text.document(path))
+    elif listed := descriptions.describe(path):
+        output.show(options, listed, lambda: descriptions.document(path))
     else:
         try:
             described = describe(path)

@@ -12,7 +12,7 @@ from spillway.config.filesystem import replacing
 from spillway.config.yaml import to_flow, to_yaml
 from spillway.servers import DEFAULT_ENGINE, Origin, Server, with_servers
 from spillway.servers.kernel_tables import kernel_table
-from spillway.servers.text import catalog, table
+from spillway.servers.listing import catalog, table
 
 if TYPE_CHECKING:
     import argparse

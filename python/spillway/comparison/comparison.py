@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spillway.config import text
+from spillway.config import formatting
 from spillway.data import frames
 from spillway.data.figures import FIGURES
 from spillway.report import page
@@ -207,4 +207,4 @@ def _cells(verdict: Verdict) -> list[str]:
     if verdict.more_seeds is not None:
         outcome += f"; {verdict.more_seeds:,} more seeds"
     numbers = (verdict.before, verdict.after, gap.mean, gap.low, gap.high)
-    return [*(text.number(value) for value in numbers), share, outcome]
+    return [*(formatting.number(value) for value in numbers), share, outcome]

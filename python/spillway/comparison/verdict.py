@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from spillway.config import text
+from spillway.config import formatting
 from spillway.config.classes import config_error
 from spillway.data import effective
 from spillway.data.figures import FIGURES, is_share
@@ -168,8 +168,8 @@ def judge(
     if counts is not None and _differ(figure, counts):
         unit = FIGURES[f"num_{FIGURES[figure].latency}"].unit
         what = (
-            f"{FIGURES[figure].latency} is that of {text.number(counts[0])} {unit} per run in "
-            f"{baseline} and of {text.number(counts[1])} in {challenger}"
+            f"{FIGURES[figure].latency} is that of {formatting.number(counts[0])} {unit} per run "
+            f"in {baseline} and of {formatting.number(counts[1])} in {challenger}"
         )
         if allowed:
             notes.append(f"{what}; the difference includes that of the populations.")

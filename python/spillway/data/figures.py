@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from spillway._core.metrics import figures
-from spillway.config import text
+from spillway.config import formatting
 
 Figure = float | int | None
 """The value of a figure; None if it has no population."""
@@ -66,7 +66,10 @@ def group_rows(title: str, groups: Mapping[str, Mapping[str, Any]]) -> list[list
     """One row per class or tenant below a header."""
     keys = [name for name, figure in FIGURES.items() if figure.in_group_tables]
     header = [title, *(key.replace("_", " ") for key in keys)]
-    return [header, *([name, *(text.number(p[key]) for key in keys)] for name, p in groups.items())]
+    return [
+        header,
+        *([name, *(formatting.number(p[key]) for key in keys)] for name, p in groups.items()),
+    ]
 
 
 class FiguresByName(Mapping[str, dict[str, Figure]]):
@@ -115,7 +118,7 @@ class Figures(Mapping[str, Figure]):
         return len(self._values)
 
     def __repr__(self) -> str:
-        return text.figures(self._values)
+        return formatting.figures(self._values)
 
 
 class Groups(dict[str, Figures]):
@@ -125,4 +128,4 @@ class Groups(dict[str, Figures]):
         raise KeyError(f"unknown class or tenant {name!r}; one of {', '.join(self)}")
 
     def __repr__(self) -> str:
-        return text.table(group_rows("name", self))
+        return formatting.table(group_rows("name", self))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, overload
 
+from spillway.config.formatting import number, table
 from spillway.config.messages import checked
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import blocks, is_resampled, note_on_copies, num_blocks
-from spillway.config.text import number, table
 from spillway.data import effective
 from spillway.data.extrapolation import extrapolations
 from spillway.data.figures import FIGURES, is_share, unknown, usual_skewness

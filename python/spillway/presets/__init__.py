@@ -23,7 +23,7 @@ To add a preset:
 """
 
 from spillway.presets.by_name import KINDS, get, names
+from spillway.presets.descriptions import table
 from spillway.presets.preset import Preset
-from spillway.presets.text import table
 
 __all__ = ["KINDS", "Preset", "get", "names", "table"]

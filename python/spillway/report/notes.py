@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from spillway._core.cluster import Simulation
 from spillway._core.instance import InstanceGroup, Jittered, StepLoop
 from spillway.config import profiles
+from spillway.config.formatting import number, setting
 from spillway.config.provenance import notes_on_servers
-from spillway.config.text import number, setting
 from spillway.data.extrapolation import extrapolations
 from spillway.data.figures import LATENCIES
 

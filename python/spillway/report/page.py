@@ -12,7 +12,7 @@ from spillway._core.sim import UsageError, build_info
 from spillway.config import files
 from spillway.config.extras import require
 from spillway.config.filesystem import replacing
-from spillway.config.text import number
+from spillway.config.formatting import number
 from spillway.config.yaml import to_yaml
 from spillway.data.figures import FIGURES
 from spillway.report import tables as texts

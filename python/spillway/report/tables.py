@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spillway.config.text import number, table
+from spillway.config.formatting import number, table
 from spillway.data.figures import FIGURES, LATENCIES, STATISTICS, group_rows
 from spillway.report.notes import SMALL_SAMPLE
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spillway.config.classes import config_error
-from spillway.servers.data import entry, names
+from spillway.servers.data_files import entry, names
 
 _FILE = "accelerators.yaml"
 _GIB = 2**30

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.config.classes import config_error
 from spillway.config.filesystem import cannot
-from spillway.servers.data import entry, names
+from spillway.servers.data_files import entry, names
 
 if TYPE_CHECKING:
     import os

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway._core.instance import Roofline
-from spillway.servers.data import entries
+from spillway.servers.data_files import entries
 from spillway.servers.memory import ELEMENT_BYTES, stored_bytes
 
 if TYPE_CHECKING:

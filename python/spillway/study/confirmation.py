@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import ConfigError, UsageError
-from spillway.config import filesystem, text
+from spillway.config import filesystem, formatting
 from spillway.config.files import fingerprint
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import REPLICATION, is_resampled, note_on_copies
@@ -196,7 +196,7 @@ class Confirmation:
         lines = [
             f"{len(self.seeds)} fresh seeds, {self.confidence:.0%} confidence intervals",
             "",
-            text.table(rows),
+            formatting.table(rows),
             "",
             self.reason,
         ]
@@ -205,8 +205,8 @@ class Confirmation:
             for back in self.reverted:
                 change = _shown(back.gain) if back.failure is None else "cannot be run"
                 holds = _listed(back.broken) or ("hold" if back.failure is None else "")
-                changes.append([back.parameter, text.setting(back.value), change, holds])
-            lines += ["", text.table(changes), ""]
+                changes.append([back.parameter, formatting.setting(back.value), change, holds])
+            lines += ["", formatting.table(changes), ""]
         lines += self._on_neighbors()
         servers = [] if self.choice is None else [self.choice]
         notes = (*self._on_saturation(), *self.doubts, *notes_on_servers(servers))
@@ -219,7 +219,7 @@ class Confirmation:
         if worst is not None and not worst.is_improvement:
             yield _cliff_line(worst, self.objective)
         if better is not None:
-            where = f"{better.parameter} = {text.setting(better.value)}"
+            where = f"{better.parameter} = {formatting.setting(better.value)}"
             change = _change(self.objective, better.gain)
             yield f"better neighbor: with {where} {change}; the optimum may lie further on"
 
@@ -246,7 +246,7 @@ def _listed(broken: Iterable[BrokenConstraint]) -> str:
 
 def _cliff_line(near: Neighbor, objective: str) -> str:
     word = "cliff" if near.is_steep else "worst neighbor"
-    where = f"{word}: with {near.parameter} = {text.setting(near.value)}"
+    where = f"{word}: with {near.parameter} = {formatting.setting(near.value)}"
     if near.failure is not None:
         return f"{where} it cannot be run: {near.failure}"
     return f"{where} {', '.join([*map(str, near.broken), _change(objective, near.gain)])}"

@@ -12,7 +12,7 @@ from spillway import loading, traffic
 from spillway._core.sim import UsageError
 from spillway._core.workload import Synthetic
 from spillway.analysis import stationarity
-from spillway.config import text
+from spillway.config import formatting
 from spillway.config.files import fingerprint
 from spillway.config.messages import note
 from spillway.config.progress import reporting
@@ -134,17 +134,17 @@ class Solution:
             grows = "-" if probe.growth is None else f"{probe.growth.mean:+.2%}"
             if probe.growth is not None and not probe.growth.is_growing:
                 grows = f"({grows})"
-            requests = text.number(probe.num_requests)
+            requests = formatting.number(probe.num_requests)
             verdict = probe.saturation or "-"
             rows.append(
                 [f"{probe.value:.6g}", shown, f"{probe.smoothed:+.2%}", requests, grows, verdict]
             )
-        ends = [f"feasible at {text.number(self.feasible)}"]
+        ends = [f"feasible at {formatting.number(self.feasible)}"]
         if self.undecided:
-            ends.append(f"undecided at {', '.join(text.number(v) for v in self.undecided)}")
-        ends.append(f"infeasible at {text.number(self.infeasible)}")
+            ends.append(f"undecided at {', '.join(formatting.number(v) for v in self.undecided)}")
+        ends.append(f"infeasible at {formatting.number(self.infeasible)}")
         breach = f": {self.first_breach}" if self.first_breach else ""
-        blocks = [text.table(rows), f"{', '.join(ends)}{breach}"]
+        blocks = [formatting.table(rows), f"{', '.join(ends)}{breach}"]
         if self.notes:
             blocks.append("\n".join(f"note: {note}" for note in self.notes))
         return "\n\n".join(blocks)

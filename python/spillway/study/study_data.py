@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from spillway import loading
 from spillway._core.sim import UsageError
 from spillway.analysis.stationarity import note_on_saturation
-from spillway.config import files, text
+from spillway.config import files, formatting
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
 from spillway.study.evaluation import Evaluator, as_seeds
@@ -202,5 +202,5 @@ class StudyData:
         ]
         return (
             f"no feasible configuration found; the nearest is trial {nearest.number} with "
-            f"{', '.join(broken)}: {text.point(nearest.point)}"
+            f"{', '.join(broken)}: {formatting.point(nearest.point)}"
         )

@@ -14,7 +14,7 @@ import numpy as np
 
 from spillway._core import search
 from spillway._core.sim import UsageError
-from spillway.config import text
+from spillway.config import formatting
 from spillway.data.figures import FIGURES
 from spillway.report.curves import draw_curves, name_seeds
 from spillway.report.style import (
@@ -228,7 +228,7 @@ def _curves(
     curves: dict[str, list[tuple[float, Interval | None]]] = {}
     for _, settings, interval in points:
         others = {path: value for path, value in settings.items() if path != setting}
-        name = text.point(others) if others else ""
+        name = formatting.point(others) if others else ""
         curves.setdefault(name, []).append((float(settings[setting]), interval))
     return curves
 

@@ -15,7 +15,7 @@ from spillway import loading
 from spillway._core.cluster import Simulation
 from spillway._core.sim import ConfigError, build_info
 from spillway.analysis.stationarity import note_on_saturation
-from spillway.config import text
+from spillway.config import formatting
 from spillway.config.extras import require
 from spillway.config.files import fingerprint
 from spillway.config.progress import reporting
@@ -536,7 +536,7 @@ def _check_values(values: Mapping[str, Sequence[Any]]) -> None:
 
 
 def _named(settings: Mapping[str, Any]) -> str:
-    return text.point(settings)
+    return formatting.point(settings)
 
 
 def _interval(

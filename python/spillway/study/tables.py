@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import build_info
+from spillway.config.formatting import setting
 from spillway.config.randomness import is_resampled, num_blocks
-from spillway.config.text import setting
 from spillway.data import frames
 from spillway.data.figures import is_share, usual_skewness
 from spillway.data.intervals import interval

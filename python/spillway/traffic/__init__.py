@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         transformed,
     )
     from spillway.traffic.sessions import PrefixGroup, SessionFit, fit_sessions
-    from spillway.traffic.statistics import Check, Description, describe
+    from spillway.traffic.trace_statistics import Check, Description, describe
     from spillway.traffic.writing import write
 
 __all__ = [
@@ -67,7 +67,7 @@ _HOMES = {
     "read_load": "spillway.traffic.loads",
     "write": "spillway.traffic.writing",
     **dict.fromkeys(("PrefixGroup", "SessionFit", "fit_sessions"), "spillway.traffic.sessions"),
-    **dict.fromkeys(("Check", "Description", "describe"), "spillway.traffic.statistics"),
+    **dict.fromkeys(("Check", "Description", "describe"), "spillway.traffic.trace_statistics"),
     "read_client_pool": "spillway.systems.servegen.load",
 }
 

@@ -12,7 +12,7 @@ from spillway.config.classes import config_error
 from spillway.config.progress import reporting
 from spillway.traffic import laws, processes
 from spillway.traffic.generation import generated
-from spillway.traffic.statistics import (
+from spillway.traffic.trace_statistics import (
     TITLES,
     Check,
     Requests,
@@ -153,7 +153,7 @@ class Fit:
         Gaps, rate over time, autocorrelation and dispersion of counts, and both lengths. Raises
         ImportError without matplotlib (extra `plot`).
         """
-        from spillway.traffic.plots import figure
+        from spillway.traffic.fit_plots import figure
 
         return figure(self.checks)
 

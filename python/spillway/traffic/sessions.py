@@ -16,7 +16,7 @@ from spillway.config.progress import reporting
 from spillway.traffic import laws
 from spillway.traffic.generation import generated
 from spillway.traffic.replication import _columns, _trace, applied
-from spillway.traffic.statistics import (
+from spillway.traffic.trace_statistics import (
     Check,
     Requests,
     _correlation,
@@ -249,7 +249,7 @@ class SessionFit:
 
         Raises ImportError without matplotlib (extra `plot`).
         """
-        from spillway.traffic.plots import session_figure
+        from spillway.traffic.fit_plots import session_figure
 
         return session_figure(self.checks, TITLES)
 

@@ -728,7 +728,7 @@ def test_servers(run: Callable[..., str], refused: Callable[..., str]) -> None:
 
 
 def test_describe_scenarios(run: Callable[..., str]) -> None:
-    assert run("describe", "scenarios") == f"{presets.text.scenarios()}\n"
+    assert run("describe", "scenarios") == f"{presets.descriptions.scenarios()}\n"
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_a_scenario_runs() -> None:
 
 
 def test_scenarios_in_words() -> None:
-    text = presets.text.scenarios()
+    text = presets.descriptions.scenarios()
     for name in presets.names("scenario"):
         assert f"{name} (" in text
     assert "    B: 30 requests/s from 120 s until 1,800 requests" in text

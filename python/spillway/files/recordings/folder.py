@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spillway.config.text import quoted
+from spillway.config.formatting import quoted
 from spillway.files.recordings.csv_columns import recognized, request_rows
 from spillway.files.recordings.format import Format
 from spillway.files.recordings.rows import recording

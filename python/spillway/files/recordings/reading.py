@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway.config.text import sample
+from spillway.config.formatting import sample
 from spillway.files.recordings import folder
 from spillway.files.recordings.formats import FORMATS
 from spillway.files.recordings.rows import Settings

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spillway.config import yaml
+from spillway.config.formatting import sample
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
-from spillway.config.text import sample
 from spillway.files.traces import arrow
 from spillway.files.traces.error import TraceError
 from spillway.files.traces.format import Lists

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from spillway import _core
+from spillway.config.formatting import sample
 from spillway.config.messages import note
-from spillway.config.text import sample
 from spillway.files import export
 from spillway.files.traces import csv_table, jsonl_table
 from spillway.files.traces.column_map import AUTO, mapped

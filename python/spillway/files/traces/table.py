@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from spillway.config.text import quoted
+from spillway.config.formatting import quoted
 from spillway.files.traces import timestamps
 from spillway.files.traces.error import TraceError
 

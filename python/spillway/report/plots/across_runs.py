@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from spillway.config import text
+from spillway.config import formatting
 from spillway.data.figures import FIGURES
 from spillway.report.curves import draw_curves, name_seeds
 from spillway.report.plots.counted_runs import distinct_runs, group_names, replications
@@ -65,7 +65,7 @@ def heat_map(
     image = axes.imshow(cells, cmap="cividis", aspect="auto")
     middle = np.nanmean([np.nanmin(cells), np.nanmax(cells)]) if np.isfinite(cells).any() else 0
     for (row, column), value in np.ndenumerate(cells):
-        shown = "-" if np.isnan(value) else text.number(float(value))
+        shown = "-" if np.isnan(value) else formatting.number(float(value))
         color = ink(axes) if np.isnan(value) else "white" if value <= middle else "black"
         axes.text(column, row, shown, ha="center", va="center", color=color)
     axes.set_xticks(range(len(runs)), list(runs))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spillway.config import text
+from spillway.config import formatting
 from spillway.report.plots.counted_runs import bin_edges, distinct_runs, group_names, is_counted
 from spillway.report.style import (
     STYLES,
@@ -90,7 +90,7 @@ def outcomes_over_time(
         )
         if warm_up_s > 0:
             axes.axvline(warm_up_s, color=ink(axes), linestyle=":", label="end of warm-up")
-        population = f"{text.number(int(offered.sum()))} requests"
+        population = f"{formatting.number(int(offered.sum()))} requests"
         if len(runs) > 1:
             population += f", {len(runs)} seeds"
         axes.set_title(f"{name} ({population})", loc="left", fontsize="medium")
@@ -145,7 +145,7 @@ def admitted_tokens(
             times,
             totals,
             where="post",
-            label=f"{name}: {text.number(int(which.sum()))} requests",
+            label=f"{name}: {formatting.number(int(which.sum()))} requests",
             **style,
         )
     if bucket is not None:
@@ -156,8 +156,8 @@ def admitted_tokens(
             + bucket.refill_tokens_per_s * (ends + gateway.admission_latency_s),
             color=ink(axes),
             linestyle=":",
-            label=f"bound: {text.number(bucket.capacity_tokens)} "
-            f"+ {text.number(bucket.refill_tokens_per_s)}/s · time",
+            label=f"bound: {formatting.number(bucket.capacity_tokens)} "
+            f"+ {formatting.number(bucket.refill_tokens_per_s)}/s · time",
         )
     mark_unvalidated(axes, [result.simulation])
     axes.set(xlabel="time of arrival (s)", ylabel="cumulative prompt tokens", ylim=(0, None))
@@ -203,7 +203,7 @@ def admission_by_length(
         [admitted[groups == group].mean() for group in present],
         marker="o",
         markersize=4,
-        label=f"{label + ': ' if label else ''}{text.number(len(lengths))} requests",
+        label=f"{label + ': ' if label else ''}{formatting.number(len(lengths))} requests",
         **style,
     )
     mark_unvalidated(axes, (run.simulation for run in runs))

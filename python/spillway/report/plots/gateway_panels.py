@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spillway.config import text
+from spillway.config import formatting
 from spillway.data.targets import compare_with_targets
 from spillway.report.style import STYLES, ink, legend_above, mark_unvalidated, pyplot
 
@@ -137,7 +137,7 @@ def _draw_tenants(axes: Mapping[str, Axes], timeline: Timeline, step_s: float | 
     # One scale, so that dispatched and shed requests visibly add up.
     for panel in ("dispatched", "shed"):
         axes[panel].sharey(axes["submitted"])
-    total = text.number(int(timeline["submitted"][-1].sum()))
+    total = formatting.number(int(timeline["submitted"][-1].sum()))
     for panel, title, unit in (
         ("submitted", f"submitted ({total} requests)", "requests/s"),
         ("dispatched", "dispatched", "requests/s"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from spillway.config import text
+from spillway.config import formatting
 from spillway.report.plots.counted_runs import Grouping, distinct_runs, group_names, is_counted
 from spillway.report.style import STYLES, axes_or_new, make_x_logarithmic, mark_unvalidated
 
@@ -101,7 +101,7 @@ def latency_cdf(
             np.append(values[:1], values),
             np.append(np.zeros(len(values[:1])), shares),
             where="post",
-            label=f"{name}: {text.number(measured)} of {text.number(offered)}",
+            label=f"{name}: {formatting.number(measured)} of {formatting.number(offered)}",
             **style,
         )
     for style, name in zip(itertools.cycle(STYLES), groups):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway._core.sim import ConfigError
-from spillway.config.text import quoted
+from spillway.config.formatting import quoted
 from spillway.data.recording import Histogram, LatencyHistograms
 from spillway.files.recordings.format import Format
 from spillway.files.recordings.server import merged, vllm_facts

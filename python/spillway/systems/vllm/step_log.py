@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spillway.config.text import quoted
+from spillway.config.formatting import quoted
 from spillway.data.recording import StepLog
 from spillway.files.recordings.format import Format
 from spillway.files.recordings.server import merged, vllm_facts

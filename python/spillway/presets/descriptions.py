@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spillway._core.cluster import Simulation
 from spillway.presets import by_name
 from spillway.presets.preset import wrapped
-from spillway.servers import text as servers
+from spillway.servers import listing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +40,7 @@ def describe(path: str) -> str | None:
     if path == "scenarios":
         return scenarios()
     if path == "servers":
-        return servers.table()
+        return listing.table()
     if path == "presets":
         return f"{table()}\n\n{_presets_of_settings()}"
     if path.startswith("presets."):
@@ -53,7 +53,7 @@ def describe(path: str) -> str | None:
 def document(path: str) -> Any:
     """What `describe` says as plain values: presets by name, or models and accelerators."""
     if path == "servers":
-        return servers.catalog()
+        return listing.catalog()
     if path.startswith("presets."):
         return _preset(path.removeprefix("presets."))
     kinds = ["scenario"] if path == "scenarios" else by_name.KINDS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway.report.style import STYLES, number_logarithmic, pyplot
-from spillway.traffic.statistics import TITLES, Check
+from spillway.traffic.trace_statistics import TITLES, Check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

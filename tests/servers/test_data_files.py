@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spillway.servers import accelerator, accelerators, model, models
-from spillway.servers.data import entries
+from spillway.servers.data_files import entries
 from spillway.servers.model import WEIGHT_BYTES
 from spillway.servers.physics import Efficiencies
 

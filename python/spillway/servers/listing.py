@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from spillway.servers.accelerator import accelerator, accelerators
-from spillway.servers.data import entries
+from spillway.servers.data_files import entries
 from spillway.servers.model import Model, model, models
 
 
