@@ -80,8 +80,8 @@ def _sweep(options: argparse.Namespace) -> tuple[Simulation, str, dict[str, Any]
     return sweep_file.simulation, f"{sweep_file.kind}{how_many}, base: ", more
 
 
-def _number(many: Any, noun: str) -> str:
-    return f"{len(many)} {noun}{'s' * (len(many) != 1)}"
+def _number(values: Any, noun: str) -> str:
+    return f"{len(values)} {noun}{'s' * (len(values) != 1)}"
 
 
 def _refuse_changes(options: argparse.Namespace, kind: str) -> None:

@@ -67,8 +67,8 @@ def _field_schema(field: Mapping[str, Any]) -> dict[str, Any]:
         kinds = [alternative["kind"] for alternative in field["alternatives"]]
         schema = {"anyOf": [{"enum": kinds}, *map(_object_schema, field["alternatives"])]}
     if field.get("sequence"):
-        many = {"type": "array", "items": schema}
-        schema = {"anyOf": [many, schema]} if kind in ("struct", "variant") else many
+        listed = {"type": "array", "items": schema}
+        schema = {"anyOf": [listed, schema]} if kind in ("struct", "variant") else listed
     if field.get("optional"):
         schema = {"anyOf": [schema, {"type": "null"}]}
     unit = f" [{field['unit']}]" if field["unit"] else ""

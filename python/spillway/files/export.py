@@ -83,36 +83,38 @@ def write_result(result: ResultData, directory: Path, file: str = "csv") -> None
 
 
 def write_results(
-    many: Replications[ResultData], directory: Path, file: str | None, confidence: float
+    replications: Replications[ResultData], directory: Path, file: str | None, confidence: float
 ) -> None:
     """Writes the SUMMARIES of runs; with a format of FILES, also each run with its requests.
 
     Raises ConfigError if they cannot be written, UsageError without runs.
     """
-    if not many:
+    if not replications:
         raise UsageError("there are no runs to write")
     if file is not None:
         _check_format(file)
-    first = many[0]
-    provenance = frames.provenance(seeds=many.seeds, fingerprint=first.fingerprint)
+    first = replications[0]
+    provenance = frames.provenance(seeds=replications.seeds, fingerprint=first.fingerprint)
     origin = {key: provenance[key] for key in ("version", "fingerprint")}
     means = list(
         frames.long_rows(
-            many.summary(confidence), many.by_class(confidence), many.by_tenant(confidence)
+            replications.summary(confidence),
+            replications.by_class(confidence),
+            replications.by_tenant(confidence),
         )
     )
     single = [
         {**row, "seed": run.seed, **origin}
-        for run in many.distinct
+        for run in replications.distinct
         for row in frames.long_rows(run.summary(), run.by_class(), run.by_tenant())
     ]
     document = {
         **provenance,
         "profile": first.profile,
         "confidence": confidence,
-        "notes": many.notes(),
+        "notes": replications.notes(),
         "figures": means,
-        "runs": [run.to_dict() for run in many.distinct],
+        "runs": [run.to_dict() for run in replications.distinct],
     }
     text = json.dumps(document, indent=2) + "\n"
     with together():
@@ -122,7 +124,7 @@ def write_results(
             frames.write_rows(single, seeds)
             whole.write_text(text, encoding="utf-8")
         if file is not None:
-            for run in many.distinct:
+            for run in replications.distinct:
                 write_result(run, directory / RUNS.format(seed=run.seed), file)
 
 

@@ -77,13 +77,13 @@ class Block:
     def numbers(self, name: str, low: float, high: float) -> list[float]:
         """Return a number above `low`, or a list of such, as a list."""
         found = self.values.get(name)
-        many = found if isinstance(found, list) and found else [found]
+        numbers = found if isinstance(found, list) and found else [found]
         within = Block(
-            self._file, self._at(name), {str(i): number for i, number in enumerate(many)}
+            self._file, self._at(name), {str(i): number for i, number in enumerate(numbers)}
         )
         if not isinstance(found, list):
             return [self.number(name, low, high, above=True)]
-        return [within.number(str(i), low, high, above=True) for i in range(len(many))]
+        return [within.number(str(i), low, high, above=True) for i in range(len(numbers))]
 
     def forbid(self, name: str, why: str) -> None:
         """Refuse a field that is set."""

@@ -50,8 +50,8 @@ def rows(table: JsonlTable, record: str = "") -> Rows:
 
 def _block_size(table: JsonlTable, key: str) -> int:
     sizes = table.whole(key, at_least=1)
-    if (other := sizes != sizes[0]).any():
-        table.refuse(int(other.argmax()), key, f"must be {sizes[0]}, as before")
+    if (differs := sizes != sizes[0]).any():
+        table.refuse(int(differs.argmax()), key, f"must be {sizes[0]}, as before")
     return int(sizes[0])
 
 

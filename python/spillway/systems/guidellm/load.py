@@ -128,8 +128,8 @@ def _since_0_7(whole: Block) -> dict[str, Any]:
         if values.get(name) is not None
     ]
     data = values.get("data")
-    many = data if isinstance(data, list) else [data]
-    pairs = [_pairs(entry) if isinstance(entry, str) else entry for entry in many]
+    entries = data if isinstance(data, list) else [data]
+    pairs = [_pairs(entry) if isinstance(entry, str) else entry for entry in entries]
     return {
         "profile": profile,
         "constraints": constraints,

@@ -73,8 +73,8 @@ def _rows(
         )
     starts_ns = (np.array(table.lines, dtype=np.int64) - 1) * round(conversation_interval_s * 1e9)
     size = table.whole("block_size", at_least=1)
-    if (other := size != size[0]).any():
-        table.refuse(int(other.argmax()), "block_size", f"must be {size[0]}, as before")
+    if (differs := size != size[0]).any():
+        table.refuse(int(differs.argmax()), "block_size", f"must be {size[0]}, as before")
     prompt = table.whole("in", at_least=1)
     return Rows(
         arrival_ns=arrival_ns + starts_ns,
