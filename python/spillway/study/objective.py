@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from spillway._core.sim import ConfigError
 from spillway.config.classes import config_error
 from spillway.data.figures import FIGURES
 from spillway.study.checks import mapping, number
@@ -187,17 +188,21 @@ class Custom:
 
 
 class Noted:
-    """A metric whose value is optional: NaN if it has none."""
+    """A metric whose value is optional: NaN if it has none.
 
-    def __init__(self, metric: Metric) -> None:
+    `needs_targets`: whether it is an error if no class has the targets of the figure.
+    """
+
+    def __init__(self, metric: Metric, *, needs_targets: bool = True) -> None:
         self.metric = metric
         self.name = metric.name
+        self._optional = NoFigureError if needs_targets else (NoFigureError, ConfigError)
 
     def of(self, result: Result) -> float:
         """The value, or NaN."""
         try:
             return self.metric.of(result)
-        except NoFigureError:
+        except self._optional:
             return math.nan
 
 

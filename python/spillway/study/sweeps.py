@@ -22,10 +22,9 @@ from spillway.config.progress import reporting
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
 from spillway.data import frames
-from spillway.data.figures import FIGURES, is_share, usual_skewness
+from spillway.data.figures import is_share, usual_skewness
 from spillway.data.frames import write_rows
 from spillway.data.intervals import Interval, doubts, fewest, interval
-from spillway.data.targets import has_targets
 from spillway.report import page
 from spillway.report.tables import joined
 from spillway.study.checks import check_runs, refusal
@@ -50,12 +49,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_METRICS = ("weighted_goodput", "request_throughput", "p50_ttft_ms", "p99_ttft_ms", "shed")
-"""Metrics of a sweep that names none; NaN if a run has no such figure.
-
-Those that compare with targets are left out if a configuration has no class with a target.
-"""
-
-_WITH_TARGETS = {name for name, figure in FIGURES.items() if figure.needs_targets}
+"""Metrics of a sweep that names none; NaN if a run has no such figure."""
 
 Planned = tuple[str, dict[str, Any], Simulation | ConfigError]
 """A configuration of a sweep: its name, its settings, and itself or why it is invalid."""
@@ -472,9 +466,8 @@ def _run(
 ) -> Sweep:
     seed_list = as_seeds(seeds)
     valid = [planned for _, _, planned in plan if isinstance(planned, Simulation)]
-    if metrics is DEFAULT_METRICS and not all(map(_has_targets, valid)):
-        metrics = [name for name in DEFAULT_METRICS if name not in _WITH_TARGETS]
-    noted = [Noted(as_metric(metric)) for metric in metrics]
+    is_default = metrics is DEFAULT_METRICS
+    noted = [Noted(as_metric(metric), needs_targets=not is_default) for metric in metrics]
     with reporting(progress, "runs") as report:
         evaluator = Evaluator(
             noted,
@@ -509,10 +502,6 @@ def _run(
         seed_list,
         tuple(planned if isinstance(planned, Simulation) else None for _, _, planned in plan),
     )
-
-
-def _has_targets(simulation: Simulation) -> bool:
-    return any(map(has_targets, simulation.slo_classes))
 
 
 def _changed(simulation: Simulation, changes: Mapping[str, Any]) -> Simulation | ConfigError:
