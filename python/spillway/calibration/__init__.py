@@ -6,8 +6,9 @@ simulation with it as intervals. `fit_step_logs` fits the step times alone, to l
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from spillway._lazy import lazy_names
 
 if TYPE_CHECKING:
     from spillway.calibration.histograms import Scraped
@@ -26,17 +27,5 @@ _HOMES = {
     "intervals": "uncertainty",
 }
 
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 if not TYPE_CHECKING:  # or a type checker would take any name for one of the package's
-
-    def __getattr__(name: str) -> object:
-        """Imports a name of `_HOMES` when it is first used."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
+    __getattr__, __dir__ = lazy_names(globals(), _HOMES)

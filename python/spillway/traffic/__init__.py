@@ -14,8 +14,9 @@ configuration of a load generator, `read_client_pool` one of a client pool of Se
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from spillway._lazy import lazy_names
 
 if TYPE_CHECKING:
     from spillway.systems.servegen.load import read_client_pool
@@ -62,27 +63,27 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("ClientFit", "Fit", "fit"), "spillway.traffic.fitting"),
-    **dict.fromkeys(("generated", "zipf_clients"), "spillway.traffic.generation"),
-    "read_load": "spillway.traffic.loads",
-    "write": "spillway.traffic.writing",
-    **dict.fromkeys(("PrefixGroup", "SessionFit", "fit_sessions"), "spillway.traffic.sessions"),
-    **dict.fromkeys(("Check", "Description", "describe"), "spillway.traffic.trace_statistics"),
+    **dict.fromkeys(
+        (
+            "applied",
+            "at_rate",
+            "block_length_s",
+            "halves",
+            "merged",
+            "rate_per_s",
+            "resampled",
+            "transformed",
+        ),
+        "replication",
+    ),
+    **dict.fromkeys(("ClientFit", "Fit", "fit"), "fitting"),
+    **dict.fromkeys(("generated", "zipf_clients"), "generation"),
+    "read_load": "loads",
+    "write": "writing",
+    **dict.fromkeys(("PrefixGroup", "SessionFit", "fit_sessions"), "sessions"),
+    **dict.fromkeys(("Check", "Description", "describe"), "trace_statistics"),
     "read_client_pool": "spillway.systems.servegen.load",
 }
 
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 if not TYPE_CHECKING:  # or a type checker would take any name for one of the package's
-
-    def __getattr__(name: str) -> object:
-        """Imports a public name when it is first used."""
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        home = _HOMES.get(name, "spillway.traffic.replication")
-        value = getattr(importlib.import_module(home), name)
-        globals()[name] = value
-        return value
+    __getattr__, __dir__ = lazy_names(globals(), _HOMES)

@@ -7,9 +7,9 @@ that need NumPy are imported on first use.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from spillway._lazy import lazy_names
 from spillway.files.traces.error import TraceError
 
 if TYPE_CHECKING:
@@ -44,17 +44,5 @@ _HOMES = {
     "read_step_logs": "reading",
 }
 
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 if not TYPE_CHECKING:  # or a type checker would take any name for one of the package's
-
-    def __getattr__(name: str) -> object:
-        """Imports a name of `_HOMES` when it is first used."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
+    __getattr__, __dir__ = lazy_names(globals(), _HOMES)
