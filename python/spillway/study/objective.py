@@ -196,13 +196,17 @@ class Noted:
     def __init__(self, metric: Metric, *, needs_targets: bool = True) -> None:
         self.metric = metric
         self.name = metric.name
-        self._optional = NoFigureError if needs_targets else (NoFigureError, ConfigError)
+        self.needs_targets = needs_targets
 
     def of(self, result: Result) -> float:
         """The value, or NaN."""
         try:
             return self.metric.of(result)
-        except self._optional:
+        except NoFigureError:
+            return math.nan
+        except ConfigError:
+            if self.needs_targets:
+                raise
             return math.nan
 
 
@@ -294,7 +298,9 @@ def as_metric(
 def identity(metric: Metric) -> str:
     """What identifies a metric of figures. Raises ConfigError for a function."""
     if isinstance(metric, Noted):
-        return f"{identity(metric.metric)} or NaN"
+        return (
+            f"{identity(metric.metric)} or NaN{'' if metric.needs_targets else ', targets or not'}"
+        )
     if isinstance(metric, Figure | WeightedSum):
         return repr(metric)
     allowed = "must be a figure where a journal keeps the values: a function may have changed"

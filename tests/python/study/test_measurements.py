@@ -18,7 +18,7 @@ from support.paths import TESTS
 from support.study_problems import SMALL_SPACE, overloaded
 
 import spillway
-from spillway import ConfigError, cli, dump
+from spillway import ConfigError, Simulation, cli, dump, workload
 from spillway.study import evaluation, grid, max_rate_under_slo
 from spillway.study.measurements import Measurements
 
@@ -119,6 +119,18 @@ def test_missing_values_are_kept(tmp_path: Path, counted: list[int]) -> None:
     assert repr(again.rows) == repr(first.rows)
     assert "nan" in repr(first.rows)
     assert counted == []
+
+
+def test_figure_without_targets_is_refused_where_it_is_named(tmp_path: Path) -> None:
+    """And kept as missing by a sweep that names no metrics."""
+    journal = tmp_path / "journal.jsonl"
+    untargeted = Simulation(workload=workload.Synthetic(num_requests=50))
+    values = {"router": ["round_robin"]}
+    first = grid(untargeted, values, seeds=2, journal=journal)
+    again = grid(untargeted, values, seeds=2, journal=journal)
+    assert repr(again.rows) == repr(first.rows)
+    with pytest.raises(ConfigError, match="no class of these requests has a target"):
+        grid(untargeted, values, seeds=2, metrics=list(first.metrics), journal=journal)
 
 
 def test_functions_are_refused(tmp_path: Path) -> None:
