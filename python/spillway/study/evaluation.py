@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sized
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import ConfigError, InvariantError, LivelockError, UsageError
@@ -14,7 +15,7 @@ from spillway.config import memory
 from spillway.data import effective
 from spillway.simulate import finished_runs, processors
 from spillway.study.checks import MOST_RUNS
-from spillway.study.measurements import INTERRUPTED, Measured
+from spillway.study.measurements import INTERRUPTED, Measured, Measurements
 from spillway.study.objective import NoFigureError
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway.config.progress import Report
     from spillway.result import Result, Results
-    from spillway.study.measurements import Measurements
     from spillway.study.objective import Metric
 
 
@@ -64,8 +64,8 @@ class Evaluator:
 
     The results do not depend on the choice. `report` gets the finished runs of each measurement.
     `is_judging`: whether to keep the requests of each run until the trend of their number is known,
-    which takes a few percent of the time of the run. `journal` keeps what is measured: what it has
-    is not run again.
+    which takes a few percent of the time of the run. `journal`: a file that keeps what is
+    measured; what it has is not run again.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Evaluator:
         executor: Executor | None = None,
         report: Report | None = None,
         is_judging: bool = False,
-        journal: Measurements | None = None,
+        journal: str | Path | None = None,
     ) -> None:
         if threads is not None and executor is not None:
             raise TypeError("give threads or executor, not both")
@@ -85,7 +85,7 @@ class Evaluator:
         self._executor = executor
         self.report = report
         self._is_judging = is_judging
-        self._journal = journal
+        self._journal = None if journal is None else Measurements(Path(journal))
 
     def measure(self, simulations: Sequence[Simulation], seeds: Sequence[int]) -> list[Measured]:
         """The metrics of each simulation under each seed, in order.

@@ -102,7 +102,7 @@ class Measurements:
     def __init__(self, path: Path) -> None:
         self.path = path
         lines = self._lines.read() if path.exists() else ()
-        self._known = dict(self._decoded(number, line) for number, line in lines)
+        self._known = dict(self._entry(number, line) for number, line in lines)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -130,7 +130,7 @@ class Measurements:
                 )
                 self._known |= measured
 
-    def _decoded(self, number: int, line: dict[str, Any]) -> tuple[str, Measured]:
+    def _entry(self, number: int, line: dict[str, Any]) -> tuple[str, Measured]:
         try:
             return str(line["key"]), _decoded(line["measured"])
         except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:

@@ -298,9 +298,8 @@ def as_metric(
 def identity(metric: Metric) -> str:
     """What identifies a metric of figures. Raises ConfigError for a function."""
     if isinstance(metric, Noted):
-        return (
-            f"{identity(metric.metric)} or NaN{'' if metric.needs_targets else ', targets or not'}"
-        )
+        optional = "NaN" if metric.needs_targets else "NaN without targets"
+        return f"{identity(metric.metric)} or {optional}"
     if isinstance(metric, Figure | WeightedSum):
         return repr(metric)
     allowed = "must be a figure where a journal keeps the values: a function may have changed"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway import loading, traffic
@@ -21,13 +20,13 @@ from spillway.config.randomness import note_on_copies
 from spillway.data import frames
 from spillway.study.evaluation import Evaluator, as_seeds
 from spillway.study.feasibility import offered_per_s
-from spillway.study.measurements import Measurements
 from spillway.study.objective import Constraint, as_constraints, rewards_shedding
 from spillway.study.records import mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor
+    from pathlib import Path
 
     from spillway._core.cluster import Simulation
     from spillway.analysis.stationarity import Growth, Verdict
@@ -352,7 +351,7 @@ class _Prober:
             threads=threads,
             executor=executor,
             is_judging=True,
-            journal=None if journal is None else Measurements(Path(journal)),
+            journal=journal,
         )
         self._unit = unit
         self._report: Report | None = None

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from spillway.report import page
 from spillway.report.tables import joined
 from spillway.study.checks import check_runs, refusal
 from spillway.study.evaluation import Evaluator, as_seeds
-from spillway.study.measurements import Measurements
 from spillway.study.objective import Noted, as_metric
 from spillway.study.records import mean, standard_error
 from spillway.study.space import Space
@@ -37,6 +35,7 @@ from spillway.study.space import Space
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from concurrent.futures import Executor
+    from pathlib import Path
 
     import pandas as pd
     from matplotlib.axes import Axes
@@ -475,7 +474,7 @@ def _run(
             executor=executor,
             report=report,
             is_judging=True,
-            journal=None if journal is None else Measurements(Path(journal)),
+            journal=journal,
         )
         measured = iter(evaluator.measure_all(valid, seed_list))
     rows = []
