@@ -184,10 +184,7 @@ def test_requests_are_kept_on_demand() -> None:
 
 def test_requests_that_were_not_kept(tmp_path: Path) -> None:
     (results,) = run_many([small()])
-    for action in (
-        lambda: results[0].requests,
-        lambda: results[0].save(tmp_path / "result.npz"),
-    ):
+    for action in (lambda: results[0].requests, lambda: results[0].save(tmp_path / "result.npz")):
         with pytest.raises(UsageError, match="give run_many keep_requests=True"):
             action()
     results[0].write(tmp_path)
@@ -416,10 +413,7 @@ def test_interruption_as_the_last_run_ends_is_not_lost() -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize(
     ("function", "call"),
-    [
-        ("simulate", "simulate(huge)"),
-        ("_run_batch", "simulate(huge, seeds=range(4), threads=2)"),
-    ],
+    [("simulate", "simulate(huge)"), ("_run_batch", "simulate(huge, seeds=range(4), threads=2)")],
 )
 def test_the_generation_of_requests_is_interrupted(function: str, call: str) -> None:
     """All of them take 600 MB, so a small peak shows that most were never made."""

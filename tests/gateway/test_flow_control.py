@@ -172,15 +172,11 @@ def test_gateway_equals_its_plain_model() -> None:
 def test_one_goes_when_one_joins_and_one_every_period() -> None:
     """The fleet is full until 1 s. Those that wait then go one by one, those that join at once."""
     result = run(
-        [0, 0.1, 0.2, 0.3, 1.0, 1.0025],
-        gateway=one_at_a_time(fixed(100), bands=[gateway.Band()]),
+        [0, 0.1, 0.2, 0.3, 1.0, 1.0025], gateway=one_at_a_time(fixed(100), bands=[gateway.Band()])
     )
     assert dispatched_ms(result) == [0, 100, 200, 300, 1000, 1002.5]
     # A permit for each of four returns at 1 s, 1.1 s and so on; four wait at 0.3 s.
-    waits = run(
-        [0, 0, 0, 0, 0.1, 0.2, 0.3, 0.4],
-        gateway=one_at_a_time(fixed(4)),
-    )
+    waits = run([0, 0, 0, 0, 0.1, 0.2, 0.3, 0.4], gateway=one_at_a_time(fixed(4)))
     # The first attempt by the clock came at 101 ms.
     assert dispatched_ms(waits) == [0, 0, 0, 0, 1000, 1001, 1002, 1003]
     assert [one.ended for one in ways(waits)[:4]] == [SECOND] * 4
@@ -218,11 +214,7 @@ def test_no_more_than_a_dispatch_per_period_beyond_the_arrivals(period_s: float)
 
 def test_attempts_that_cannot_come_to_anything_are_left_out() -> None:
     """Two hundred requests wait for an hour on a permit: a few events each, not 3.6 million."""
-    held = {
-        "arrival_s": [0.0, *[0.1] * 200],
-        "instances": flat(3600),
-        "horizon_s": 3599.0,
-    }
+    held = {"arrival_s": [0.0, *[0.1] * 200], "instances": flat(3600), "horizon_s": 3599.0}
     idle = run(**held, gateway=one_at_a_time(fixed(1)))
     counted = run(**held, gateway=one_at_a_time(concurrency(1)))
     assert idle.ledger["queued"] == counted.ledger["queued"] == 200

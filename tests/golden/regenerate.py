@@ -17,16 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.specimens import at
 
-from spillway import (
-    Simulation,
-    gateway,
-    instance,
-    router,
-    signals,
-    simulate,
-    trace,
-    workload,
-)
+from spillway import Simulation, gateway, instance, router, signals, simulate, trace, workload
 from spillway.config.profiles import BLIS_SERVER
 from spillway.systems.llm_d import presets as llm_d
 
@@ -115,8 +106,7 @@ def busy_threshold() -> Simulation:
                 ingress=instance.EngineRequestLimit(max_requests=2, queue_size=2),
             ),
             BLIS_SERVER.replace(
-                num_kv_blocks=60,
-                ingress=instance.ControlledDelay(max_requests=1, delay_s=0.05),
+                num_kv_blocks=60, ingress=instance.ControlledDelay(max_requests=1, delay_s=0.05)
             ),
         ],
     )
@@ -138,13 +128,11 @@ def predictive() -> Simulation:
                 ],
                 margin=gateway.TtftMargin(quantile=0.75, step_s=0.002),
                 cold_start=gateway.ColdStart(floor_per_s=0.5, bonus_requests=1, largest_share=0.3),
-            ),
+            )
         ),
         router=router.LeastLoaded(),
         signals=signals.Scraped(period_s=0.1),
-        instances=[
-            BLIS_SERVER.replace(count=2, max_num_seqs=4, scheduler="priority_fcfs"),
-        ],
+        instances=[BLIS_SERVER.replace(count=2, max_num_seqs=4, scheduler="priority_fcfs")],
     )
 
 

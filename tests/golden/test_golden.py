@@ -67,8 +67,7 @@ def test_the_run_shows_what_it_is_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "policy"),
-    [golden for one in at("Gateway.admission") for golden in one.golden.items()],
+    ("name", "policy"), [golden for one in at("Gateway.admission") for golden in one.golden.items()]
 )
 def test_admission_policies_refuse_some_and_admit_some(name: str, policy: Any) -> None:
     rows = list(csv.DictReader(io.StringIO(regenerate.decision_log(name))))

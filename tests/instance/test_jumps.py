@@ -555,12 +555,7 @@ def shared_prompts(
             "instances": BLIS_SERVER.replace(
                 block_size_tokens=4,
                 long_prefill_token_threshold=1,
-                latency={
-                    "kind": "linear",
-                    **latency,
-                    "beta_prefill_us": 10,
-                    "beta_decode_us": 10,
-                },
+                latency={"kind": "linear", **latency, "beta_prefill_us": 10, "beta_decode_us": 10},
                 **group,
             ),
         }
@@ -594,13 +589,7 @@ def test_steps_beyond_the_end_of_time_are_not_reached() -> None:
                     "clients": [{"output_tokens": {"kind": "fixed", "tokens": 20_000}}],
                 },
                 "instances": [
-                    {
-                        "latency": {
-                            "kind": "linear",
-                            "beta0_us": 1e12,
-                            "beta_context_us": context_us,
-                        }
-                    }
+                    {"latency": {"kind": "linear", "beta0_us": 1e12, "beta_context_us": context_us}}
                 ],
             }
         )

@@ -16,15 +16,7 @@ from support.engine_trials import server_of
 from support.runs import MS, instants_ns
 from support.twins import instance as oracle
 
-from spillway import (
-    ConfigError,
-    Result,
-    Simulation,
-    fingerprint,
-    instance,
-    simulate,
-    trace,
-)
+from spillway import ConfigError, Result, Simulation, fingerprint, instance, simulate, trace
 from spillway.config.profiles import BLIS_SERVER
 
 LATENCY = instance.Linear(

@@ -171,8 +171,7 @@ def test_the_rank_is_the_one_with_the_least_load_as_a_request_is_sent(seeds: ran
         }
         count = rng.randint(2, 5)
         simulation = Simulation(
-            workload=random_trace(rng, [0, 0, 5 * MS, 10 * MS, 7 * MS + 1]),
-            **one_of(group, count),
+            workload=random_trace(rng, [0, 0, 5 * MS, 10 * MS, 7 * MS + 1]), **one_of(group, count)
         )
         result = simulate(simulation, seed)
         requests = result.requests
@@ -216,9 +215,7 @@ def test_requests_that_come_at_once_are_spread() -> None:
 
 # Long and short answers in turns: equal loads, the first rank, whenever a long one comes.
 UNEVEN = trace(
-    arrival_s=[0, 0.1, 0.2, 0.3, 0.4, 0.5],
-    input_tokens=[16] * 6,
-    output_tokens=[400, 150] * 3,
+    arrival_s=[0, 0.1, 0.2, 0.3, 0.4, 0.5], input_tokens=[16] * 6, output_tokens=[400, 150] * 3
 )
 
 

@@ -602,8 +602,7 @@ def test_preemptions_per_step_are_bounded() -> None:
     assert run.yielded == 1
     assert stamps_us(e) == (0.01, 203, 303, 303)
     many = simulate(
-        replace(server, max_preemptions_per_step=3),
-        [*few, Request("e", 10, 12, 1, priority=9)],
+        replace(server, max_preemptions_per_step=3), [*few, Request("e", 10, 12, 1, priority=9)]
     )
     assert many.yielded == 3
     assert stamps_us(many.outcomes[-1]) == (0.01, 100, 201, 201)

@@ -149,11 +149,7 @@ def latencies_us(result: spillway.Result) -> list[tuple[float, float]]:
     [
         ({}, ONE_INSTANCE, 0),
         ({"num_kv_blocks": 200}, FEW_BLOCKS, 1),
-        (
-            {"num_kv_blocks": 158, "max_num_batched_tokens": 512, "max_num_seqs": 6},
-            ALL_LIMITS,
-            1,
-        ),
+        ({"num_kv_blocks": 158, "max_num_batched_tokens": 512, "max_num_seqs": 6}, ALL_LIMITS, 1),
     ],
     ids=["S1", "S2", "S5"],
 )

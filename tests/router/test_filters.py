@@ -53,11 +53,7 @@ def of_some(now: Seen, row: int, kept: NDArray[np.bool_]) -> Seen:
 
 
 def kept_by(
-    filters: Sequence[Any],
-    now: Seen,
-    share: Floats,
-    stale_after_s: float,
-    draws: _core.sim.Draws,
+    filters: Sequence[Any], now: Seen, share: Floats, stale_after_s: float, draws: _core.sim.Draws
 ) -> NDArray[np.bool_]:
     """Which instances a decision's filters leave; `now` is that decision alone."""
     kept: NDArray[np.bool_] = ~np.isnan(now.score[0])

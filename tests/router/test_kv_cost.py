@@ -277,13 +277,7 @@ def test_prompt_counts_twice_until_its_first_token_and_once_until_its_end() -> N
     result = run(at_ms, [160, 1, 1, 1, 1], [3, 0, 0, 0, 0], count=1)
     small = 2  # one block of its own, to be computed and to be held
     # At 99 ms one joins, at 100 another; both have their first and last token at 200 ms.
-    assert costs_of(result) == [
-        [20],
-        [20 + small],
-        [10 + 2 + small],
-        [10 + small],
-        [2 + small],
-    ]
+    assert costs_of(result) == [[20], [20 + small], [10 + 2 + small], [10 + small], [2 + small]]
 
 
 def test_blocks_are_rounded_up() -> None:
@@ -354,12 +348,7 @@ def test_credit_cannot_make_a_prompt_cost_less_than_nothing() -> None:
 def test_decay_takes_credit_from_the_instance_that_is_behind() -> None:
     """24 blocks ahead of the other: of 4 blocks, a request of 8 gets 4 / (1 + 0.5 * 24 / 8)."""
     result = run(
-        [0, 1000, 1001],
-        [64, 448, 128],
-        [1, 1, 1],
-        groups="AAA",
-        overlap_decay=0.5,
-        overlap="sent",
+        [0, 1000, 1001], [64, 448, 128], [1, 1, 1], groups="AAA", overlap_decay=0.5, overlap="sent"
     )
     first, second = result.requests["instance"].tolist()[:2]
     assert first == second

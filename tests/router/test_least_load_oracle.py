@@ -73,9 +73,7 @@ def random_simulation(draw: random.Random) -> Simulation:
     )
     return Simulation(
         workload=workload.Synthetic(
-            requests_per_s=draw.choice([20, 100, 400]),
-            num_requests=300,
-            clients=[client],
+            requests_per_s=draw.choice([20, 100, 400]), num_requests=300, clients=[client]
         ),
         reaction=workload.Reaction(timeout_s=draw.choice([None, 0.1, 1])),
         gateway=gateway.Gateway(

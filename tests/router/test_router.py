@@ -110,11 +110,7 @@ def test_groups_are_numbered_in_order_and_keep_their_speed() -> None:
 
 
 def test_memory_is_that_of_the_group() -> None:
-    result = run_ns(
-        APART[:4],
-        100,
-        instances=[{"num_kv_blocks": 6}, {"num_kv_blocks": 7}],
-    )
+    result = run_ns(APART[:4], 100, instances=[{"num_kv_blocks": 6}, {"num_kv_blocks": 7}])
     assert result.requests["reason"].tolist() == ["unservable", "", "unservable", ""]
     assert [one["refused"] for one in result.instances] == [2, 0]
     assert math.ceil((100 + 1) / 16) == 7

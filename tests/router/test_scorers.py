@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.routing import (
-    APART,
-    Seen,
-    chosen,
-    effective_load,
-    fewest_in_flight,
-    watched,
-    weighted,
-)
+from support.routing import APART, Seen, chosen, effective_load, fewest_in_flight, watched, weighted
 from support.runs import steady
 from support.specimens import examples, rules
 

@@ -350,11 +350,7 @@ def test_version_1_2_fills_in_what_is_missing() -> None:
             dynamo.dev_b(active_prefill_tokens_threshold=500, engine_request_limit=4),
             529,
         ),
-        (
-            "dynamo_dev_c",
-            dynamo.dev_c(active_prefill_tokens_threshold=500, request_limit=4),
-            529,
-        ),
+        ("dynamo_dev_c", dynamo.dev_c(active_prefill_tokens_threshold=500, request_limit=4), 529),
     ],
     ids=["1.2", "1.3", "dev b", "dev c"],
 )

@@ -315,10 +315,7 @@ RICH = Simulation(
     signals=signals.Scraped(),
     instances=[
         BLIS_SERVER.replace(
-            count=2,
-            scheduler="priority_fcfs",
-            ingress="engine_request_limit",
-            latency="roofline",
+            count=2, scheduler="priority_fcfs", ingress="engine_request_limit", latency="roofline"
         ),
         instance.InstanceGroup(
             max_model_len=4096,

@@ -33,22 +33,11 @@ def weigh(drawn: dict[str, Any], drawing: Any) -> None:
 
 
 EMPIRICAL = Specimen(workload.Empirical, ranges={"values": (1, 400)}, together=weigh)
-EXPONENTIAL = Specimen(
-    workload.Exponential,
-    ranges={"mean_tokens": (5, 200), **BOUNDS},
-)
+EXPONENTIAL = Specimen(workload.Exponential, ranges={"mean_tokens": (5, 200), **BOUNDS})
 FIXED = Specimen(workload.Fixed, ranges={"tokens": (1, 400)})
 GAUSSIAN = Specimen(
-    workload.Gaussian,
-    ranges={
-        "mean_tokens": (5, 300),
-        "std_dev_tokens": (1, 100),
-        **BOUNDS,
-    },
+    workload.Gaussian, ranges={"mean_tokens": (5, 300), "std_dev_tokens": (1, 100), **BOUNDS}
 )
-LOGNORMAL = Specimen(
-    workload.Lognormal,
-    ranges={"mu": (1, 5), "sigma": (0.1, 1.2), **BOUNDS},
-)
+LOGNORMAL = Specimen(workload.Lognormal, ranges={"mu": (1, 5), "sigma": (0.1, 1.2), **BOUNDS})
 PARETO = Specimen(workload.Pareto, ranges=BOUNDS)
 UNIFORM = Specimen(workload.Uniform, ranges=BOUNDS)

@@ -194,10 +194,7 @@ LENGTHS = [
         workload.Lognormal(mu=3, sigma=1, min_tokens=2, max_tokens=200),
         rounded(stats.lognorm(1, scale=math.exp(3)), 2, 200),
     ),
-    (
-        workload.Empirical(values=(5, 900, 7, 5), weights=(1, 0, 2.5, 0.5)),
-        {5: 1.5 / 4, 7: 2.5 / 4},
-    ),
+    (workload.Empirical(values=(5, 900, 7, 5), weights=(1, 0, 2.5, 0.5)), {5: 1.5 / 4, 7: 2.5 / 4}),
     (workload.Empirical(values=(3, 1, 2)), {1: 1 / 3, 2: 1 / 3, 3: 1 / 3}),
 ]
 
@@ -538,10 +535,7 @@ def test_steps_of_a_rate_are_clients_of_one_tenant() -> None:
     ends = dict(zip(steps, (100, 150, 400), strict=True))
     clients = tuple(
         workload.Client(
-            name=f"from {start}",
-            requests_per_s=rate,
-            start_s=start,
-            duration_s=ends[start] - start,
+            name=f"from {start}", requests_per_s=rate, start_s=start, duration_s=ends[start] - start
         )
         for start, rate in steps.items()
     )

@@ -25,9 +25,7 @@ def test_envoy_lets_some_try_and_recovers() -> None:
     result = run(
         heavy + light,
         gateway=gateway.Gateway(
-            admission=policy,
-            bands=gateway.Band(queue=gateway.Queue(timeout_s=1)),
-            limit=fixed(1),
+            admission=policy, bands=gateway.Band(queue=gateway.Queue(timeout_s=1)), limit=fixed(1)
         ),
     )
     told = outcomes(result)

@@ -50,9 +50,7 @@ def test_buckets_share_by_weight_and_owners_take_no_part() -> None:
             admission=gateway.TenantTokenBucket(
                 capacity_tokens=400,
                 refill_tokens_per_s=400,
-                own=[
-                    gateway.TenantRate(tenant="c", capacity_tokens=20, refill_tokens_per_s=10),
-                ],
+                own=[gateway.TenantRate(tenant="c", capacity_tokens=20, refill_tokens_per_s=10)],
             )
         ),
     )

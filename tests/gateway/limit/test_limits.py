@@ -197,9 +197,7 @@ def test_a_ceiling_of_zero_lets_nothing_rise() -> None:
     result = run(
         [0.1 * i for i in range(100)],
         gateway=limited(
-            fixed(0),
-            controller=gateway.Concur(),
-            guard=gateway.Guard(floor=0, ceiling=0),
+            fixed(0), controller=gateway.Concur(), guard=gateway.Guard(floor=0, ceiling=0)
         ),
     )
     assert set(result.control["setting"]) == {0}
