@@ -91,7 +91,7 @@ def several() -> list[Simulation]:
 
 
 def digests(results: Iterable[Results]) -> list[list[str]]:
-    return [[result.digest for result in one] for one in results]
+    return [[result.digest for result in runs] for runs in results]
 
 
 @pytest.fixture(scope="module")
@@ -108,12 +108,12 @@ def test_batch_equals_single_runs(threads: int | None, singly: list[list[Result]
     many = run_many(simulations, SEEDS, threads=threads, keep_requests=True)
     assert [results.seeds for results in many] == [SEEDS] * len(simulations)
     for simulation, results, expected in zip(simulations, many, singly, strict=True):
-        assert [result.digest for result in results] == [one.digest for one in expected]
-        assert [result.fingerprint for result in results] == [one.fingerprint for one in expected]
-        for result, one in zip(results, expected, strict=True):
+        assert [result.digest for result in results] == [run.digest for run in expected]
+        assert [result.fingerprint for result in results] == [run.fingerprint for run in expected]
+        for result, alone in zip(results, expected, strict=True):
             assert result.simulation == simulation
-            assert result.to_dict() == one.to_dict()
-            assert (result.events, result.steps) == (one.events, one.steps)
+            assert result.to_dict() == alone.to_dict()
+            assert (result.events, result.steps) == (alone.events, alone.steps)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4, None])
@@ -121,12 +121,12 @@ def test_several_seeds_equal_single_runs(threads: int | None, singly: list[list[
     for simulation, expected in zip(several(), singly, strict=True):
         results = simulate(simulation, seeds=SEEDS, threads=threads)
         assert results.seeds == SEEDS
-        assert [result.digest for result in results] == [one.digest for one in expected]
+        assert [result.digest for result in results] == [run.digest for run in expected]
 
 
 def test_simulations_of_the_batch_differ(singly: list[list[Result]]) -> None:
     """Otherwise the comparisons would miss runs that are mixed up."""
-    plain, fleet, busiest, *others = ({one.digest for one in runs} for runs in singly)
+    plain, fleet, busiest, *others = ({run.digest for run in runs} for runs in singly)
     assert len(plain) == len(SEEDS)
     assert not plain & fleet
     assert plain == busiest  # the same settings but for a router that has no choice
@@ -137,21 +137,21 @@ def test_simulations_of_the_batch_differ(singly: list[list[Result]]) -> None:
 
 def test_figures_without_requests_are_the_same(singly: list[list[Result]]) -> None:
     for results, expected in zip(run_many(several(), SEEDS, threads=4), singly, strict=True):
-        for result, one in zip(results, expected, strict=True):
-            assert result.to_dict() == one.to_dict()
-            assert result.instances == one.instances
-            assert repr(result) == repr(one)
+        for result, alone in zip(results, expected, strict=True):
+            assert result.to_dict() == alone.to_dict()
+            assert result.instances == alone.instances
+            assert repr(result) == repr(alone)
 
 
 def test_digests_without_requests_do_not_depend_on_threads() -> None:
-    one = digests(run_many(several(), SEEDS, threads=1))
-    assert digests(run_many(several(), SEEDS, threads=2)) == one
-    assert digests(run_many(several(), SEEDS, threads=4)) == one
+    expected = digests(run_many(several(), SEEDS, threads=1))
+    assert digests(run_many(several(), SEEDS, threads=2)) == expected
+    assert digests(run_many(several(), SEEDS, threads=4)) == expected
 
 
 def test_reference_runs_equal_others(singly: list[list[Result]]) -> None:
     many = run_many(several()[:4], SEEDS, keep_requests=True, reference=True)
-    assert digests(many) == [[one.digest for one in runs] for runs in singly[:4]]
+    assert digests(many) == [[run.digest for run in runs] for runs in singly[:4]]
     assert many[0][0].instances[0]["stepping"] != "jumps"
 
 
@@ -210,8 +210,8 @@ def test_results_of_batches_pickle() -> None:
 def test_names_of_a_trace_outlast_the_run() -> None:
     result = simulate(Simulation(workload=recorded(100), instances=BLIS_SERVER))
     again: Result = pickle.loads(pickle.dumps(result))
-    for one in (result, again, copy.deepcopy(result)):
-        assert one.requests["request_id"].tolist() == ["c", "b", "a"]
+    for same in (result, again, copy.deepcopy(result)):
+        assert same.requests["request_id"].tolist() == ["c", "b", "a"]
 
 
 def test_results_of_batches_are_saved(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_progress_ends_with_all(threads: int) -> None:
         reported.append((done, total))
 
     run_many([small(4000)] * 10, (0, 1), threads=threads, progress=progress)
-    done = [one for one, _ in reported]
+    done = [done for done, _ in reported]
     assert {total for _, total in reported} == {20}
     assert done == sorted(done)
     assert done[-1] == 20

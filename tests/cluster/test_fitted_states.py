@@ -33,15 +33,15 @@ def test_states_are_counted_at_the_instants_of_a_timeline() -> None:
     tokens = timeline["kv_utilization"] * 20_000 * 16
     inside = (running <= 6.5) & (tokens <= 3000)
     busy = running > 0
-    (found,) = result.fitted_states
-    assert found == {
+    (states,) = result.fitted_states
+    assert states == {
         "group": 0,
         "states": busy.sum(),
         "outside": (busy & ~inside).sum(),
         "most_running_requests": running.max(),
         "most_kv_tokens": pytest.approx(tokens.max()),
     }
-    assert 0 < found["outside"] < found["states"]
+    assert 0 < states["outside"] < states["states"]
 
 
 def test_a_long_run_has_as_many_samples() -> None:
@@ -49,14 +49,14 @@ def test_a_long_run_has_as_many_samples() -> None:
     group = server(fitted_states=SQUARE)
     simulation = run(group, requests=3000, metrics={"timeline_step_s": 0.01})
     result = simulate(simulation)
-    (found,) = result.fitted_states
-    assert 900 < found["states"] <= 2049
+    (states,) = result.fitted_states
+    assert 900 < states["states"] <= 2049
     timeline = result.timeline
     inside = (timeline["running"] <= 6.5) & (timeline["kv_utilization"] * 320_000 <= 3000)
     busy = timeline["running"] > 0
     share = (busy & ~inside).sum() / busy.sum()
-    assert found["outside"] / found["states"] == pytest.approx(share, abs=0.03)
-    assert found["most_running_requests"] <= timeline["running"].max()
+    assert states["outside"] / states["states"] == pytest.approx(share, abs=0.03)
+    assert states["most_running_requests"] <= timeline["running"].max()
 
 
 def test_groups_without_states_and_their_runs_are_untouched() -> None:
@@ -76,20 +76,20 @@ def test_groups_without_states_and_their_runs_are_untouched() -> None:
 
 
 def test_states_are_those_of_a_rank() -> None:
-    one = simulate(run(server(fitted_states=SQUARE), requests=400))
+    single = simulate(run(server(fitted_states=SQUARE), requests=400))
     two = simulate(
         run(server(fitted_states=SQUARE, data_parallel_size=2), rate_per_s=20, requests=800)
     )
-    (of_one,), (of_two,) = one.fitted_states, two.fitted_states
+    (of_one,), (of_two,) = single.fitted_states, two.fitted_states
     assert of_two["most_running_requests"] % 0.5 == 0
-    shares = [found["outside"] / found["states"] for found in (of_one, of_two)]
+    shares = [states["outside"] / states["states"] for states in (of_one, of_two)]
     assert shares[1] == pytest.approx(shares[0], abs=0.15)
 
 
 def test_the_note_appears_above_a_share() -> None:
     assert not any("outside" in note for note in simulate(run(server(fitted_states=FAR))).notes())
     (note,) = [
-        one for one in simulate(run(server(fitted_states=SQUARE))).notes() if "outside" in one
+        note for note in simulate(run(server(fitted_states=SQUARE))).notes() if "outside" in note
     ]
     assert "at most 6 requests and 3,000 tokens in KV memory, here" in note
 

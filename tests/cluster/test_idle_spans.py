@@ -26,19 +26,21 @@ from spillway import (
     trace,
 )
 
-CONTROLLERS = [one for one in examples("Gateway.controller") if one.kind != "static"]
+CONTROLLERS = [
+    controller for controller in examples("Gateway.controller") if controller.kind != "static"
+]
 SOURCES = fields_of(signals.Sensor)["source"]["choices"]
 
 
 def sparse_arrivals(rng: random.Random) -> list[float]:
     """Bursts of requests with idle minutes between them."""
-    at_s, found = rng.choice((0.0, 40.0)), []
+    at_s, arrivals_s = rng.choice((0.0, 40.0)), []
     for _ in range(rng.randint(2, 4)):
         for _ in range(rng.randint(1, 25)):
-            found.append(at_s)
+            arrivals_s.append(at_s)
             at_s += rng.expovariate(20)
         at_s += rng.choice((0.5, 10, 100, 600))
-    return found
+    return arrivals_s
 
 
 def random_simulation(seed: int) -> Simulation:
@@ -141,9 +143,9 @@ def shown(result: Result) -> dict[str, Any]:
 
 
 def check_equal(quick: Result, plain: Result, what: str) -> None:
-    expected, found = shown(plain), shown(quick)
-    assert found.keys() == expected.keys()
-    for name, value in found.items():
+    expected, skipped = shown(plain), shown(quick)
+    assert skipped.keys() == expected.keys()
+    for name, value in skipped.items():
         np.testing.assert_equal(value, expected[name], err_msg=f"{name}, {what}")
 
 
@@ -163,7 +165,7 @@ def test_idle_spans_are_skipped_and_nothing_else_differs() -> None:
     assert seen["a tenth of the events"] > often(15), seen
     assert seen["moved"] > often(30), seen
     # Vegas draws a probe after a number of ticks, and concur reads metrics that may not be steady.
-    kinds = {one.kind for one in CONTROLLERS} - {"vegas", "concur"}
+    kinds = {controller.kind for controller in CONTROLLERS} - {"vegas", "concur"}
     for kind in kinds | {"autoscaled", "scraped"}:
         assert seen[kind] >= often(1), (kind, seen)
 

@@ -262,7 +262,7 @@ def test_mean_wait_is_pollaczek_khinchines(queue: Queue) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("queue", [one for one in SEVERAL if one.utilization == 0.8], ids=str)
+@pytest.mark.parametrize("queue", [queue for queue in SEVERAL if queue.utilization == 0.8], ids=str)
 def test_mean_wait_for_a_permit_is_erlangs(queue: Queue) -> None:
     """Against Erlang's C formula with every run's own rate and mean service.
 

@@ -19,25 +19,25 @@ def replicated(n: int, *limits: Any, **settings: Any) -> gateway.Gateway:
 
 
 def groups(result: Result) -> list[set[int]]:
-    """Which rows each replica had: with one permit each, the first to go opened a replica, and
+    """The rows that each replica had: with one permit each, the first to go opened a replica, and
     every other request started as one of the same replica ended.
 
     Spans of service must be such that no two replicas are ever done at the same instant.
     """
-    found: list[set[int]] = []
+    replicas: list[set[int]] = []
     ends: list[int] = []
     them = ways(result)
     for row in sorted(range(len(them)), key=lambda row: (them[row].dispatched, row)):
         way = them[row]
         if way.dispatched == 0:
-            found.append({row})
+            replicas.append({row})
             ends.append(way.ended)
         else:
             assert ends.count(way.dispatched) == 1
             which = ends.index(way.dispatched)
-            found[which].add(row)
+            replicas[which].add(row)
             ends[which] = way.ended
-    return found
+    return replicas
 
 
 def backlog(n: int, split: str, tenants: int = 1, seed: int = 0) -> Result:
@@ -68,9 +68,9 @@ def test_round_robin_follows_the_order_of_arrival(n: int) -> None:
 def test_tenant_hash_keeps_a_tenant_together(n: int) -> None:
     result = backlog(n, "tenant_hash", tenants=12)
     tenants = result.requests["tenant"]
-    found = [set(tenants[sorted(rows)].tolist()) for rows in groups(result)]
-    assert len(found) == n
-    assert sum(map(len, found)) == len(set.union(*found)) == 12
+    shares = [set(tenants[sorted(rows)].tolist()) for rows in groups(result)]
+    assert len(shares) == n
+    assert sum(map(len, shares)) == len(set.union(*shares)) == 12
     assert len(groups(backlog(n, "tenant_hash"))) == 1
     # The seed has no say in it.
     other = groups(backlog(n, "tenant_hash", tenants=12, seed=1))
@@ -153,7 +153,7 @@ def test_each_has_a_bucket_of_its_own() -> None:
 
 
 def test_each_has_a_router_of_its_own() -> None:
-    """Both start with the first instance."""
+    """Both routers start with the first instance."""
     result = run(
         [0.0] * 8, instances=flat().replace(count=3), gateway=replicated(2), router="round_robin"
     )
@@ -189,14 +189,14 @@ def test_each_controls_its_limit_by_what_it_measured() -> None:
         control["in_flight"],
         strict=True,
     ):
-        own = [way for row, way in enumerate(them) if row % 2 == replica]
-        seen = [way for way in own if now - SECOND // 2 < way.first_token <= now]
+        mine = [way for row, way in enumerate(them) if row % 2 == replica]
+        seen = [way for way in mine if now - SECOND // 2 < way.first_token <= now]
         assert samples == len(seen)
         mean = np.mean([(way.first_token - way.arrived) / 1e9 for way in seen] or [np.nan])
         assert value == pytest.approx(mean, nan_ok=True)
-        inside = sum(way.dispatched < now and way.in_flight(now) for way in own)
+        inside = sum(way.dispatched < now and way.in_flight(now) for way in mine)
         assert in_flight == inside
-    first, second = (control["setting"][control["replica"] == one] for one in (0, 1))
+    first, second = (control["setting"][control["replica"] == replica] for replica in (0, 1))
     assert first.max() > 6
     assert second.min() < 3
 
@@ -215,10 +215,10 @@ def test_books_balance_over_all(split: str) -> None:
         assert result.digest == simulate(simulation, seed, reference=True).digest
         streamed = simulate(simulation.with_({"metrics.streaming": True}), seed)
         assert streamed.ledger == result.ledger, seed
-        found = outcomes(result)
+        ends = outcomes(result)
         for name in ("completed", "queued", "running", "in_transit", "expired", "evicted"):
-            assert result.ledger[name] == found.count(name), (seed, name)
-        assert result.ledger["attempts"] == len(found)
+            assert result.ledger[name] == ends.count(name), (seed, name)
+        assert result.ledger["attempts"] == len(ends)
         losses += result.ledger["expired"] + result.ledger["evicted"]
     assert losses > often(100)
 
@@ -249,8 +249,8 @@ def test_decisions_are_logged_in_the_order_in_which_they_were_made() -> None:
 
 
 def test_replicas_do_not_shift_the_workload() -> None:
-    one = random_simulation(0, charge_at="completion").with_({"gateway.replicas": 1})
-    more = one.with_({"gateway.replicas": 3, "gateway.split": "random"})
-    first, second = (simulate(simulation, 3).requests for simulation in (one, more))
+    single = random_simulation(0, charge_at="completion").with_({"gateway.replicas": 1})
+    more = single.with_({"gateway.replicas": 3, "gateway.split": "random"})
+    first, second = (simulate(simulation, 3).requests for simulation in (single, more))
     for name in ("arrival_s", "input_tokens", "tenant"):
         assert np.array_equal(first[name], second[name])

@@ -37,7 +37,7 @@ def steps_of(duration_s: float) -> instance.InstanceGroup:
 
 
 def random_gateway(rng: random.Random) -> gateway.Gateway:
-    """One that never holds a request, or another one that is close to it."""
+    """A gateway that never holds a request, or one that is close to it."""
     never_holds = gateway.Gateway(
         admission=[rng.choice(ADMISSIONS) for _ in range(rng.randint(1, 2))],
         bands=[gateway.Band(priority=priority) for priority in rng.choice(([-1000], [-1000, 0]))],
@@ -77,7 +77,7 @@ def random_simulation(seed: int) -> Simulation:
     clients = [client.replace(name=name, tenant=name) for name in ("a", "b")]
     if client.arrivals.kind == "closed_loop":
         users = workload.ClosedLoop(users=6, think_time_s=rng.choice((0, 0.05)))
-        clients = [one.replace(arrivals=users, duration_s=0.4) for one in clients]
+        clients = [client.replace(arrivals=users, duration_s=0.4) for client in clients]
     latency = instance.Linear(
         alpha0_us=rng.choice((0, 1000)), alpha_input_us=0, beta0_us=1000, beta_decode_us=0
     )
@@ -124,7 +124,7 @@ def shown(result: Result) -> dict[str, Any]:
     columns = {
         f"{table}.{name}": values for table, rows in tables.items() for name, values in rows.items()
     }
-    instances = [one | {"stepping": ""} for one in result.instances]
+    instances = [server | {"stepping": ""} for server in result.instances]
     return columns | result.to_dict() | {"steps": result.steps, "instances": instances}
 
 
@@ -160,7 +160,7 @@ def test_shortcuts_change_nothing_but_the_number_of_events() -> None:
     ],
 )
 def test_a_request_alone_takes_three_events(through: gateway.Gateway) -> None:
-    """Its arrival, its entry and the end of its step."""
+    """The arrival, the entry and the end of the step."""
     result = run([0.0, 1.0, 2.5], output_tokens=1, gateway=through, instances=steps_of(0.1))
     assert result.steps == 3
     assert result.events == 9
@@ -168,7 +168,7 @@ def test_a_request_alone_takes_three_events(through: gateway.Gateway) -> None:
 
 def test_the_permit_of_a_request_lets_the_next_one_go_without_an_event() -> None:
     """One permit, two requests at once: the second arrival is an event for admission, too."""
-    one = gateway.Gateway(limit=gateway.FixedLimit(max_in_flight=1))
-    result = run([0.0, 0.01], output_tokens=1, gateway=one, instances=steps_of(0.1))
+    one_in_flight = gateway.Gateway(limit=gateway.FixedLimit(max_in_flight=1))
+    result = run([0.0, 0.01], output_tokens=1, gateway=one_in_flight, instances=steps_of(0.1))
     assert result.requests["queue_s"].tolist() == pytest.approx([0, 0.09])
     assert result.events == 6

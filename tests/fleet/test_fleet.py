@@ -173,7 +173,7 @@ def test_an_idle_fleet_scales_to_zero_and_back() -> None:
 
 
 def test_order_of_jumps_makes_no_difference() -> None:
-    one = simulation(
+    described = simulation(
         requests_per_s=30,
         gateway=gateway.Gateway(
             bands=[gateway.Band(queue=gateway.Queue(timeout_s=0.5))],
@@ -187,7 +187,7 @@ def test_order_of_jumps_makes_no_difference() -> None:
             startup_s=7,
         ),
     )
-    assert simulate(one).digest == simulate(one, reference=True).digest
+    assert simulate(described).digest == simulate(described, reference=True).digest
 
 
 def expected_instances(

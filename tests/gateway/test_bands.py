@@ -49,7 +49,7 @@ def test_bands_are_strict_and_in_order_within(
     )
     ways = passages(result)
     check_limit(ways, limit)
-    rank = [(-band_of(one, bands), row) for row, one in enumerate(classes)]
+    rank = [(-band_of(slo_class, bands), row) for row, slo_class in enumerate(classes)]
     for row, way in enumerate(ways):
         # A request that arrived before this dispatch and is dispatched later ranks lower.
         overtaken = [

@@ -15,7 +15,9 @@ from support.twins import flow_control as plain
 from spillway import ConfigError, Result, Simulation, gateway, instance, simulate, workload
 
 CLASSES = {"urgent": 4, "plain": 3, "spare": -1, "scrap": -2}
-SLO_CLASSES = [workload.SloClass(name=name, priority=one) for name, one in CLASSES.items()]
+SLO_CLASSES = [
+    workload.SloClass(name=name, priority=priority) for name, priority in CLASSES.items()
+]
 
 
 def concurrency(most: float) -> gateway.Saturation:
@@ -28,7 +30,7 @@ def one_at_a_time(*limits: Any, **settings: Any) -> gateway.Gateway:
 
 
 def dispatched_ms(result: Result) -> list[float | None]:
-    return [None if one.dispatched is None else one.dispatched / MS for one in ways(result)]
+    return [None if way.dispatched is None else way.dispatched / MS for way in ways(result)]
 
 
 # --- against a plain model ------------------------------------------------------------------------
@@ -91,10 +93,10 @@ def simulated(control: plain.FlowControl, requests: list[plain.Request]) -> Resu
     fairness = {True: gateway.TenantRoundRobin(), False: gateway.GlobalFifo()}
     names = {priority: name for name, priority in CLASSES.items()}
     return run(
-        [one.arrival / SECOND for one in requests],
-        output_tokens=[one.tokens for one in requests],
-        tenant=[f"t{one.tenant}" for one in requests],
-        slo_class=[names[one.priority] for one in requests],
+        [request.arrival / SECOND for request in requests],
+        output_tokens=[request.tokens for request in requests],
+        tenant=[f"t{request.tenant}" for request in requests],
+        slo_class=[names[request.priority] for request in requests],
         tenants=[workload.Tenant(name=f"t{i}") for i in range(control.num_tenants)],
         slo_classes=SLO_CLASSES,
         instances=flat(1, 0.001, reference_output_tokens=100),
@@ -133,16 +135,21 @@ def simulated(control: plain.FlowControl, requests: list[plain.Request]) -> Resu
 def told(result: Result) -> list[tuple[str, str, int | None, int | None]]:
     reasons = result.requests["reason"].tolist()
     return [
-        (one.outcome, reason, one.dispatched, one.ended)
-        for one, reason in zip(ways(result), reasons, strict=True)
+        (way.outcome, reason, way.dispatched, way.ended)
+        for way, reason in zip(ways(result), reasons, strict=True)
     ]
 
 
 def expected(requests: list[plain.Request]) -> list[tuple[str, str, int | None, int | None]]:
     return [
-        # What leaves its instance unfinished has no end-to-end latency.
-        (one.outcome, one.reason, one.dispatched, one.ended if one.outcome == "completed" else None)
-        for one in requests
+        # A request that leaves its instance unfinished has no end-to-end latency.
+        (
+            request.outcome,
+            request.reason,
+            request.dispatched,
+            request.ended if request.outcome == "completed" else None,
+        )
+        for request in requests
     ]
 
 
@@ -156,7 +163,9 @@ def test_gateway_equals_its_plain_model() -> None:
         result = simulated(control, requests)
         control.run(requests)
         assert told(result) == expected(requests), (seed, control)
-        seen.update({one.reason for one in requests} | {one.outcome for one in requests})
+        seen.update(
+            {request.reason for request in requests} | {request.outcome for request in requests}
+        )
         seen[control.usage_limit] += 1
         mode = "one" if control.one_per_attempt else "all"
         if any(o.dispatched is not None and o.dispatched > o.arrival for o in requests):
@@ -179,7 +188,7 @@ def test_one_goes_when_one_joins_and_one_every_period() -> None:
     waits = run([0, 0, 0, 0, 0.1, 0.2, 0.3, 0.4], gateway=one_at_a_time(fixed(4)))
     # The first attempt by the clock came at 101 ms.
     assert dispatched_ms(waits) == [0, 0, 0, 0, 1000, 1001, 1002, 1003]
-    assert [one.ended for one in ways(waits)[:4]] == [SECOND] * 4
+    assert [way.ended for way in ways(waits)[:4]] == [SECOND] * 4
 
 
 def test_a_released_permit_alone_dispatches_no_request() -> None:
@@ -199,14 +208,14 @@ def test_no_more_than_a_dispatch_per_period_beyond_the_arrivals(period_s: float)
         gateway=one_at_a_time(gateway.FixedLimit(max_in_flight=1), attempt_period_s=period_s),
         horizon_s=1.2,
     )
-    assert sum(one is not None for one in dispatched_ms(result)) == 2
+    assert sum(at is not None for at in dispatched_ms(result)) == 2
     free = run(
         [0.0] * 30,
         gateway=one_at_a_time(concurrency(10), attempt_period_s=period_s),
         instances=flat(1).replace(count=1),
         horizon_s=4,
     )
-    at = np.array([one.dispatched for one in ways(free) if one.dispatched is not None])
+    at = np.array([way.dispatched for way in ways(free) if way.dispatched is not None])
     assert (at == 0).sum() == 10
     gaps = np.diff(at[10:20])
     assert set(gaps.tolist()) == {round(period_s * SECOND)}
@@ -219,7 +228,7 @@ def test_attempts_that_cannot_come_to_anything_are_left_out() -> None:
     counted = run(**held, gateway=one_at_a_time(concurrency(1)))
     assert idle.ledger["queued"] == counted.ledger["queued"] == 200
     assert max(idle.events, counted.events) < 1500
-    # Whose turn it is does not follow from when it was asked.
+    # The order of dispatch does not depend on the instants of the attempts.
     both = [
         run([0, 0.5, 0.5, 1.0, 2.5], gateway=one_at_a_time(limit, attempt_period_s=0.003))
         for limit in (fixed(1), gateway.TokenBudget(max_tokens_in_flight=1))
@@ -279,7 +288,7 @@ def test_drain_latency_does_not_go_with_attempts() -> None:
 # --- ceilings -------------------------------------------------------------------------------------
 
 
-FIVE = [gateway.Band(priority=one) for one in (4, 3, 1, 0, -1)]
+FIVE = [gateway.Band(priority=priority) for priority in (4, 3, 1, 0, -1)]
 
 
 @pytest.mark.parametrize(
@@ -378,10 +387,8 @@ def held(capacity: dict[str, Any], bands: list[gateway.Band] | None = None) -> g
 
 def lost(result: Result) -> dict[int, tuple[str, str]]:
     reasons = result.requests["reason"].tolist()
-    found = outcomes(result)
-    return {
-        row: (found[row], reasons[row]) for row in range(len(found)) if found[row] != "completed"
-    }
+    ends = outcomes(result)
+    return {row: (ends[row], reasons[row]) for row in range(len(ends)) if ends[row] != "completed"}
 
 
 REFUSED = ("rejected", "queue_full")
@@ -449,7 +456,7 @@ def test_only_sheddable_ones_are_displaced() -> None:
 
 
 def test_place_that_a_tenant_makes_counts_for_all() -> None:
-    """Its own queue makes room by dropping its head: the band and the gateway are no fuller."""
+    """The queue of the tenant drops its head: the band and the gateway are no fuller."""
     queue = gateway.Queue(max_requests=1, drop="head")
     band = gateway.Band(queue=queue, max_requests=1)
     result = run([0.0] * 3, gateway=held({"max_queued": 1}, [band]))
@@ -477,8 +484,8 @@ def evicted(result: Result) -> list[int]:
     """The requests evicted from an instance."""
     reasons = result.requests["reason"].tolist()
     rows = [row for row, reason in enumerate(reasons) if reason == "in_flight_eviction"]
-    found = outcomes(result)
-    assert all(found[row] == "evicted" for row in rows)
+    ends = outcomes(result)
+    assert all(ends[row] == "evicted" for row in rows)
     assert result.ledger["evicted"] >= len(rows) == result.ledger["evicted_in_flight"]
     return rows
 

@@ -91,8 +91,8 @@ def test_victim_that_waits_before_its_worker_leaves_at_once() -> None:
     )
     assert outcomes(result) == ["completed", "completed", "evicted", "completed"]
     assert result.ledger["evicted_in_flight"] == 1
-    # It frees a place in the gateway's count, not in the worker.
-    assert [one.ended for one in ways(result)] == [SECOND, 2 * SECOND, None, 3 * SECOND]
+    # The eviction frees a place in the gateway's count, not in the worker.
+    assert [way.ended for way in ways(result)] == [SECOND, 2 * SECOND, None, 3 * SECOND]
     assert result.requests["queue_s"][3] == pytest.approx(0.001)
 
 
@@ -104,7 +104,7 @@ def test_attempts_resume_once_there_are_workers() -> None:
             gateway=gateway.Gateway(dispatch="one_per_attempt", limit=limit),
         )
         # A worker takes 40 s to start.
-        at = [one.dispatched for one in ways(result)]
+        at = [way.dispatched for way in ways(result)]
         assert at == [41 * SECOND, 41_001_000_000, 41_002_000_000]
 
 
@@ -223,7 +223,7 @@ def random_mixture(seed: int) -> Simulation:
             admission_latency_s=rng.choice((0, 0.01)),
             routing_latency_s=rng.choice((0, 0.003, 0.05)),
             dispatch=rng.choice(("all", "one_per_attempt")),
-            bands=[gateway.Band(priority=one, queue=queue) for one in (0, -1, -5)],
+            bands=[gateway.Band(priority=priority, queue=queue) for priority in (0, -1, -5)],
             max_queued=rng.choice((None, 8)),
             queue_shedding=rng.random() < 0.5,
             limit=[
@@ -264,13 +264,13 @@ def check(result: Result) -> None:
     requests = result.requests
     reasons = requests["reason"]
     taken = reasons == "in_flight_eviction"
-    found = np.asarray(outcomes(result))
-    assert (found[taken] == "evicted").all()
-    assert (found[reasons == "client_timeout"] == "cancelled").all()
+    ends = np.asarray(outcomes(result))
+    assert (ends[taken] == "evicted").all()
+    assert (ends[reasons == "client_timeout"] == "cancelled").all()
     # Only sheddable requests are evicted.
     assert not (requests["slo_class"][taken] == "critical").any()
     if result.simulation.horizon_s is None:
-        assert set(found.tolist()) <= {"completed", "rejected", "expired", "evicted", "cancelled"}
+        assert set(ends.tolist()) <= {"completed", "rejected", "expired", "evicted", "cancelled"}
 
 
 def test_jumps_streaming_and_samples_change_nothing() -> None:

@@ -128,14 +128,13 @@ def digest(name: str) -> str:
 
 def recorded() -> dict[str, str]:
     """The digests of the file."""
-    found: dict[str, str] = json.loads(FILE.read_text(encoding="utf-8"))
-    return found
+    return json.loads(FILE.read_text(encoding="utf-8"))
 
 
 def renew() -> None:
     """Replaces the file."""
-    found = {name: digest(name) for name in NAMES}
-    FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    digests = {name: digest(name) for name in NAMES}
+    FILE.write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> int:

@@ -117,7 +117,9 @@ def predictive() -> Simulation:
     rows = range(NUM_REQUESTS)
     groups = [("system", "agent", None)[row % 3] if row < 30 else "late" for row in rows]
     return Simulation(
-        workload=requests(prefix_group=groups, prefix_tokens=[32 if one else 0 for one in groups]),
+        workload=requests(
+            prefix_group=groups, prefix_tokens=[32 if group else 0 for group in groups]
+        ),
         gateway=gateway.Gateway(
             admission=gateway.PredictiveTtft(
                 estimator="seats_and_memory",
@@ -185,8 +187,8 @@ RUNS = {
     **{
         name: functools.partial(run, policy)
         for seam, run in {"Band.fairness": fair_queueing, "Gateway.admission": admitted_by}.items()
-        for one in at(seam)
-        for name, policy in one.golden.items()
+        for specimen in at(seam)
+        for name, policy in specimen.golden.items()
     },
 }
 

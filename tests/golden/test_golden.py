@@ -16,9 +16,9 @@ from support.specimens import at
 from spillway.config import describe
 
 
-def difference(expected: str, found: str) -> str:
+def difference(expected: str, rerun: str) -> str:
     """The lines that differ, with the header above them."""
-    before, after = expected.splitlines(), found.splitlines()
+    before, after = expected.splitlines(), rerun.splitlines()
     lines = [
         line
         for line in difflib.unified_diff(before, after, "golden", "found", n=0, lineterm="")
@@ -30,10 +30,10 @@ def difference(expected: str, found: str) -> str:
 @pytest.mark.parametrize("name", regenerate.RUNS)
 def test_decisions_are_the_recorded_ones(name: str) -> None:
     recorded = (regenerate.FOLDER / f"{name}.csv").read_text(encoding="utf-8")
-    found = regenerate.decision_log(name)
-    if found != recorded:
+    rerun = regenerate.decision_log(name)
+    if rerun != recorded:
         pytest.fail(
-            f"{difference(recorded, found)}\n\n"
+            f"{difference(recorded, rerun)}\n\n"
             "If this is meant: python tests/golden/regenerate.py, and say why in the commit.",
             pytrace=False,
         )
@@ -45,11 +45,11 @@ def test_every_recording_belongs_to_a_run() -> None:
 
 def test_every_policy_is_recorded() -> None:
     """But those without settings, which have no state."""
-    recorded = {one for make in regenerate.RUNS.values() for one in alternatives_of(make())}
-    for one in VARIANTS:
-        if one.seam in ("Gateway.admission", "Band.fairness"):
-            has_settings = describe.descriptor(VARIANTS[one].path)["of"]["fields"]
-            assert one in recorded or not has_settings, one
+    recorded = {variant for make in regenerate.RUNS.values() for variant in alternatives_of(make())}
+    for variant in VARIANTS:
+        if variant.seam in ("Gateway.admission", "Band.fairness"):
+            has_settings = describe.descriptor(VARIANTS[variant].path)["of"]["fields"]
+            assert variant in recorded or not has_settings, variant
 
 
 def test_the_run_shows_what_it_is_for() -> None:
@@ -67,7 +67,8 @@ def test_the_run_shows_what_it_is_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "policy"), [golden for one in at("Gateway.admission") for golden in one.golden.items()]
+    ("name", "policy"),
+    [golden for specimen in at("Gateway.admission") for golden in specimen.golden.items()],
 )
 def test_admission_policies_refuse_some_and_admit_some(name: str, policy: Any) -> None:
     rows = list(csv.DictReader(io.StringIO(regenerate.decision_log(name))))

@@ -105,11 +105,11 @@ def fates(result: Result, reasons: dict[str, str]) -> list[str | float]:
 
 
 def assert_equal(ours: list[str | float], theirs: list[str | float]) -> None:
-    assert [one if isinstance(one, str) else "" for one in ours] == [
-        one if isinstance(one, str) else "" for one in theirs
+    assert [answer if isinstance(answer, str) else "" for answer in ours] == [
+        answer if isinstance(answer, str) else "" for answer in theirs
     ]
-    assert [one for one in ours if not isinstance(one, str)] == pytest.approx(
-        [one for one in theirs if not isinstance(one, str)], abs=1e-6
+    assert [answer for answer in ours if not isinstance(answer, str)] == pytest.approx(
+        [answer for answer in theirs if not isinstance(answer, str)], abs=1e-6
     )
 
 
@@ -227,8 +227,8 @@ def test_a_limit_that_never_binds_changes_nothing() -> None:
             count=2, max_num_seqs=4, num_kv_blocks=64, completion=completion
         )
         open_, gated = (
-            run(arrival_s, input_tokens=100, output_tokens=100, instances=one)
-            for one in (group, group.replace(ingress=limited(1000, 2)))
+            run(arrival_s, input_tokens=100, output_tokens=100, instances=servers)
+            for servers in (group, group.replace(ingress=limited(1000, 2)))
         )
         assert open_.digest == gated.digest
         assert open_.ingresses == []

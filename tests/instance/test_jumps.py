@@ -266,7 +266,7 @@ def configuration(seed: int) -> Simulation:
     # Classes whose goals are met by some, so that there is a goodput.
     targets = {"target_ttft_s": 0.2, "target_e2e_s": 2.0}
     return simulation.replace(
-        slo_classes=[one.replace(**targets) for one in simulation.slo_classes],
+        slo_classes=[slo_class.replace(**targets) for slo_class in simulation.slo_classes],
         # Whole milliseconds, so that steps end at the horizon where the quantum is as coarse.
         horizon_s=rng.choice((None, None, max(0.05, round(span_s * rng.uniform(0.2, 1.5), 3)))),
         quantum_ns=rng.choice((1, 1, 1000, 1_000_000)),
@@ -292,8 +292,8 @@ def reports(result: Result) -> dict[str, Any]:
     """Everything that a result reports except its requests."""
     nested = {
         "instances": [
-            {name: value for name, value in one.items() if name != "stepping"}
-            for one in result.instances
+            {name: value for name, value in server.items() if name != "stepping"}
+            for server in result.instances
         ],
         "ledger": result.ledger,
         "steps": result.steps,
@@ -330,8 +330,8 @@ def test_jumps_equal_plain_stepping(seeds: range) -> None:
         jumping, plain = run(seed)
         if jumping.digest != plain.digest:
             pytest.fail(f"seed {seed}: {first_difference(jumping, plain)}")
-        assert {one["stepping"] for one in jumping.instances} == {"jumps"}
-        assert {one["stepping"] for one in plain.instances} == {"reference"}
+        assert {server["stepping"] for server in jumping.instances} == {"jumps"}
+        assert {server["stepping"] for server in plain.instances} == {"reference"}
 
 
 def with_priorities(simulation: Simulation, seed: int) -> Simulation:
@@ -387,7 +387,7 @@ def features_of(jumping: Result, plain: Result) -> Iterator[str]:
     longest = requests["input_tokens"][served].max(initial=0)
     output = requests["output_tokens"][served]
     arrivals = requests["arrival_s"].tolist()
-    queue = max(one["mean_waiting"] for one in jumping.instances)
+    queue = max(server["mean_waiting"] for server in jumping.instances)
     completions = {group.completion for group in groups}
     reached = {
         "jumped": jumped,
@@ -408,14 +408,16 @@ def features_of(jumping: Result, plain: Result) -> Iterator[str]:
         "no output": (output == 0).any(),
         "one output token": (output == 1).any(),
         "long output": (output > 200).any(),
-        "budget below seats": any(one.max_num_batched_tokens < one.max_num_seqs for one in groups),
-        "capped prefill": any(longest > one.long_prefill_token_threshold > 0 for one in groups),
-        "chunked prefill": any(longest > one.max_num_batched_tokens for one in groups),
-        "max_model_len": any(one.max_model_len > 0 for one in groups),
-        "context": any(depends_on_context(one.latency) for one in groups),
-        "async": any(one.async_scheduling for one in groups),
-        "roofline": any(isinstance(one.latency, instance.Roofline) for one in groups),
-        "step table": any(isinstance(one.latency, instance.StepTable) for one in groups),
+        "budget below seats": any(
+            group.max_num_batched_tokens < group.max_num_seqs for group in groups
+        ),
+        "capped prefill": any(longest > group.long_prefill_token_threshold > 0 for group in groups),
+        "chunked prefill": any(longest > group.max_num_batched_tokens for group in groups),
+        "max_model_len": any(group.max_model_len > 0 for group in groups),
+        "context": any(depends_on_context(group.latency) for group in groups),
+        "async": any(group.async_scheduling for group in groups),
+        "roofline": any(isinstance(group.latency, instance.Roofline) for group in groups),
+        "step table": any(isinstance(group.latency, instance.StepTable) for group in groups),
         "overloaded": queue > 5,
         "hardly loaded": queue < 0.05,
         "limit": simulation.gateway.limit[0].kind == "fixed",
@@ -471,7 +473,7 @@ def test_random_step_times_are_made_one_by_one() -> None:
         linear = simulate(with_linear_times(configuration(seed)), seed)
         steady, jittered = (simulate(with_jitter(linear.simulation, cv), seed) for cv in (0, 0.1))
         for result in (steady, jittered):
-            assert {one["stepping"] for one in result.instances} == {"plain"}
+            assert {server["stepping"] for server in result.instances} == {"plain"}
         if steady.digest != linear.digest:
             pytest.fail(f"seed {seed}: {first_difference(steady, linear)}")
         differing += jittered.digest != linear.digest
@@ -489,7 +491,7 @@ def test_one_jittered_group_leaves_the_others_their_jumps() -> None:
             ]
         )
     )
-    assert [one["stepping"] for one in result.instances] == ["plain", "jumps"]
+    assert [server["stepping"] for server in result.instances] == ["plain", "jumps"]
 
 
 # Streaming

@@ -40,8 +40,8 @@ def test_reading_weights_and_computing_tokens_overlap(norm: Any, matrices_us: fl
     )
     assert first == pytest.approx(1000 + matrices_us, abs=2e-3)
     p = math.inf if norm is None else norm
-    one = max(300, 10) if p == math.inf else (300**p + 10**p) ** (1 / p)
-    assert rest == pytest.approx(2 * (1000 + one + 7), abs=4e-3)
+    combined_us = max(300, 10) if p == math.inf else (300**p + 10**p) ** (1 / p)
+    assert rest == pytest.approx(2 * (1000 + combined_us + 7), abs=4e-3)
 
 
 def test_attention_counts_pairs_of_tokens() -> None:

@@ -60,9 +60,9 @@ SPANS = {"scheduled": "scheduling_delay_s", "first_token": "ttft_s", "finished":
 
 
 def ns_of(result: Result, stamp: str) -> list[int]:
-    found = instants_ns(result, SPANS[stamp])
-    assert None not in found
-    return [at for at in found if at is not None]
+    instants = instants_ns(result, SPANS[stamp])
+    assert None not in instants
+    return [at for at in instants if at is not None]
 
 
 def ms_of(result: Result, stamp: str) -> list[float]:
@@ -90,7 +90,9 @@ def test_an_idle_rank_delays_nothing() -> None:
     alone = run(*requests, ranks=1)
     everywhere = run(*requests, ranks=8)
     assert everywhere.requests["rank"].tolist() == [0, 1, 0]
-    first, last = ([ms_of(one, "finished")[row] for one in (alone, everywhere)] for row in (0, 2))
+    first, last = (
+        [ms_of(result, "finished")[row] for result in (alone, everywhere)] for row in (0, 2)
+    )
     assert last == [419, 419]
     # The second prompt is computed in a step of the first, or beside it.
     assert first == [7 + 5 * 29 + 0.6, 7 + 5 * 29 + 0.6]
@@ -129,7 +131,7 @@ def test_a_request_leaves_the_queue_of_an_idle_rank_at_once() -> None:
     assert np.isnan(result.requests["scheduling_delay_s"][1])
     (report,) = result.instances
     assert report["steps"] == 1
-    # It waited from 3 to 13; the last event is the end of the step.
+    # The second request waited from 3 to 13; the last event is the end of the step.
     assert report["mean_waiting"] == pytest.approx(10 / 15)
 
 
@@ -179,18 +181,21 @@ def test_withdrawals_are_those_of_the_twin(seeds: range) -> None:
         ranks = range(simulation.instances[0].data_parallel_size)
         rows = [[row for row in range(n) if of_rank[row] == rank] for rank in ranks]
         runs = oracle.simulate_ranks(
-            server_of(simulation), [[requests[row] for row in own] for own in rows]
+            server_of(simulation),
+            [[requests[row] for row in rows_of_rank] for rows_of_rank in rows],
         )
         first_token = instants_ns(result, "ttft_s")
-        for own, its in zip(rows, runs, strict=True):
-            for row, told in zip(own, its.outcomes, strict=True):
-                assert result.requests["outcome"][row] == told.outcome
-                assert result.requests["output_tokens"][row] == told.emitted
-                assert result.requests["preemptions"][row] == told.preemptions
-                assert first_token[row] == told.first_token_ns
-                shown[told.outcome] += 1
-                shown["cancelled with tokens"] += told.outcome == "cancelled" and told.emitted > 0
-                shown["preempted"] += told.preemptions
+        for rows_of_rank, its in zip(rows, runs, strict=True):
+            for row, outcome in zip(rows_of_rank, its.outcomes, strict=True):
+                assert result.requests["outcome"][row] == outcome.outcome
+                assert result.requests["output_tokens"][row] == outcome.emitted
+                assert result.requests["preemptions"][row] == outcome.preemptions
+                assert first_token[row] == outcome.first_token_ns
+                shown[outcome.outcome] += 1
+                shown["cancelled with tokens"] += (
+                    outcome.outcome == "cancelled" and outcome.emitted > 0
+                )
+                shown["preempted"] += outcome.preemptions
         assert result.instances[0]["steps"] == sum(its.steps for its in runs)
     assert min(shown.values()) >= often(30), shown
 

@@ -64,7 +64,7 @@ def random_requests(rng: random.Random, block: int) -> list[oracle.Request]:
     now_ns = 0
     for request_id in ids:
         shared: tuple[tuple[str, int], ...] = ()
-        own = rng.choice((rng.randint(1, longest), block * rng.randint(1, 3)))
+        unshared = rng.choice((rng.randint(1, longest), block * rng.randint(1, 3)))
         if rng.random() >= no_group:
             name = rng.choice(groups)
             length = lengths[name]
@@ -72,8 +72,8 @@ def random_requests(rng: random.Random, block: int) -> list[oracle.Request]:
                 length += rng.choice((-1, 1, block))
             shared = ((name, length),) if length > 0 else ()
             if shared and rng.random() < nothing_own:
-                own = 0
-        prompt = own + sum(tokens for _, tokens in shared)
+                unshared = 0
+        prompt = unshared + sum(tokens for _, tokens in shared)
         requests.append(
             oracle.Request(
                 request_id=request_id,
@@ -91,7 +91,9 @@ def random_requests(rng: random.Random, block: int) -> list[oracle.Request]:
 
 
 def random_group(rng: random.Random, requests: list[oracle.Request], block: int) -> dict[str, Any]:
-    needs = [math.ceil((one.input_tokens + one.output_tokens) / block) for one in requests]
+    needs = [
+        math.ceil((request.input_tokens + request.output_tokens) / block) for request in requests
+    ]
     largest = max(needs)
     return {
         "count": rng.choice((1, 1, 2)),
@@ -152,9 +154,9 @@ def features_of(
         "preempted and hits": preempted and run.hits > 0,
         "hits on own blocks only": run.hits > 0 and max(several.values(), default=0) < 2,
         "odd prefix": any(
-            tokens % group.block_size_tokens for some in lengths.values() for tokens in some
+            tokens % group.block_size_tokens for shared in lengths.values() for tokens in shared
         ),
-        "prefixes of two lengths": any(len(some) > 1 for some in lengths.values()),
+        "prefixes of two lengths": any(len(shared) > 1 for shared in lengths.values()),
         "capped prefill": 0
         < group.long_prefill_token_threshold
         < max(request.input_tokens for request in requests),

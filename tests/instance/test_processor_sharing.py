@@ -164,17 +164,17 @@ def modelled(
     now = 0
     while inside or waiting:
         e2e = figure(plant.e2e_s, plant.concurrency, len(inside))
-        candidates = [now + rounded_up(one.left * e2e) for one in inside]
+        candidates = [now + rounded_up(request.left * e2e) for request in inside]
         if waiting:
             candidates.append(arrival_ns[waiting[0]])
         elapsed = min(candidates) - now
         now += elapsed
-        for one in inside:
-            one.left -= elapsed / e2e
-        for one in [one for one in inside if one.left <= 0]:
-            finished_ns[one.number] = now
-            first_token_ns[one.number] = min(one.first_token_ns, now)
-            inside.remove(one)
+        for request in inside:
+            request.left -= elapsed / e2e
+        for request in [request for request in inside if request.left <= 0]:
+            finished_ns[request.number] = now
+            first_token_ns[request.number] = min(request.first_token_ns, now)
+            inside.remove(request)
         while waiting and arrival_ns[waiting[0]] == now:
             number = waiting.pop(0)
             work = Fraction(max(output_tokens[number], 1), reference) if reference else Fraction(1)
@@ -371,15 +371,15 @@ def test_signals_show_the_number_inside(transport: Any) -> None:
         )
     ):
         assert not waiting.any()
-        for one, age, told in zip(instances, ages, running, strict=True):
+        for server, age, reported in zip(instances, ages, running, strict=True):
             if np.isnan(age):
-                assert told == 0
+                assert reported == 0
                 continue
-            here = requests["instance"] == one
+            here = requests["instance"] == server
             here[number:] = False
             inside = (entered_s[here] <= at - age).sum() - (finished_s[here] <= at - age).sum()
-            assert told == inside
-            most = max(most, told)
+            assert reported == inside
+            most = max(most, reported)
     assert most > 10
 
 
@@ -418,12 +418,12 @@ def test_ranks_are_plants_of_their_own() -> None:
 
 
 def test_plants_of_both_kinds_in_one_fleet() -> None:
-    one = busy(instances=[BLIS_SERVER, instance.InstanceGroup(plant="processor_sharing")])
-    result = simulate(one, 7)
+    mixed = busy(instances=[BLIS_SERVER, instance.InstanceGroup(plant="processor_sharing")])
+    result = simulate(mixed, 7)
     assert result.ledger["completed"] == 1500
     slow = result.requests["instance"] == 1
     assert result.requests["e2e_s"][slow].min() >= 0.2
-    assert simulate(one, 7).digest == result.digest
+    assert simulate(mixed, 7).digest == result.digest
 
 
 def test_completion_precedes_a_scrape_of_the_same_instant() -> None:
@@ -498,5 +498,5 @@ def test_tables_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         instance.ProcessorSharing(**settings_)
-    found = {path: allowed for path, _, allowed in caught.value.violations}
-    assert clue in found[path]
+    violations = {path: allowed for path, _, allowed in caught.value.violations}
+    assert clue in violations[path]

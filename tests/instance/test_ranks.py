@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 
 def ranks_of(result: Result) -> list[int]:
-    found: list[int] = result.requests["rank"].tolist()
-    return found
+    return result.requests["rank"].tolist()
 
 
 def linear(**changes: float) -> instance.Linear:
@@ -67,16 +66,15 @@ def fleet_of(group: dict[str, Any], count: int) -> dict[str, Any]:
 def in_order(log: Any, name: str) -> NDArray[np.float64]:
     """Per decision, in order of the instances."""
     order = np.argsort(log["candidate_instance"], axis=1)
-    found: NDArray[np.float64] = np.take_along_axis(log[f"candidate_{name}"], order, axis=1)
-    return found
+    return np.take_along_axis(log[f"candidate_{name}"], order, axis=1)
 
 
-def assert_same_requests(one: Result, other: Result, rows: slice = slice(None)) -> None:
+def assert_same_requests(result: Result, other: Result, rows: slice = slice(None)) -> None:
     """All columns but the place of service; `rows` of the first are those of the other."""
-    for name in one.requests:
+    for name in result.requests:
         if name in ("request_id", "instance", "rank"):
             continue
-        ours, theirs = one.requests[name][rows], other.requests[name]
+        ours, theirs = result.requests[name][rows], other.requests[name]
         assert np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == "f"), name
 
 
@@ -137,8 +135,8 @@ def test_ranks_are_a_fleet_that_is_routed_by_their_rule(seeds: range) -> None:
         assert simulate(plain, seed, reference=True).digest == together.digest
         (report,) = together.instances
         for name in SUMS:
-            assert report[name] == sum(one[name] for one in apart.instances)
-        waited = sum(one["mean_waiting"] for one in apart.instances)
+            assert report[name] == sum(server[name] for server in apart.instances)
+        waited = sum(server["mean_waiting"] for server in apart.instances)
         assert report["mean_waiting"] == pytest.approx(waited, rel=1e-9)
         assert together.ledger == apart.ledger
         seen, parts = together.decisions, apart.decisions
@@ -175,7 +173,7 @@ def test_the_rank_is_the_one_with_the_least_load_as_a_request_is_sent(seeds: ran
         )
         result = simulate(simulation, seed)
         requests = result.requests
-        assert sum(one["preemptions"] for one in result.instances) == 0
+        assert sum(server["preemptions"] for server in result.instances) == 0
         arrival = ns(requests["arrival_s"])
         delay = (group["latency"].alpha_input_us, group["latency"].alpha0_us)
         entry = [
@@ -190,7 +188,7 @@ def test_the_rank_is_the_one_with_the_least_load_as_a_request_is_sent(seeds: ran
         sent: list[list[int]] = [[] for _ in range(count)]
         for row, now in enumerate(arrival):
             loads = [
-                sum(4 if scheduled[one] >= now else finished[one] > now for one in there)
+                sum(4 if scheduled[row] >= now else finished[row] > now for row in there)
                 for there in sent
             ]
             assert ranks_of(result)[row] == loads.index(min(loads))
@@ -368,11 +366,11 @@ def test_every_rank_has_noise_of_its_own() -> None:
 
 def test_instances_with_ranks_do_not_know_of_each_other() -> None:
     """Every second request goes to an instance, which serves it as if there were no other."""
-    group = {"num_kv_blocks": 80, "latency": linear()}
+    base = {"num_kv_blocks": 80, "latency": linear()}
     fleets: list[Any] = [
-        [group | {"count": 2, "data_parallel_size": 3}],
-        [group | {"data_parallel_size": 3}, group],
-        [group, group | {"data_parallel_size": 2}],
+        [base | {"count": 2, "data_parallel_size": 3}],
+        [base | {"data_parallel_size": 3}, base],
+        [base, base | {"data_parallel_size": 2}],
     ]
     rng = np.random.default_rng(1)
     arrival_s, inputs, outputs = (
@@ -389,7 +387,7 @@ def test_instances_with_ranks_do_not_know_of_each_other() -> None:
             )
         )
         for k in range(2):
-            one = fleet[min(k, len(fleet) - 1)] | {"count": 1}
+            group = fleet[min(k, len(fleet) - 1)] | {"count": 1}
             mine = slice(k, None, 2)
             alone = simulate(
                 Simulation(
@@ -398,14 +396,14 @@ def test_instances_with_ranks_do_not_know_of_each_other() -> None:
                         input_tokens=inputs[mine],
                         output_tokens=outputs[mine],
                     ),
-                    instances=one,
+                    instances=group,
                 )
             )
             assert_same_requests(whole, alone, mine)
-            if "data_parallel_size" in one:
+            if "data_parallel_size" in group:
                 assert ranks_of(whole)[mine] == ranks_of(alone)
-                assert len(set(ranks_of(alone))) == one["data_parallel_size"]
-        assert sum(one["preemptions"] for one in whole.instances) > 0
+                assert len(set(ranks_of(alone))) == group["data_parallel_size"]
+        assert sum(server["preemptions"] for server in whole.instances) > 0
 
 
 def test_scrapes_show_the_sum_of_the_ranks() -> None:
@@ -469,9 +467,9 @@ def test_ranks_do_not_depend_on_the_stepping(policy: str, transport: str) -> Non
     assert result.digest == plain.digest
     for name in result.decisions:
         assert np.array_equal(result.decisions[name], plain.decisions[name], equal_nan=True)
-    assert min(one["preemptions"] for one in result.instances) > 0
+    assert min(server["preemptions"] for server in result.instances) > 0
     assert result.ledger["completed"] == 1500
-    assert [one["stepping"] for one in result.instances] == ["jumps"] * 2
+    assert [server["stepping"] for server in result.instances] == ["jumps"] * 2
 
 
 @pytest.mark.parametrize("horizon_s", [None, 10])
@@ -494,7 +492,7 @@ def test_streaming_counts_the_same_with_ranks(horizon_s: float | None) -> None:
 
 
 def test_a_request_that_is_never_sent_has_no_rank() -> None:
-    """One that is on its way at the end of the run has."""
+    """A request on its way at the end of the run has one."""
     requests = trace(arrival_s=[0, 1, 2], input_tokens=[500, 10, 10], output_tokens=[1] * 3)
     result = simulate(
         Simulation(
@@ -510,12 +508,12 @@ def test_a_request_that_is_never_sent_has_no_rank() -> None:
 
 def test_one_rank_is_an_instance() -> None:
     settings: dict[str, Any] = {"workload": BUSY, "router": "least_loaded"}
-    one = simulate(
+    single = simulate(
         Simulation(**settings, instances=BLIS_SERVER.replace(count=2, data_parallel_size=1)), 3
     )
     plain = simulate(Simulation(**settings, instances=BLIS_SERVER.replace(count=2)), 3)
-    assert one.digest == plain.digest
-    assert set(ranks_of(one)) == {0}
+    assert single.digest == plain.digest
+    assert set(ranks_of(single)) == {0}
 
 
 @pytest.mark.parametrize("size", [0, -1, 1025])

@@ -113,8 +113,8 @@ def random_group(rng: random.Random, requests: list[oracle.Request]) -> instance
     blocks = [max(1, math.ceil(total / block)) for total in totals]
     largest = max(blocks)
     tight = largest + rng.randint(0, 1 + sum(blocks) // 8)
-    some = rng.choice(requests)
-    limit = some.input_tokens + rng.choice((0, 1, some.output_tokens + rng.randint(-1, 1)))
+    pick = rng.choice(requests)
+    limit = pick.input_tokens + rng.choice((0, 1, pick.output_tokens + rng.randint(-1, 1)))
     return BLIS_SERVER.replace(
         max_num_seqs=rng.choice((1, 256, 256, rng.randint(2, 8), rng.randint(2, 8))),
         max_num_batched_tokens=rng.choice(
@@ -281,14 +281,14 @@ def test_seeded_cases_of_ranks_reach_what_they_are_meant_to() -> None:
         if not group.lockstep_ranks:
             continue
         reached["lockstep"] += 1
-        reached.update(f"lockstep, {one}" for one in features_of(simulation, requests, run))
+        reached.update(f"lockstep, {feature}" for feature in features_of(simulation, requests, run))
         reached["lockstep, effects at the start"] += group.completion == "step_start"
         reached["lockstep, several instances"] += group.count > 1
         apart = simulation.with_({"instances[0].lockstep_ranks": False})
         reached["it matters"] += simulate(apart).digest != simulate(simulation).digest
-    expected = [f"lockstep, {one}" for one in ("preempted", "async", "chunked prefill")]
+    expected = [f"lockstep, {feature}" for feature in ("preempted", "async", "chunked prefill")]
     expected += ["lockstep, effects at the start", "lockstep, several instances"]
-    assert min(reached[one] for one in expected) >= often(9), reached
+    assert min(reached[feature] for feature in expected) >= often(9), reached
     assert reached["it matters"] >= often(60), reached
 
 

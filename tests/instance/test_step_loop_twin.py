@@ -329,12 +329,12 @@ def test_last_block_of_a_sequence_goes_first(allocation: str) -> None:
     requests = [prompt("a", 0, 12, 1), prompt("b", 230, (), 5), prompt("c", 380, 12, 1)]
     run = simulate(server, requests)
     # c: 5 over 8.
-    assert [stamps_us(one)[3] for one in run.outcomes] == [230, 380, 380 + 150]
+    assert [stamps_us(outcome)[3] for outcome in run.outcomes] == [230, 380, 380 + 150]
     assert counts(run) == (2, 4 + 2 + 2, 3 + 1 + 3)
 
     run = simulate(server, [requests[0], prompt("b", 230, (), 1), prompt("c", 340, 12, 1)])
     # c: 1 over 12.
-    assert [stamps_us(one)[3] for one in run.outcomes] == [230, 340, 340 + 110]
+    assert [stamps_us(outcome)[3] for outcome in run.outcomes] == [230, 340, 340 + 110]
     assert counts(run) == (3, 4 + 1 + 1, 3 + 0 + 3)
 
 
@@ -375,7 +375,7 @@ def test_prompt_without_tokens_holds_only_the_blocks_behind_it() -> None:
     server = replace(CACHED, allocation="roll_back", num_kv_blocks=3)
     requests = [prompt("a", 0, 8), prompt("b", 180, 8, 0, 3), prompt("c", 482, 8)]
     run = simulate(server, requests)
-    assert [stamps_us(one)[3] for one in run.outcomes] == [180, 280 + 2 * 101, 582]
+    assert [stamps_us(outcome)[3] for outcome in run.outcomes] == [180, 280 + 2 * 101, 582]
     assert counts(run) == (0, 2 + 1, 6)
 
 
@@ -383,9 +383,9 @@ def test_prompt_without_tokens_needs_some_budget_but_takes_none() -> None:
     server = replace(CACHED, allocation="roll_back", max_num_batched_tokens=9)
     requests = [prompt("a", 0, 8), prompt("b", 180, (), 8), prompt("c", 180, 8)]
     run = simulate(server, requests)
-    assert [stamps_us(one)[3] for one in run.outcomes] == [180, 360, 360]
+    assert [stamps_us(outcome)[3] for outcome in run.outcomes] == [180, 360, 360]
     run = simulate(replace(server, max_num_batched_tokens=8), requests)
-    assert [stamps_us(one)[3] for one in run.outcomes] == [180, 360, 460]
+    assert [stamps_us(outcome)[3] for outcome in run.outcomes] == [180, 360, 460]
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ def test_what_taking_one_of_two_equal_blocks_forgets(allocation: str, end: int, 
         prompt("c", 760, 4, 1),
     ]
     run = simulate(server, requests)
-    assert [stamps_us(one)[3] for one in run.outcomes] == [280, 280, 760, end]
+    assert [stamps_us(outcome)[3] for outcome in run.outcomes] == [280, 280, 760, end]
     assert run.hits == hits
 
 
@@ -446,7 +446,7 @@ def test_last_token_takes_a_cached_block(
     server = replace(CACHED, num_kv_blocks=3, allocation=allocation, stores_last_token=stores)
     requests = [prompt("a", 0, 8), prompt("b", 180, (), 8, output), prompt("c", 360, 8)]
     run = simulate(server, requests)
-    assert [stamps_us(one)[3] for one in run.outcomes] == [180, 360, end]
+    assert [stamps_us(outcome)[3] for outcome in run.outcomes] == [180, 360, end]
     assert counts(run) == counted
 
 
@@ -522,7 +522,7 @@ def test_random_runs_keep_the_invariants(seed: int) -> None:
     # Prompts begin with the same tokens or do not; some are nothing else.
     segments = (("g", rng.randint(1, 8)), ("h", rng.randint(1, 8)))
     beginnings = [segments[:parts] for parts in (rng.choice([0, 1, 2]) for _ in range(25))]
-    lengths = [sum(tokens for _, tokens in one) for one in beginnings]
+    lengths = [sum(tokens for _, tokens in beginning) for beginning in beginnings]
     requests = [
         Request(
             f"r{i}",
@@ -586,7 +586,7 @@ def test_age_counts_as_priority() -> None:
             Request("b", 1 + later_ns, 4, 1, priority=5),
         ]
         run = simulate(server, requests)
-        at = dict(zip("xab", (stamps_us(one)[1] for one in run.outcomes), strict=True))
+        at = dict(zip("xab", (stamps_us(outcome)[1] for outcome in run.outcomes), strict=True))
         assert sorted("ab", key=at.__getitem__) == order
 
 

@@ -82,15 +82,15 @@ def assert_figures(exact: Mapping[str, Any], approximate: Mapping[str, Any]) -> 
     assert "approximate" not in exact
     assert [name for name in approximate if name != "approximate"] == list(exact)
     for name, value in exact.items():
-        found = approximate[name]
+        estimate = approximate[name]
         if name in NOT_COMPARED:
             continue
         if name.startswith(ROUNDED) and value is not None:
-            assert found == pytest.approx(value, rel=0.005), name
+            assert estimate == pytest.approx(value, rel=0.005), name
         elif name.startswith(SUMMED) and value is not None:
-            assert found == pytest.approx(value, rel=1e-9, abs=ONE_NS), name
+            assert estimate == pytest.approx(value, rel=1e-9, abs=ONE_NS), name
         else:
-            assert found == value, name
+            assert estimate == value, name
 
 
 def assert_same(exact: Result, approximate: Result) -> None:
@@ -155,8 +155,8 @@ def test_figures_of_extreme_populations() -> None:
     )
     summary = simulate(nobody).summary()
     assert (summary["num_ttft"], summary["p99_ttft_ms"]) == (0, None)
-    one = Simulation(workload=workload.Synthetic(num_requests=1), instances=BLIS_SERVER)
-    assert_same(*both(one))
+    single = Simulation(workload=workload.Synthetic(num_requests=1), instances=BLIS_SERVER)
+    assert_same(*both(single))
 
 
 # Traces: ties are resolved by the requests' names, which are not in the order of their ids
@@ -234,17 +234,17 @@ def test_results_of_several_seeds() -> None:
     approximate = simulate(streamed(overloaded(500)), seeds=range(4), threads=2)
     assert "approximate" not in approximate.summary()
     for name, interval in exact.summary().items():
-        found = approximate.summary()[name]
+        estimate = approximate.summary()[name]
         if interval is None or name in NOT_COMPARED:
             continue
-        assert found is not None
-        assert found.mean == pytest.approx(interval.mean, rel=0.005), name
+        assert estimate is not None
+        assert estimate.mean == pytest.approx(interval.mean, rel=0.005), name
     assert list(approximate.by_class()) == list(exact.by_class())
     assert list(approximate.by_tenant()) == list(exact.by_tenant())
     assert repr(approximate).startswith("4 seeds")
     zero = approximate.minus(approximate)
     assert "approximate" not in zero
-    assert {one.mean for one in zero.values() if one is not None} == {0}
+    assert {figure.mean for figure in zero.values() if figure is not None} == {0}
 
 
 def test_streamed_and_exact_runs_compare() -> None:

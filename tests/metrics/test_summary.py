@@ -115,8 +115,8 @@ def seconds(column: np.ndarray) -> list[float | None]:
     return [None if math.isnan(value) else value for value in column.tolist()]
 
 
-def has_targets(one: workload.SloClass) -> bool:
-    targets = (one.target_ttft_s, one.target_tpot_s, one.target_e2e_s)
+def has_targets(slo_class: workload.SloClass) -> bool:
+    targets = (slo_class.target_ttft_s, slo_class.target_tpot_s, slo_class.target_e2e_s)
     return any(target is not None for target in targets)
 
 
@@ -203,12 +203,12 @@ def weighted_goodput(
 ) -> float | None:
     """The mean of the classes' goodputs, weighted by weight and number of requests."""
     above = below = 0.0
-    for name, one in classes.items():
-        own = [row for row in rows if row["slo_class"] == name]
-        goodput = expected_figures(own, 1, classes)["goodput"]
+    for name, slo_class in classes.items():
+        of_class = [row for row in rows if row["slo_class"] == name]
+        goodput = expected_figures(of_class, 1, classes)["goodput"]
         if goodput is not None:
-            above += one.weight * len(own) * goodput
-            below += one.weight * len(own)
+            above += slo_class.weight * len(of_class) * goodput
+            below += slo_class.weight * len(of_class)
     return ratio(above, below)
 
 
@@ -225,7 +225,7 @@ def jain(rows: list[dict[str, Any]], tenants: tuple[workload.Tenant, ...]) -> fl
         for tenant in tenants
         if tenant.name in asked
     ]
-    return ratio(sum(service) ** 2, len(service) * sum(one**2 for one in service))
+    return ratio(sum(service) ** 2, len(service) * sum(tokens**2 for tokens in service))
 
 
 def inversions(result: Result, rows: list[dict[str, Any]]) -> int:
@@ -234,14 +234,14 @@ def inversions(result: Result, rows: list[dict[str, Any]]) -> int:
     Nothing leaves a queue unscheduled here.
     """
     simulation = result.simulation
-    priority = {one.name: one.priority for one in simulation.slo_classes}
+    priority = {slo_class.name: slo_class.priority for slo_class in simulation.slo_classes}
     latency = [group.latency for group in simulation.instances for _ in range(group.count)]
     stays = []  # priority, instance, entered, scheduled or None
     for row in rows:
         if row["queue"] is None or row["instance"] < 0:
             continue
-        one = latency[row["instance"]]
-        delay_ns = int((one.alpha0_us + one.alpha_input_us * row["input_tokens"]) * 1e3)
+        model = latency[row["instance"]]
+        delay_ns = int((model.alpha0_us + model.alpha_input_us * row["input_tokens"]) * 1e3)
         (arrival_ns, queue_ns) = ns([row["arrival"], row["queue"]])
         entered = arrival_ns + queue_ns + delay_ns
         scheduled = None
@@ -261,8 +261,8 @@ def inversions(result: Result, rows: list[dict[str, Any]]) -> int:
 
 
 def blocked_instances(result: Result) -> int:
-    waiting = [one["mean_waiting"] for one in result.instances]
-    return sum(one > 2 * np.mean(waiting) for one in waiting) if len(waiting) > 1 else 0
+    waiting = [server["mean_waiting"] for server in result.instances]
+    return sum(count > 2 * np.mean(waiting) for count in waiting) if len(waiting) > 1 else 0
 
 
 def fitness(result: Result, figures: Mapping[str, Figure]) -> float | None:
@@ -288,7 +288,7 @@ def assert_figures(ours: Mapping[str, Figure], expected: Mapping[str, Figure]) -
 def assert_recomputed(result: Result) -> dict[str, int]:
     """Compares everything; returns the counts of rare events."""
     simulation = result.simulation
-    classes = {one.name: one for one in simulation.slo_classes}
+    classes = {slo_class.name: slo_class for slo_class in simulation.slo_classes}
     every = rows_of(result)
     rows = [row for row in every if row["arrival"] >= simulation.warm_up_s]
     end_s = simulation.horizon_s or max((row["arrival"] for row in every), default=0)
@@ -309,12 +309,12 @@ def assert_recomputed(result: Result) -> dict[str, int]:
 
     assert set(result.by_class()) == {row["slo_class"] for row in rows}
     for name, figures in result.by_class().items():
-        own = [row for row in rows if row["slo_class"] == name]
-        assert_figures(figures, expected_figures(own, window_s, classes))
+        group = [row for row in rows if row["slo_class"] == name]
+        assert_figures(figures, expected_figures(group, window_s, classes))
     assert list(result.by_tenant()) == [tenant.name for tenant in simulation.tenants]
     for name, figures in result.by_tenant().items():
-        own = [row for row in rows if row["tenant"] == name]
-        assert_figures(figures, expected_figures(own, window_s, classes))
+        group = [row for row in rows if row["tenant"] == name]
+        assert_figures(figures, expected_figures(group, window_s, classes))
     return {
         "inverted": int(whole["priority_inversions"] > 0),
         "blocked": int(whole["head_of_line_blocking"] > 0),

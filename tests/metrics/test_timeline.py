@@ -130,10 +130,10 @@ def test_columns_of_engines_follow_from_the_timestamps() -> None:
             sum(-((w.input_tokens + emitted(w, now)) // -16) for w in them if is_running(w, now))
             for now in times
         ]
-        expected = [one / (blocks * count) for one in held]
+        expected = [blocks_held / (blocks * count) for blocks_held in held]
         assert timeline["kv_utilization"].tolist() == pytest.approx(expected, rel=1e-12)
         assert timeline["ready_instances"].tolist() == [count] * len(times)
-        # It ends with the first sample that finds nothing left to do.
+        # The timeline ends with the first sample that finds nothing left to do.
         assert times[-2] < max(way.ended or 0 for way in them) <= times[-1]
         shed += int(timeline["shed"][-1].sum())
         waiting += int(timeline["waiting"].sum())
@@ -163,7 +163,7 @@ def test_columns_of_a_processor_sharing_plant_follow_from_the_timestamps() -> No
         ]
         assert timeline["emitted_tokens"].tolist() == [
             [
-                sum(server.emitted(one, now) for name, one in served if name == tenant)
+                sum(server.emitted(request, now) for name, request in served if name == tenant)
                 for tenant in timeline.tenants
             ]
             for now in times
@@ -259,6 +259,6 @@ def test_samples_leave_scrapes_alone() -> None:
             )
             for at in np.arange(0.05, 2, 0.01)
         ]
-        queued.append([ns(one.requests["queue_s"])[1] for one in results])
+        queued.append([ns(result.requests["queue_s"])[1] for result in results])
     assert queued[0] == queued[1]
     assert 0 < sum(span > 0 for span in queued[0]) < len(queued[0])

@@ -18,7 +18,7 @@ def test_there_are_notebooks():
 
 @pytest.fixture(scope="module")
 def kernel():
-    """One for all notebooks: to start it and to import takes as long as most of them run."""
+    """A kernel for all notebooks: to start it and to import takes as long as most of them run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPILLWAY_FAST", "1")
         with render_notebooks.kernel() as running:

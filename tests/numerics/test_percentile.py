@@ -123,10 +123,10 @@ COUNTED = st.integers(0, 300) | st.integers(0, 2**50) | st.sampled_from([2**i fo
 
 def assert_moments(parts: list[list[int]], ranks: list[float]) -> None:
     values = np.array([value for part in parts for value in part], dtype=float)
-    mean, std_dev, found = histogram_moments(parts=parts, ps=ranks)
+    mean, std_dev, percentiles = histogram_moments(parts=parts, ps=ranks)
     assert mean == pytest.approx(np.mean(values), rel=1e-9)
     assert std_dev == pytest.approx(np.std(values), rel=1e-9, abs=1e-9 * np.mean(values))
-    for ours, theirs in zip(found, np.percentile(values, ranks).tolist(), strict=True):
+    for ours, theirs in zip(percentiles, np.percentile(values, ranks).tolist(), strict=True):
         assert ours == pytest.approx(theirs, rel=HISTOGRAM_ERROR, abs=1e-9)
 
 
@@ -142,8 +142,8 @@ def test_histogram_of_very_many_values(largest: int) -> None:
     rng = np.random.default_rng(largest)
     values = rng.integers(0, largest, 50_000, endpoint=True)
     skewed = np.exp(rng.uniform(0, math.log(largest + 1), 50_000)).astype(np.int64)
-    for one in (values, skewed, np.full(50_000, largest)):
-        assert_moments([one.tolist()], MANY_RANKS)
+    for sample in (values, skewed, np.full(50_000, largest)):
+        assert_moments([sample.tolist()], MANY_RANKS)
 
 
 @examples(200)
@@ -152,21 +152,21 @@ def test_merged_histograms_equal_one(values: list[int], cuts: list[int]) -> None
     ranks = [0.0, 50.0, 99.0, 100.0]
     ends = [0, *sorted(cuts), 60]
     parts = [values[begin:end] for begin, end in pairwise(ends)]
-    mean, std_dev, found = histogram_moments(parts=[values], ps=ranks)
+    mean, std_dev, percentiles = histogram_moments(parts=[values], ps=ranks)
     merged_mean, merged_std_dev, merged = histogram_moments(parts=parts, ps=ranks)
-    assert merged == found
+    assert merged == percentiles
     assert merged_mean == pytest.approx(mean, rel=1e-9)
     assert merged_std_dev == pytest.approx(std_dev, rel=1e-9, abs=1e-9 * mean)
 
 
 def test_small_values_are_counted_exactly() -> None:
     values = np.random.default_rng(1).integers(0, 256, 10_000)
-    found = histogram_moments(parts=[values.tolist()], ps=MANY_RANKS)[2]
-    assert found == np.percentile(values, MANY_RANKS).tolist()
+    percentiles = histogram_moments(parts=[values.tolist()], ps=MANY_RANKS)[2]
+    assert percentiles == np.percentile(values, MANY_RANKS).tolist()
 
 
 def test_histogram_does_not_forget_a_small_spread() -> None:
-    values = [2**50 + one for one in (0, 1, 2, 3)] * 1000
+    values = [2**50 + offset for offset in (0, 1, 2, 3)] * 1000
     mean, std_dev, _ = histogram_moments(parts=[values[:1500], values[1500:]], ps=[50.0])
     assert mean == pytest.approx(2**50 + 1.5, rel=1e-15)
     assert std_dev == pytest.approx(math.sqrt(1.25), rel=0.2)

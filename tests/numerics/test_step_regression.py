@@ -33,9 +33,9 @@ def test_solver_is_that_of_scipy() -> None:
         a = rng.normal(size=(columns + int(rng.integers(0, 10)), columns))
         b = rng.normal(size=len(a))
         expected, _ = optimize.nnls(a, b)
-        found = numerics.nonnegative_least_squares(a, b)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
-        bounded += int((found == 0).any())
+        solution = numerics.nonnegative_least_squares(a, b)
+        np.testing.assert_allclose(solution, expected, rtol=0, atol=1e-9)
+        bounded += int((solution == 0).any())
     assert bounded > scaled(300)
 
 
@@ -102,17 +102,17 @@ def coverage(norm: float, logs: int) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", [2.0, 4.0])
 def test_intervals_hold_the_truth_as_often_as_they_say(norm: float) -> None:
-    found = coverage(norm, 1000)
-    assert (found >= 0.93).all()
-    assert (found <= 0.97).all()
+    covered = coverage(norm, 1000)
+    assert (covered >= 0.93).all()
+    assert (covered <= 0.97).all()
 
 
 @pytest.mark.slow
 def test_intervals_hold_the_truth() -> None:
     # Of 100 independent logs, 95 ± 2.2; beyond 4 standard deviations by chance once in 10,000.
-    found = coverage(2.0, 100)
-    assert (found >= 0.86).all()
-    assert found.mean() < 0.995
+    covered = coverage(2.0, 100)
+    assert (covered >= 0.86).all()
+    assert covered.mean() < 0.995
 
 
 def test_a_start_changes_nothing() -> None:

@@ -383,7 +383,7 @@ def test_a_prefix_that_is_not_shared_is_reported(prefix_folder: Path) -> None:
 def test_a_wrong_or_missing_cache_or_regret_line_is_reported(
     prefix_folder: Path, line: str, other: str, words: str | None
 ) -> None:
-    write_prefix_summary(prefix_folder, [other if one == line else one for one in PREFIX_TEXT])
+    write_prefix_summary(prefix_folder, [other if text == line else text for text in PREFIX_TEXT])
     expected = () if words is None else (f"{line.partition(':')[0]}: {words}",)
     assert only(prefix_folder).aggregate_mismatches == expected
 

@@ -189,7 +189,7 @@ def test_two_instances_with_weighted_scorers() -> None:
 def test_two_instances_along_the_recorded_route(
     route: str, expected: tuple[tuple[int, int], ...]
 ) -> None:
-    # Its random ties are not reproduced, but instances meet nowhere except in the router.
+    # Random ties of the router are not reproduced, but instances meet nowhere else.
     for instance in "01":
         ids = tuple(i for i, target in enumerate(route) if target == instance)
         result = run(ids=ids)

@@ -40,7 +40,7 @@ def p99_s(result: Result, tenant: str = "") -> float:
 
 def shown_s(results: list[Result]) -> list[float]:
     """p99 of A and B as a dashboard shows them."""
-    return [float(np.median([fit_l4.shown_p99_s(one, t) for one in results])) for t in "AB"]
+    return [float(np.median([fit_l4.shown_p99_s(result, t) for result in results])) for t in "AB"]
 
 
 def tokens_per_s(result: Result) -> float:
@@ -52,7 +52,7 @@ def tokens_per_s(result: Result) -> float:
 
 
 def median(figure: Any, results: list[Result]) -> float:
-    return float(np.median([figure(one) for one in results]))
+    return float(np.median([figure(result) for result in results]))
 
 
 # --- the fit --------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def test_throughput_over_caps_is_that_which_was_published(cap: int) -> None:
 
 def test_latency_over_caps_is_a_u() -> None:
     for tenant in "AB":
-        by_cap = {cap: [p99_s(one, tenant) for one in runs(cap)] for cap in CAPS}
+        by_cap = {cap: [p99_s(run, tenant) for run in runs(cap)] for cap in CAPS}
         middle = np.array(by_cap[64])
         for worse, factor in ((16, 1.5), (128, 4), (256, 8)):
             assert (np.array(by_cap[worse]) > factor * middle).all()
@@ -117,7 +117,7 @@ def test_from_64_to_128_only_latency_grows() -> None:
     for less, more in zip(runs(64), runs(128), strict=True):
         assert tokens_per_s(more) == pytest.approx(tokens_per_s(less), rel=0.1)
         assert p99_s(more) > 5 * p99_s(less)
-        served_s = [np.nanpercentile(one.requests["e2e_s"], 99) for one in (less, more)]
+        served_s = [np.nanpercentile(run.requests["e2e_s"], 99) for run in (less, more)]
         assert served_s[1] > 1.6 * served_s[0]
 
 
@@ -134,15 +134,15 @@ def test_latencies_of_static_caps_are_near_those_that_were_published(cap: int) -
 def test_requests_wait_in_the_engines_where_memory_is_full() -> None:
     """Published: p95s of about 0, 30 and 118 s, which is in the buckets to 30 and to 120."""
     waits_s = [
-        median(lambda one: np.nanpercentile(one.requests["scheduling_delay_s"], 95), runs(cap))
+        median(lambda run: np.nanpercentile(run.requests["scheduling_delay_s"], 95), runs(cap))
         for cap in (64, 128, 256)
     ]
     assert waits_s[0] < 2
     assert 20 < waits_s[1] < 30
     assert waits_s[2] > 50
     # About 64 requests fill the memory; more of them evict each other.
-    full = [median(lambda one: one.timeline["kv_utilization"].max(), runs(cap)) for cap in CAPS]
-    preempted = [median(lambda one: one.requests["preemptions"].sum(), runs(cap)) for cap in CAPS]
+    full = [median(lambda run: run.timeline["kv_utilization"].max(), runs(cap)) for cap in CAPS]
+    preempted = [median(lambda run: run.requests["preemptions"].sum(), runs(cap)) for cap in CAPS]
     assert full[1] < 0.6
     assert min(full[2:]) > 0.95
     assert preempted[:3] == [0, 0, 0]
@@ -167,7 +167,7 @@ def test_aisd_cuts_the_latency_of_overload_to_a_third() -> None:
     """Published: from the largest cap 59 to 29.9 s for A and 88 to 29.7 s for B."""
     for tenant, published in (("A", 59 / 29.9), ("B", 88 / 29.7)):
         kept, started = (
-            np.array([p99_s(one, tenant) for one in runs(256, controlled)])
+            np.array([p99_s(run, tenant) for run in runs(256, controlled)])
             for controlled in (False, True)
         )
         assert np.median(kept) / np.median(started) == pytest.approx(published, rel=0.2)
@@ -196,9 +196,9 @@ def test_budgets_go_where_they_went() -> None:
         low = permits.argmin()
         return permits[: low + 1].max(), permits[low], permits[-1]
 
-    from_64 = np.median([budgets(one) for one in runs(64, controlled=True)], axis=0)
+    from_64 = np.median([budgets(run) for run in runs(64, controlled=True)], axis=0)
     assert from_64 == pytest.approx([140, 95, 130], rel=0.1)
-    from_128 = np.median([budgets(one) for one in runs(128, controlled=True)], axis=0)
+    from_128 = np.median([budgets(run) for run in runs(128, controlled=True)], axis=0)
     assert from_128[0] == 256
     assert from_128[2] == pytest.approx(170, rel=0.1)
 

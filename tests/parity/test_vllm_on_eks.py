@@ -60,7 +60,8 @@ def configured(setup: Setup) -> Simulation:
     simulation = vllm_on_eks.post4().apply(loaded)
     limits = dict(zip("AB", setup.queue_max, strict=True))
     tenants = [
-        one.replace(queue_max=limits.get(one.name, one.queue_max)) for one in simulation.tenants
+        tenant.replace(queue_max=limits.get(tenant.name, tenant.queue_max))
+        for tenant in simulation.tenants
     ]
     return simulation.replace(tenants=tenants).with_(
         {
@@ -200,7 +201,7 @@ def test_order_of_the_controllers() -> None:
     assert timely(HALVING_SHORT_WAIT) < timely(POST5)
     assert timely(POST4_SHORT_WAIT) < timely(POST5)
     assert timely(POST4_FROM_16) < timely(POST4_SHORT_WAIT)
-    # Those with short waits meet the target; those with long ones miss it by far.
+    # Setups with short waits meet the target; setups with long ones miss it by far.
     for tenant in "AB":
         for setup in (HALVING_SHORT_WAIT, POST4_SHORT_WAIT, POST5):
             assert p99_s(setup, tenant) < TARGET_S
@@ -209,7 +210,7 @@ def test_order_of_the_controllers() -> None:
 
 
 def test_the_same_requests_were_offered() -> None:
-    """One run of theirs had 2,758."""
+    """A published run had 2,758."""
     offered = [result.requests.num_rows for result in runs(SPIRAL)]
     assert abs(np.mean(offered) - 2760) < 4 * math.sqrt(2760 / len(offered))
 
@@ -418,7 +419,7 @@ def test_the_grid_of_floors_has_both_ends() -> None:
 def frozen(timeout_s: float) -> list[Result]:
     """Long enough for a limit that climbs by one per tick to reach its final value."""
     simulation = configured(waiting(timeout_s))
-    clients = [one.replace(start_s=0, duration_s=900) for one in simulation.workload.clients]
+    clients = [client.replace(start_s=0, duration_s=900) for client in simulation.workload.clients]
     return list(
         simulate(simulation.with_({"workload.clients": clients, "horizon_s": 900}), seeds=SEEDS)
     )

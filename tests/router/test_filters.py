@@ -55,20 +55,20 @@ def of_some(now: Seen, row: int, kept: NDArray[np.bool_]) -> Seen:
 def kept_by(
     filters: Sequence[Any], now: Seen, share: Floats, stale_after_s: float, draws: _core.sim.Draws
 ) -> NDArray[np.bool_]:
-    """Which instances a decision's filters leave; `now` is that decision alone."""
+    """The instances that a decision's filters leave; `now` is that decision alone."""
     kept: NDArray[np.bool_] = ~np.isnan(now.score[0])
     # A value that was never measured is as good as a stale one.
     is_stale = ~(np.rint(now.age_s[0] * 1e9) < stale_after_s * 1e9)
-    for one in filters:
-        if isinstance(one, router.PrefixCacheAffinity):
-            if one.exploration > 0 and draws.uniform() < one.exploration:
+    for policy in filters:
+        if isinstance(policy, router.PrefixCacheAffinity):
+            if policy.exploration > 0 and draws.uniform() < policy.exploration:
                 continue
-            left = kept & (share >= one.threshold)
+            left = kept & (share >= policy.threshold)
         else:
-            factor = 1 + one.headroom
+            factor = 1 + policy.headroom
             left = kept & ~is_stale
-            left &= now.waiting[0] < one.queue_depth_threshold * factor
-            left &= now.kv_utilization[0] < one.kv_utilization_threshold * factor
+            left &= now.waiting[0] < policy.queue_depth_threshold * factor
+            left &= now.kv_utilization[0] < policy.kv_utilization_threshold * factor
         if left.any():
             kept = left
     return kept
@@ -206,7 +206,7 @@ def test_exploration_lets_as_many_go_as_it_says() -> None:
         seed=5,
     )
     draws = [_core.sim.Draws(seed=5, stream=ROUTER_STREAM, entity=row) for row in range(2 * pairs)]
-    explores = [int(one.uniform() < 0.1) for one in draws][1::2]
+    explores = [int(draw.uniform() < 0.1) for draw in draws][1::2]
     assert chosen(result)[0::2] == [0] * pairs
     assert chosen(result)[1::2] == explores
     assert abs(sum(explores) - 0.1 * pairs) < 4 * math.sqrt(0.09 * pairs)

@@ -33,11 +33,13 @@ def costs(
     cost: router.KvCost, blocks: float, overlaps: list[int], loads: list[Load], now: int
 ) -> list[float]:
     """The cost of every rank, for a prompt with these blocks and overlaps."""
-    here = [[one for one in loads if one.chosen == i] for i in range(len(overlaps))]
-    prefill = [sum(one.uncached for one in some if now < one.end_of_prefill) for some in here]
-    held = [sum(one.blocks for one in some if now < one.end) for some in here]
-    number = [sum(now < one.end for one in some) for some in here]
-    found = []
+    here = [[load for load in loads if load.chosen == i] for i in range(len(overlaps))]
+    prefill = [
+        sum(load.uncached for load in of_rank if now < load.end_of_prefill) for of_rank in here
+    ]
+    held = [sum(load.blocks for load in of_rank if now < load.end) for of_rank in here]
+    number = [sum(now < load.end for load in of_rank) for of_rank in here]
+    all_costs = []
     for i, overlap in enumerate(overlaps):
         credit = cost.overlap_credit
         if cost.overlap_decay > 0:
@@ -46,18 +48,18 @@ def costs(
         to_compute = cost.prefill_load_scale * max(prefill[i] + blocks - credit * overlap, 0)
         to_hold = held[i] + blocks
         if cost.rule == "product":
-            found.append(to_compute * (to_hold + 1))
+            all_costs.append(to_compute * (to_hold + 1))
         else:
-            found.append(to_compute + to_hold + cost.request_weight * number[i])
-    return found
+            all_costs.append(to_compute + to_hold + cost.request_weight * number[i])
+    return all_costs
 
 
 def pick(costs_: list[float], temperature: float, draws: _core.sim.Draws) -> int:
     if temperature == 0:
-        best = [i for i, one in enumerate(costs_) if one == min(costs_)]
+        best = [i for i, cost in enumerate(costs_) if cost == min(costs_)]
         return best[draws.below(len(best))] if len(best) > 1 else best[0]
     width = max(costs_) - min(costs_) or 1.0
-    weights = [math.exp(((min(costs_) - one) / width) / temperature) for one in costs_]
+    weights = [math.exp(((min(costs_) - cost) / width) / temperature) for cost in costs_]
     left = draws.uniform() * sum(weights)
     for i, weight in enumerate(weights):
         left -= weight
@@ -112,9 +114,9 @@ class Case:
         blocks from the instant on at which its step starts.
         """
         group, tokens = self.prefixes[row]
-        others = [one for one in routed_there if self.prefixes[one] == (group, tokens)]
+        others = [row for row in routed_there if self.prefixes[row] == (group, tokens)]
         if self.cost.overlap == "kv_events":
-            others = [one for one in others if scheduled[one] < now]
+            others = [row for row in others if scheduled[row] < now]
         return tokens // self.block_size if group and others else 0
 
 
@@ -161,7 +163,7 @@ def cases(draw: st.DrawFn) -> Case:
     count = draw(st.integers(1, 4))
     gaps = st.sampled_from([0, 5 * MS, 10 * MS]) | st.integers(0, 40 * MS)
     prefixes = [GROUPS[draw(st.sampled_from(" AABBCD"))] for _ in range(n)]
-    own = draw(st.lists(st.integers(1, 400), min_size=n, max_size=n))
+    unshared = draw(st.lists(st.integers(1, 400), min_size=n, max_size=n))
     completion: Any = draw(st.sampled_from(["step_end", "step_end", "step_start"]))
     steps_ms = [draw(st.sampled_from([2, 5, 30])) for _ in range(count)]
     entry_ms = draw(st.sampled_from([0, 5, 12]))
@@ -183,7 +185,7 @@ def cases(draw: st.DrawFn) -> Case:
             temperature=draw(st.sampled_from([0, 0, 0.2, 5])),
         ),
         arrival_ns=np.cumsum([draw(gaps) for _ in range(n)]).tolist(),
-        input_tokens=[tokens + more for (_, tokens), more in zip(prefixes, own, strict=True)],
+        input_tokens=[tokens + more for (_, tokens), more in zip(prefixes, unshared, strict=True)],
         output_tokens=draw(st.lists(st.integers(0, 30), min_size=n, max_size=n)),
         prefixes=prefixes,
         instances=[
@@ -249,7 +251,7 @@ def run(
 
     `index` has those of the gateway's record of prompts.
     """
-    names = [one.strip() for one in groups]
+    names = [group.strip() for group in groups]
     return run_ns(
         [MS * at for at in arrival_ms],
         input_tokens,
@@ -267,8 +269,7 @@ def costs_of(result: Result) -> list[list[float]]:
     """Per decision, in order of the instances."""
     log = result.decisions
     order = np.argsort(log["candidate_instance"], axis=1)
-    found: list[list[float]] = (-np.take_along_axis(log["candidate_score"], order, 1)).tolist()
-    return found
+    return (-np.take_along_axis(log["candidate_score"], order, 1)).tolist()
 
 
 def test_prompt_counts_twice_until_its_first_token_and_once_until_its_end() -> None:
@@ -282,11 +283,11 @@ def test_prompt_counts_twice_until_its_first_token_and_once_until_its_end() -> N
 
 def test_blocks_are_rounded_up() -> None:
     result = run([0] * 4, [1, 16, 17, 32], [1] * 4, count=4, request_weight=0)
-    assert [min(one) for one in costs_of(result)] == [2, 2, 4, 4]
+    assert [min(costs) for costs in costs_of(result)] == [2, 2, 4, 4]
 
 
 def test_a_preempted_request_is_charged_for_its_first_token_once() -> None:
-    """It computes its prompt again, which the router does not see."""
+    """The request computes its prompt again, which the router does not see."""
     result = run(
         [0, 1, 1000],
         [64, 64, 16],
@@ -295,7 +296,7 @@ def test_a_preempted_request_is_charged_for_its_first_token_once() -> None:
         group={"num_kv_blocks": 12},
         request_weight=0,
     )
-    assert sum(one["preemptions"] for one in result.instances) > 0
+    assert sum(server["preemptions"] for server in result.instances) > 0
     assert result.requests["ttft_s"].tolist()[:2] == [0.1, 0.199]
     assert costs_of(result)[2] == [4 + 4 + 2]
 
@@ -303,12 +304,12 @@ def test_a_preempted_request_is_charged_for_its_first_token_once() -> None:
 def test_what_is_sent_is_believed_before_it_is_there() -> None:
     """The second prompt comes before the first one's step; 5 blocks, of which 4 are shared."""
     group = {"latency": SLOW.replace(alpha0_us=50_000)}
-    sent, told = (
+    sent, by_events = (
         run([0, 10], [80, 80], [1, 1], groups="AA", count=1, group=group, overlap=overlap)
         for overlap in ("sent", "kv_events")
     )
     assert costs_of(sent) == [[10], [5 + 1 + 10]]
-    assert costs_of(told) == [[10], [5 + 5 + 10]]
+    assert costs_of(by_events) == [[10], [5 + 5 + 10]]
 
 
 def test_blocks_of_a_step_are_reported_after_its_start() -> None:
@@ -323,15 +324,14 @@ def test_memory_reports_evicted_blocks() -> None:
 
     The record of what was sent holds more blocks than the memory.
     """
-    group = {"num_kv_blocks": 10}
-    index = {"capacity_blocks": 1000}
-    at_ms, tokens, one = [0, 1000, 2000, 3000], [80, 80, 159, 80], [1] * 4
-    sent, told = (
-        run(at_ms, tokens, one, groups="AA A", count=1, group=group, index=index, overlap=overlap)
+    settings = {"count": 1, "group": {"num_kv_blocks": 10}, "index": {"capacity_blocks": 1000}}
+    at_ms, tokens = [0, 1000, 2000, 3000], [80, 80, 159, 80]
+    sent, by_events = (
+        run(at_ms, tokens, [1] * 4, groups="AA A", overlap=overlap, **settings)
         for overlap in ("sent", "kv_events")
     )
     assert costs_of(sent) == [[10], [1 + 5], [20], [1 + 5]]
-    assert costs_of(told) == [[10], [1 + 5], [20], [5 + 5]]
+    assert costs_of(by_events) == [[10], [1 + 5], [20], [5 + 5]]
 
 
 def test_without_prefix_caching_events_report_nothing() -> None:
@@ -361,7 +361,7 @@ def test_no_load_at_all_is_a_tie_of_all_instances() -> None:
     n, count = 60, 4
     result = run([1000 * i for i in range(n)], [16] * n, [1] * n, count=count, seed=7)
     draws = [_core.sim.Draws(seed=7, stream=ROUTER_STREAM, entity=row) for row in range(n)]
-    assert result.requests["instance"].tolist() == [one.below(count) for one in draws]
+    assert result.requests["instance"].tolist() == [draw.below(count) for draw in draws]
 
 
 @pytest.mark.parametrize("rule", ["sum", "product"])
@@ -393,7 +393,7 @@ def test_rows_that_are_used_again_change_no_cost(completion: str, overlap: Any, 
     for name in ("mean_ttft_ms", "mean_e2el_ms", "cache_hit_rate"):
         assert streamed.summary()[name] == pytest.approx(exact.summary()[name], rel=1e-9)
     assert exact.digest == simulate(simulation, 4, reference=True).digest
-    assert min(one["refused"] for one in exact.instances) > 0
+    assert min(server["refused"] for server in exact.instances) > 0
 
 
 @pytest.mark.parametrize(

@@ -105,13 +105,13 @@ def test_least_loaded_equals_its_oracle(
         None if period_ms is None else period_ms * MS,
         (latencies_ms[0] * MS, latencies_ms[1] * MS),
     )
-    for row, (found, candidates) in enumerate(zip(chosen(result), best, strict=True)):
+    for row, (choice, candidates) in enumerate(zip(chosen(result), best, strict=True)):
         if ties == "first" or len(candidates) == 1:
-            assert found == candidates[0]
+            assert choice == candidates[0]
         else:
             # One draw of the router's stream, which belongs to this request alone.
             draws = _core.sim.Draws(seed=seed, stream=ROUTER_STREAM, entity=row)
-            assert found == candidates[draws.below(len(candidates))]
+            assert choice == candidates[draws.below(len(candidates))]
 
 
 def test_slower_server_gets_less() -> None:
@@ -121,7 +121,7 @@ def test_slower_server_gets_less() -> None:
         router="least_loaded",
         instances=[{"latency": steady(40)}, {"latency": steady(10)}],
     )
-    slow, fast = (one["completed"] for one in result.instances)
+    slow, fast = (instance["completed"] for instance in result.instances)
     assert slow + fast == 200
     assert fast > 2 * slow > 0
 

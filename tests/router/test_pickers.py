@@ -30,7 +30,7 @@ MANY: dict[str, Any] = {
 
 @pytest.mark.parametrize("scorer", ["load_balance", "active_requests"])
 @pytest.mark.parametrize(
-    ("picker", "shares"), rules("Weighted.picker"), ids=lambda one: getattr(one, "kind", "")
+    ("picker", "shares"), rules("Weighted.picker"), ids=lambda policy: getattr(policy, "kind", "")
 )
 def test_picker_takes_everyone_as_often_as_it_says(
     picker: Any, shares: Callable[[Any, Floats], Floats], scorer: str
@@ -52,17 +52,17 @@ def test_picker_takes_everyone_as_often_as_it_says(
 
 def test_power_of_two_never_takes_the_worst() -> None:
     _, now = watched(weighted("load_balance", picker="power_of_two"), seed=5, **MANY)
-    own = now.score[np.arange(len(now.instance)), now.instance]
+    scores = now.score[np.arange(len(now.instance)), now.instance]
     is_alone_at_the_end = (now.score == now.score.min(axis=1, keepdims=True)).sum(axis=1) == 1
     assert is_alone_at_the_end.sum() > 1000
-    assert (own > now.score.min(axis=1))[is_alone_at_the_end].all()
+    assert (scores > now.score.min(axis=1))[is_alone_at_the_end].all()
 
 
 def test_power_of_two_of_two_is_the_best() -> None:
     two = UNEQUAL[:2]
     _, now = watched(weighted("load_balance", picker="power_of_two"), two)
-    own = now.score[np.arange(len(now.instance)), now.instance]
-    assert (own == now.score.max(axis=1)).all()
+    scores = now.score[np.arange(len(now.instance)), now.instance]
+    assert (scores == now.score.max(axis=1)).all()
 
 
 @pytest.mark.parametrize("picker", ["best", "random", "weighted_random", "softmax", "power_of_two"])
@@ -74,8 +74,8 @@ def test_single_instance_is_everyones_pick(picker: str) -> None:
 def test_very_cold_softmax_takes_the_best() -> None:
     cold = weighted("load_balance", picker=router.Softmax(temperature=1e-9))
     _, now = watched(cold, **MANY)
-    own = now.score[np.arange(len(now.instance)), now.instance]
-    assert (own == now.score.max(axis=1)).all()
+    scores = now.score[np.arange(len(now.instance)), now.instance]
+    assert (scores == now.score.max(axis=1)).all()
 
 
 def test_very_hot_softmax_is_even() -> None:
@@ -97,10 +97,10 @@ def test_best_draws_among_the_best_alone() -> None:
     tied = weighted("active_requests", picker=router.Best(ties="random"))
     _, now = watched(tied, seed=8)
     several = 0
-    for row, (scores, found) in enumerate(zip(now.score, now.instance, strict=True)):
+    for row, (scores, choice) in enumerate(zip(now.score, now.instance, strict=True)):
         best = np.flatnonzero(scores == scores.max()).tolist()
         draws = _core.sim.Draws(seed=8, stream=ROUTER_STREAM, entity=row)
-        assert found == (best[0] if len(best) == 1 else best[draws.below(len(best))])
+        assert choice == (best[0] if len(best) == 1 else best[draws.below(len(best))])
         several += len(best) > 1
     assert 10 < several < 140
 

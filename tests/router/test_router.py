@@ -57,7 +57,7 @@ def test_always_busiest_never_leaves_the_first(transport: Any) -> None:
         signals=transport,
     )
     assert set(chosen(result)) == {0}
-    assert [one["completed"] for one in result.instances] == [40, 0, 0, 0]
+    assert [server["completed"] for server in result.instances] == [40, 0, 0, 0]
 
 
 def test_ties() -> None:
@@ -112,7 +112,7 @@ def test_groups_are_numbered_in_order_and_keep_their_speed() -> None:
 def test_memory_is_that_of_the_group() -> None:
     result = run_ns(APART[:4], 100, instances=[{"num_kv_blocks": 6}, {"num_kv_blocks": 7}])
     assert result.requests["reason"].tolist() == ["unservable", "", "unservable", ""]
-    assert [one["refused"] for one in result.instances] == [2, 0]
+    assert [server["refused"] for server in result.instances] == [2, 0]
     assert math.ceil((100 + 1) / 16) == 7
 
 

@@ -175,12 +175,12 @@ def test_requests_stick_if_the_shared_part_outweighs_the_queue(warm: int, count:
                     if shared & (shared - 1):
                         continue
                     ties += 1
-                found = goes_to_the_warm_instance(
+                is_warm = goes_to_the_warm_instance(
                     prefix_weight, queue_weight, shared, total, warm=warm, count=count
                 )
                 # Equal scores: the first instance.
-                assert found == (pull > push or (pull == push and warm == 0))
-                sticky += found
+                assert is_warm == (pull > push or (pull == push and warm == 0))
+                sticky += is_warm
     assert ties > 5
     assert sticky > 50
 
@@ -196,10 +196,10 @@ def test_long_prompts_of_their_own_loosen_the_tie(
         total = 512 // BLOCK + own_blocks
         if Fraction(int(prefix_weight) * 512 // BLOCK, total) == int(queue_weight):
             continue
-        found = goes_to_the_warm_instance(
+        is_warm = goes_to_the_warm_instance(
             prefix_weight, queue_weight, 512 // BLOCK, total, warm=0, count=2
         )
-        assert found == (own_blocks * BLOCK < sticky_below)
+        assert is_warm == (own_blocks * BLOCK < sticky_below)
 
 
 # --- reuse of a shared beginning (H9) -------------------------------------------------------------
@@ -337,14 +337,14 @@ def test_memory_alone_gets_worse_with_its_age(profile: str) -> None:
 
 
 def test_requests_in_flight_keep_the_queue_score_good() -> None:
-    """They are the router's own count, which has no age; those waiting are as reported."""
-    own, reported = (
+    """The router counts them itself, without delay; those waiting are as reported."""
+    counted, reported = (
         router.Weighted(scorers=[router.QueueDepth(load=load)]) for load in ("effective", "waiting")
     )
-    for policy in (own, "least_loaded"):
+    for policy in (counted, "least_loaded"):
         assert mean_p99(policy, 500) < 1.5 * mean_p99(policy, 0)
     assert mean_p99(reported, 500) > 5 * mean_p99(reported, 0)
-    assert mean_p99(ONLY_MEMORY, 500) > 5 * mean_p99(own, 500)
+    assert mean_p99(ONLY_MEMORY, 500) > 5 * mean_p99(counted, 500)
 
 
 def largest_share(policy: Any, period_ms: float, seed: int) -> float:
@@ -369,7 +369,7 @@ def test_stale_memory_makes_a_herd(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_least_loaded_makes_no_herd(seed: int) -> None:
-    """Its own count of requests in flight includes its decisions since the last reading."""
+    """The router's count of requests in flight includes its decisions since the last reading."""
     for period_ms in (0, 10, 100, 300, 1000):
         assert largest_share("least_loaded", period_ms, seed) < 0.27
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("transport", ["live", {"kind": "on_read", "period_s": 0.3}])
 @pytest.mark.parametrize(
-    ("scorer", "formula"), rules("Weighted.scorers"), ids=lambda one: getattr(one, "kind", "")
+    ("scorer", "formula"), rules("Weighted.scorers"), ids=lambda policy: getattr(policy, "kind", "")
 )
 def test_score_is_that_of_the_formula(
     scorer: Any, formula: Callable[[Any, Seen], Floats], transport: Any
@@ -175,7 +175,7 @@ def test_weight_of_a_single_scorer_is_without_effect() -> None:
     assert (scores[0] == scores[2]).all()
 
 
-@pytest.mark.parametrize("scorer", examples("Weighted.scorers"), ids=lambda one: one.kind)
+@pytest.mark.parametrize("scorer", examples("Weighted.scorers"), ids=lambda policy: policy.kind)
 def test_every_score_is_between_0_and_1(scorer: Any) -> None:
     prefixes = [("AB"[row % 2], 16) for row in range(150)]
     _, now = watched(weighted(scorer), prefixes=prefixes)

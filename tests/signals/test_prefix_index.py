@@ -103,7 +103,7 @@ def test_record_equals_a_plain_list_of_blocks() -> None:
             memories[log["instance"][row]].sent(prompt)
             seen["partly"] += 0 < max(matched) < len(prompt)
             seen["wholly"] += bool(prompt) and max(matched) == len(prompt)
-            seen["at several"] += sum(one > 0 for one in matched) > 1
+            seen["at several"] += sum(tokens > 0 for tokens in matched) > 1
             seen["forgotten"] += len(memories[0].blocks) == capacity
     assert min(seen[case] for case in ("partly", "wholly", "at several", "forgotten")) > often(50)
 
@@ -158,7 +158,7 @@ def last_match(index: dict[str, Any], *groups: dict[str, Any]) -> list[float]:
         metrics={"traced_candidates": 2},
     )
     scores: list[float] = simulate(simulation)._output["decisions"]["candidate_score"][-1].tolist()
-    return scores[: sum(one.get("count", 1) for one in groups)]
+    return scores[: sum(group.get("count", 1) for group in groups)]
 
 
 def test_without_a_stated_capacity_it_remembers_as_much_as_the_caches_hold() -> None:
@@ -183,10 +183,10 @@ def test_its_size_is_that_of_the_largest_memory_in_tokens() -> None:
 def test_systems_with_a_size_of_their_own_state_it() -> None:
     blis = profiles.blis_0_6()
     assert blis.prefix_index.capacity_blocks == 10_000
-    stated = Simulation(prefix_index={"capacity_blocks": 500})
-    assert profiles.blis_0_6(stated).prefix_index.capacity_blocks == 500
+    sized = Simulation(prefix_index={"capacity_blocks": 500})
+    assert profiles.blis_0_6(sized).prefix_index.capacity_blocks == 500
     assert profiles.name_of(blis) == "blis_0_6"
-    assert profiles.name_of(stated) == "vllm"
+    assert profiles.name_of(sized) == "vllm"
     llm_d = presets.get("llm-d-flow-control").apply(Simulation())
     assert llm_d.prefix_index == signals.PrefixIndex(capacity_blocks=31_250, block_size_tokens=16)
 
@@ -215,7 +215,7 @@ def test_a_record_smaller_than_the_caches_that_was_full_is_noted() -> None:
 
     def noted(changes: dict[str, Any]) -> list[str]:
         result = simulate(base.with_(changes))
-        return [one for one in result.notes() if "record of prompts" in one]
+        return [note for note in result.notes() if "record of prompts" in note]
 
     (note,) = noted({"prefix_index.capacity_blocks": 200})
     assert note.startswith(

@@ -69,8 +69,8 @@ def test_scrape_shows_the_instance_as_it_was(period_s: float, delay_s: float) ->
             continue
         assert ages == pytest.approx(at - (0.0004 + scrapes * period_s), abs=1e-8)
         measured = at - ages[0]
-        for k, one in enumerate(instances):
-            here = requests["instance"] == one
+        for k, server in enumerate(instances):
+            here = requests["instance"] == server
             # Nothing else happens within a nanosecond of a scrape in this workload.
             began = (scheduled[here] < measured).sum()
             assert waiting[k] == (entered[here] < measured).sum() - began
@@ -82,12 +82,12 @@ def test_scrape_shows_the_instance_as_it_was(period_s: float, delay_s: float) ->
 # --- scrapes that are late or lost ----------------------------------------------------------------
 
 
-def scrapes_ns(transport: signals.Scraped, seed: int, one: int, until_ns: int) -> list[int]:
+def scrapes_ns(transport: signals.Scraped, seed: int, server: int, until_ns: int) -> list[int]:
     """When the scrapes of an instance are made, without those that are lost."""
     period_ns, phase_ns = round(transport.period_s * 1e9), round(transport.phase_s * 1e9)
     made = []
     for k in range((until_ns - phase_ns) // period_ns + 1):
-        draws = _core.sim.Draws(seed=seed, stream=SCRAPE_STREAM, entity=one, sub_entity=k)
+        draws = _core.sim.Draws(seed=seed, stream=SCRAPE_STREAM, entity=server, sub_entity=k)
         late, luck = draws.uniform(), draws.uniform()
         if luck >= transport.loss_probability:
             made.append(phase_ns + k * period_ns + int(late * transport.jitter * period_ns))
@@ -106,9 +106,9 @@ class Truth:
         self._finished = arrival + ns(requests["e2e_s"])
         assert result.summary()["preemptions"] == 0
 
-    def at(self, one: int, measured_ns: int) -> tuple[int, int]:
+    def at(self, server: int, measured_ns: int) -> tuple[int, int]:
         """Waiting and running: the end of a step precedes a scrape, the start of one follows."""
-        here = self._instance == one
+        here = self._instance == server
         began = int((self._scheduled[here] < measured_ns).sum())
         entered = int((self._entered[here] < measured_ns).sum())
         return entered - began, began - int((self._finished[here] <= measured_ns).sum())
@@ -163,12 +163,12 @@ def test_decisions_see_the_scrapes_that_were_made(name: str, ranks: int) -> None
     for column in log:
         assert np.array_equal(log[column], plain[column], equal_nan=True)
     times_ns = ns(log["time_s"])
-    made = [scrapes_ns(transport, seed, one, times_ns[-1]) for one in range(3)]
-    found = dict.fromkeys(("fresh", "missing", "shunned", "held"), 0)
+    made = [scrapes_ns(transport, seed, server, times_ns[-1]) for server in range(3)]
+    counts = dict.fromkeys(("fresh", "missing", "shunned", "held"), 0)
     for at, row in enumerate(log["row"].tolist()):
         now = times_ns[at]
         known = now - round(transport.delay_s * 1e9)
-        measured = [max((m for m in some if m <= known), default=None) for some in made]
+        measured = [max((m for m in scrapes if m <= known), default=None) for scrapes in made]
         missing = [m is None or now - m >= stale_ns for m in measured]
         shuns = transport.when_stale == "fail_closed" and np.isfinite(stale_ns)
         candidates = [i for i in range(3) if not (shuns and missing[i])] or [0, 1, 2]
@@ -176,31 +176,33 @@ def test_decisions_see_the_scrapes_that_were_made(name: str, ranks: int) -> None
         assert sorted(seen[: len(candidates)]) == candidates
         assert (seen[len(candidates) :] == -1).all()
         assert result.requests["instance"][row] in candidates
-        for k, one in enumerate(seen[: len(candidates)].tolist()):
-            here = measured[one]
-            waiting, running = (0, 0) if here is None else truth.at(one, here)
+        for k, server in enumerate(seen[: len(candidates)].tolist()):
+            here = measured[server]
+            waiting, running = (0, 0) if here is None else truth.at(server, here)
             kv = log["candidate_kv_utilization"][at, k]
             if here is None:
                 assert np.isnan(log["candidate_age_s"][at, k])
             else:
                 assert ns(log["candidate_age_s"][at, k]) == now - here
-            stands_for = transport.when_stale if missing[one] and np.isfinite(stale_ns) else "hold"
+            stands_for = (
+                transport.when_stale if missing[server] and np.isfinite(stale_ns) else "hold"
+            )
             if stands_for == "fail_open":
                 waiting, running = 0, 0
             assert (kv > 0) == (running > 0 or stands_for == "fail_closed")
             assert (kv == 1) == (stands_for == "fail_closed")
             assert log["candidate_waiting"][at, k] == waiting
             assert log["candidate_running"][at, k] == running
-            found["fresh"] += not missing[one]
-            found["missing"] += missing[one]
-            found["held"] += waiting + running
-        found["shunned"] += 3 - len(candidates)
-    assert found["fresh"] > 50
-    assert found["held"] > 50
+            counts["fresh"] += not missing[server]
+            counts["missing"] += missing[server]
+            counts["held"] += waiting + running
+        counts["shunned"] += 3 - len(candidates)
+    assert counts["fresh"] > 50
+    assert counts["held"] > 50
     if name in ("fail_closed", "mostly stale"):
-        assert found["shunned"] > 50
+        assert counts["shunned"] > 50
     if name in ("hold", "fail_open", "mostly stale"):
-        assert found["missing"] > 50
+        assert counts["missing"] > 50
 
 
 def test_punctual_scrapes_need_no_luck() -> None:
@@ -231,8 +233,8 @@ def test_missing_instances_get_all_some_or_no_requests(seed: int) -> None:
         log = result.decisions
         gone_to_missing = []
         for at, now in enumerate(ns(log["time_s"])):
-            made = [scrapes_ns(transport, seed, one, now) for one in range(3)]
-            is_missing = [not some or now - some[-1] >= 120_000_000 for some in made]
+            made = [scrapes_ns(transport, seed, server, now) for server in range(3)]
+            is_missing = [not scrapes or now - scrapes[-1] >= 120_000_000 for scrapes in made]
             if len(set(is_missing)) == 2:
                 gone_to_missing.append(is_missing[log["instance"][at]])
         assert len(gone_to_missing) > 100
@@ -286,10 +288,10 @@ def test_every_policy_avoids_missing_instances(policy: Any) -> None:
     log = result.decisions
     shunned = 0
     for at, now in enumerate(ns(log["time_s"])):
-        made = [scrapes_ns(transport, 1, one, now) for one in range(3)]
-        fresh = {i for i, some in enumerate(made) if some and now - some[-1] < 120_000_000}
+        made = [scrapes_ns(transport, 1, server, now) for server in range(3)]
+        fresh = {i for i, scrapes in enumerate(made) if scrapes and now - scrapes[-1] < 120_000_000}
         assert int(log["instance"][at]) in (fresh or {0, 1, 2})
-        asked = [one for one in log["candidate_instance"][at].tolist() if one >= 0]
+        asked = [server for server in log["candidate_instance"][at].tolist() if server >= 0]
         assert set(asked) == (fresh or {0, 1, 2})
         shunned += 3 - len(asked)
     assert shunned > 100
@@ -304,9 +306,9 @@ def test_every_policy_avoids_missing_instances(policy: Any) -> None:
     ],
 )
 def test_scrapes_do_not_depend_on_the_stepping(transport: signals.Scraped) -> None:
-    one = simulation(transport)
-    result = spillway.simulate(one, 1)
-    plain = spillway.simulate(one, 1, reference=True)
+    measured = simulation(transport)
+    result = spillway.simulate(measured, 1)
+    plain = spillway.simulate(measured, 1, reference=True)
     assert result.digest == plain.digest
     for name in result.decisions:
         assert np.array_equal(result.decisions[name], plain.decisions[name], equal_nan=True), name

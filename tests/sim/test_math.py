@@ -73,9 +73,9 @@ RANGES = {
 LARGEST_ERROR = {"normal_probability": 16.0}
 
 
-def ulps(found: float, exact: Decimal) -> float:
+def ulps(value: float, exact: Decimal) -> float:
     """The error in units of the last place of the nearest double."""
-    return abs(float((Decimal(found) - exact) / Decimal(math.ulp(float(exact)))))
+    return abs(float((Decimal(value) - exact) / Decimal(math.ulp(float(exact)))))
 
 
 def draws(name: str, low: float, high: float, count: int) -> list[float]:
@@ -87,11 +87,11 @@ def draws(name: str, low: float, high: float, count: int) -> list[float]:
 
 @pytest.mark.parametrize("name", EXACT)
 def test_functions_are_within_an_ulp(name: str) -> None:
-    own = getattr(sim, name)
+    function = getattr(sim, name)
     with localcontext(prec=DIGITS):
         for low, high in RANGES[name]:
             for x in draws(name, low, high, scaled(1500)):
-                assert ulps(own(x), EXACT[name](Decimal(x))) <= LARGEST_ERROR.get(name, 1.0), x
+                assert ulps(function(x), EXACT[name](Decimal(x))) <= LARGEST_ERROR.get(name, 1.0), x
 
 
 def _bases_and_exponents(count: int) -> list[tuple[float, float]]:
@@ -130,18 +130,18 @@ def test_gamma_is_that_of_factorials_and_of_the_library() -> None:
 @pytest.mark.parametrize("name", ["exp", "exp2", "log", "log1p", "expm1"])
 def test_functions_are_monotonic(name: str) -> None:
     """Among neighbors, also where tables and series meet."""
-    own, rng = getattr(sim, name), random.Random(name)
+    function, rng = getattr(sim, name), random.Random(name)
     seams = [0.6875, 0.96875, 1.0, 1.03125, 1.375, 0.5, 2**-5, 2**-8, 2**-9, math.log(2) / 256]
     seams += [rng.uniform(1e-3, 20) for _ in range(scaled(600))]
     for seam in seams + [-x for x in seams if name not in ("log", "log1p")]:
         x = seam
         for _ in range(20):
             x = math.nextafter(x, -math.inf)
-        last = own(x)
+        last = function(x)
         for _ in range(40):
             x = math.nextafter(x, math.inf)
-            assert own(x) >= last, x
-            last = own(x)
+            assert function(x) >= last, x
+            last = function(x)
 
 
 def test_special_values_are_those_of_c() -> None:

@@ -107,7 +107,7 @@ def test_uniform_equals_numpys(
 def test_every_coordinate_opens_a_sequence_of_its_own() -> None:
     base = {"seed": 1, "stream": 1, "entity": 1, "sub_entity": 1}
     variants = [base] + [base | {name: 2} for name in base]
-    first = {tuple(one.bits() for _ in range(4)) for one in (Draws(**v) for v in variants)}
+    first = {tuple(draws.bits() for _ in range(4)) for draws in (Draws(**v) for v in variants)}
     assert len(first) == len(variants)
 
 

@@ -38,8 +38,8 @@ def _walk(
             if field["type"] == "struct" and isinstance(item, dict):
                 yield from _walk(field["of"], item, f"{place}.")
             if field["type"] == "variant" and isinstance(item, dict):
-                (one,) = (a for a in field["alternatives"] if a["kind"] == item["kind"])
-                yield from _walk(one, item, f"{place}.")
+                (alternative,) = (a for a in field["alternatives"] if a["kind"] == item["kind"])
+                yield from _walk(alternative, item, f"{place}.")
 
 
 def another(field: Field, value: Any, rng: random.Random) -> Any:
@@ -47,13 +47,13 @@ def another(field: Field, value: Any, rng: random.Random) -> Any:
     if value is None:
         search = field["search"]
         low, high = search["low"], search["high"]
-        found = low * (high / low) ** rng.random() if search["log"] else rng.uniform(low, high)
+        drawn = low * (high / low) ** rng.random() if search["log"] else rng.uniform(low, high)
     else:
-        found = value * math.exp(rng.uniform(-2, 2)) if value else rng.uniform(0, 2)
+        drawn = value * math.exp(rng.uniform(-2, 2)) if value else rng.uniform(0, 2)
     low = field.get("at_least", field.get("more_than", -math.inf))
     high = field.get("at_most", field.get("less_than", math.inf))
-    found = min(max(found, low), high)
+    drawn = min(max(drawn, low), high)
     if field["type"] == "int":
-        return round(found)
-    inside = field.get("more_than") != found and field.get("less_than") != found
-    return found if inside else value
+        return round(drawn)
+    inside = field.get("more_than") != drawn and field.get("less_than") != drawn
+    return drawn if inside else value

@@ -59,14 +59,16 @@ def _found() -> tuple[dict[Alternative, Way], dict[Alternative, Way]]:
             if field["type"] == "struct":
                 places.append((field["of"], Way({**way.force, seam: PRESENT}, path)))
             elif field["type"] == "variant":
-                for one in field["alternatives"]:
-                    if one["kind"] in ELSEWHERE:
+                for alternative in field["alternatives"]:
+                    if alternative["kind"] in ELSEWHERE:
                         continue
                     here = Way(
-                        {**way.force, seam: one["kind"]}, f"{path}.{one['kind']}", one["name"]
+                        {**way.force, seam: alternative["kind"]},
+                        f"{path}.{alternative['kind']}",
+                        alternative["name"],
                     )
-                    variants.setdefault(Alternative(seam, one["kind"]), here)
-                    places.append((one, here))
+                    variants.setdefault(Alternative(seam, alternative["kind"]), here)
+                    places.append((alternative, here))
     return variants, choices
 
 

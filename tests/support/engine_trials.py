@@ -23,7 +23,7 @@ CLASSES = tuple(
     workload.SloClass(name=name, priority=priority)
     for name, priority in (("chat", 7), ("api", 0), ("bulk", -2), ("spare", -2))
 )
-PRIORITY = {one.name: one.priority for one in CLASSES}
+PRIORITY = {slo_class.name: slo_class.priority for slo_class in CLASSES}
 ADDED = (
     "hits",
     "misses",
@@ -120,7 +120,9 @@ def random_kv_cache(rng: random.Random) -> dict[str, Any]:
 
 def trace_of(requests: list[oracle.Request], rng: random.Random) -> workload.Trace:
     names = [
-        rng.choice([one.name for one in CLASSES if one.priority == request.priority])
+        rng.choice(
+            [slo_class.name for slo_class in CLASSES if slo_class.priority == request.priority]
+        )
         for request in requests
     ]
     # A trace knows at most one group, whose prompts share the shorter beginning.
@@ -177,10 +179,10 @@ def step_time_of(latency: Latency) -> dict[str, Any]:
         return {name: getattr(latency, name) for name in BETAS}
     curve: oracle.Roofline | oracle.StepTable
     if isinstance(latency, instance.Roofline):
-        names = [one.name for one in dataclasses.fields(oracle.Roofline)]
+        names = [field.name for field in dataclasses.fields(oracle.Roofline)]
         curve = oracle.Roofline(**{name: getattr(latency, name) for name in names})
     else:
-        names = [one.name for one in dataclasses.fields(oracle.StepTable)]
+        names = [field.name for field in dataclasses.fields(oracle.StepTable)]
         settings = {name: getattr(latency, name.removesuffix("_of")) for name in names}
         curve = oracle.StepTable(**settings)
     return {**dict.fromkeys(BETAS, 0.0), "curve": curve}
@@ -233,9 +235,9 @@ def server_of(simulation: Simulation) -> oracle.Server:
 def with_priorities(simulation: Simulation, requests: list[oracle.Request]) -> list[oracle.Request]:
     """The requests with the priorities that their classes have in the scheduler."""
     named = getattr(simulation.instances[0].scheduler, "class_priorities", ())
-    told = {PRIORITY[one.name]: one.priority for one in named}
+    priorities = {PRIORITY[slo_class.name]: slo_class.priority for slo_class in named}
     return [
-        dataclasses.replace(request, priority=told.get(request.priority, request.priority))
+        dataclasses.replace(request, priority=priorities.get(request.priority, request.priority))
         for request in requests
     ]
 
@@ -285,14 +287,14 @@ def expected_row(
 
 def reported_row(result: Result, row: int) -> dict[str, Any]:
     requests = result.requests
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         name: requests[name][row].item()
         for name in ("outcome", "reason", "preemptions", "output_tokens")
     }
     for name in ("scheduling_delay", "ttft", "e2e", "tpot", "itl_mean"):
         seconds = requests[f"{name}_s"][row].item()
-        told[f"{name}_ns"] = None if math.isnan(seconds) else seconds * 1e9
-    return told
+        reported[f"{name}_ns"] = None if math.isnan(seconds) else seconds * 1e9
+    return reported
 
 
 def approximately(row: dict[str, Any]) -> dict[str, Any]:
@@ -346,9 +348,11 @@ def assert_same(simulation: Simulation, requests: list[oracle.Request]) -> oracl
             [row for row in rows if ranks[row] == rank]
             for rank in range(simulation.instances[0].data_parallel_size)
         ]
-        runs = oracle.simulate_ranks(server, [[requests[row] for row in own] for own in by_rank])
-        for own, run in zip(by_rank, runs, strict=True):
-            for row, outcome in zip(own, run.outcomes, strict=True):
+        runs = oracle.simulate_ranks(
+            server, [[requests[row] for row in of_rank] for of_rank in by_rank]
+        )
+        for of_rank, run in zip(by_rank, runs, strict=True):
+            for row, outcome in zip(of_rank, run.outcomes, strict=True):
                 expected = expected_row(requests[row], outcome, server.accounting)
                 assert reported_row(result, row) == approximately(expected), requests[row]
         run = sum_of(runs)

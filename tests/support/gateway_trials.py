@@ -40,12 +40,12 @@ class Trial:
     def expected(self) -> list[tuple[str, str, int, int]]:
         return [
             (
-                one.outcome,
-                one.reason,
-                -1 if one.dispatched is None else one.dispatched - one.arrival,
-                -1 if one.ended is None else one.ended - one.arrival,
+                request.outcome,
+                request.reason,
+                -1 if request.dispatched is None else request.dispatched - request.arrival,
+                -1 if request.ended is None else request.ended - request.arrival,
             )
-            for one in self.requests
+            for request in self.requests
         ]
 
 
@@ -90,10 +90,10 @@ def trial(seed: int, fairness: Specimen | None = None, charge_at: str = "dispatc
     result = simulate(
         Simulation(
             workload=trace(
-                arrival_s=np.array([one.arrival for one in requests]) / SECOND,
-                input_tokens=[one.prompt for one in requests],
-                output_tokens=[one.output for one in requests],
-                tenant=[f"t{one.tenant}" for one in requests],
+                arrival_s=np.array([request.arrival for request in requests]) / SECOND,
+                input_tokens=[request.prompt for request in requests],
+                output_tokens=[request.output for request in requests],
+                tenant=[f"t{request.tenant}" for request in requests],
                 slo_class=classes,
             ).replace(empty_outputs="served"),
             tenants=[

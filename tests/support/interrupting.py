@@ -113,8 +113,8 @@ class Child:
         before_s = self.began_s if before_s is None else before_s
         end = time.monotonic() + _MOST_S
         while True:
-            found, status, usage = os.wait4(self.pid, os.WNOHANG)
-            if found:
+            ended, status, usage = os.wait4(self.pid, os.WNOHANG)
+            if ended:
                 break
             if time.monotonic() > end:
                 self._process.kill()
@@ -139,9 +139,9 @@ class Child:
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
     def _ignores_interruptions(self) -> bool:
-        found = re.search(r"SigIgn:\s*(\w+)", Path(f"/proc/{self.pid}/status").read_text())
-        assert found is not None
-        return bool(int(found[1], 16) & 1 << (signal.SIGINT - 1))
+        mask = re.search(r"SigIgn:\s*(\w+)", Path(f"/proc/{self.pid}/status").read_text())
+        assert mask is not None
+        return bool(int(mask[1], 16) & 1 << (signal.SIGINT - 1))
 
     @staticmethod
     def _text(file: object) -> str:

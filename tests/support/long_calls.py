@@ -34,9 +34,9 @@ import spillway
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from support import long_calls
 # An import that is interrupted would leave half a package behind.
-for found in pkgutil.walk_packages(spillway.__path__, "spillway."):
-    if found.name.split(".")[1] not in ("cli", "presets", "scenarios"):
-        importlib.import_module(found.name)
+for module in pkgutil.walk_packages(spillway.__path__, "spillway."):
+    if module.name.split(".")[1] not in ("cli", "presets", "scenarios"):
+        importlib.import_module(module.name)
 said, times, name = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 call = long_calls.CASES[name](Path.cwd())
 for _ in range(times):
@@ -55,8 +55,8 @@ os._exit(0)  # without waiting for the threads of an executor
 
 def large(requests: int = 200_000, **settings: Any) -> Simulation:
     """A run of a second, or of as many requests."""
-    stated = {"workload": workload.Synthetic(num_requests=requests, requests_per_s=20)}
-    return Simulation(**(stated | settings))
+    described = {"workload": workload.Synthetic(num_requests=requests, requests_per_s=20)}
+    return Simulation(**(described | settings))
 
 
 class Everything(policies.Admission):
@@ -107,7 +107,7 @@ def turns() -> Any:
         while at_s < 600:
             at_s += float(rng.exponential(10))
             blocks = blocks + 5 if blocks < 60 else 20
-            ids = [user * 10**6 + one for one in range(blocks)]
+            ids = [user * 10**6 + block for block in range(blocks)]
             requests.append((at_s, blocks * 16, ids))
     requests.sort()
     return spillway.trace(
@@ -139,8 +139,8 @@ def with_file(text: str, call: Callable[[Path], object]) -> Callable[[Path], Cal
 
 
 def confirming(_: Path) -> Callable[[], object]:
-    found = study().optimize(6, check=False)
-    return lambda: found.confirm(seeds=2000)
+    optimized = study().optimize(6, check=False)
+    return lambda: optimized.confirm(seeds=2000)
 
 
 def advancing(_: Path) -> Callable[[], object]:
@@ -194,8 +194,8 @@ def waiting_for_another(_: Path) -> Callable[[], object]:
     from spillway.session import _advance_by
 
     def call() -> None:
-        sessions = [spillway.start(large(one), 0) for one in (10, 10_000_000)]
-        _advance_by(1e8, [(one, {}) for one in sessions], threads=2)
+        sessions = [spillway.start(large(count), 0) for count in (10, 10_000_000)]
+        _advance_by(1e8, [(session, {}) for session in sessions], threads=2)
 
     return call
 

@@ -159,16 +159,16 @@ BUSY = Simulation(
 
 def methods() -> list[tuple[str, str]]:
     """Every method of every contract in `spillway.policies`, as (seam, method)."""
-    found = []
+    pairs = []
     for seam in PLACES:
         contract = getattr(policies, seam)
         required = [name for name, _ in inspect.getmembers(contract, inspect.isfunction)]
         listed = (inspect.getdoc(contract) or "").partition("-------\n")[2]
         optional = re.findall(r"^(\w+(?:, \w+)*)$", listed, re.MULTILINE)
-        names = [one for one in required if not one.startswith("_")]
-        names += [one for group in optional for one in group.split(", ")]
-        found += [(seam, name) for name in names]
-    return found
+        names = [name for name in required if not name.startswith("_")]
+        names += [name for group in optional for name in group.split(", ")]
+        pairs += [(seam, name) for name in names]
+    return pairs
 
 
 def loaded(seam: str, policy: type | None = None) -> Simulation:
@@ -181,8 +181,8 @@ def loaded(seam: str, policy: type | None = None) -> Simulation:
     others = {"UsageLimit": "Limit", "Controller": "Limit", "Limit": "Controller"}
     if seam in others:
         around.update(_placed(*PLACES[others[seam]]))
-    place, own = PLACES[seam]
-    around.update(_placed(place, policy or own))
+    place, default = PLACES[seam]
+    around.update(_placed(place, policy or default))
     return BUSY.with_(around)
 
 
@@ -192,10 +192,10 @@ def _placed(path: str, policy: type) -> dict[str, Any]:
 
 def acting(seam: str, method: str, act: Callable[[], object]) -> type:
     """The policy of the seam, which acts at every call of the method before it answers."""
-    own = PLACES[seam][1]
+    base = PLACES[seam][1]
 
     def call(self: Any, *arguments: Any) -> Any:
         act()
-        return getattr(own, method)(self, *arguments)
+        return getattr(base, method)(self, *arguments)
 
-    return type("Acting", (own,), {method: call})
+    return type("Acting", (base,), {method: call})

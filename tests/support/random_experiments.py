@@ -97,9 +97,9 @@ def _if_valid(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation
 
 def with_own_policies(simulation: Simulation, rng: random.Random) -> Simulation:
     """With policies in Python or C functions in one to three places, where they are valid."""
-    for one in rng.sample(ALL, rng.randint(1, 3)):
-        found = _in_c(rng) if rng.random() < 0.3 else None
-        place, policy = found or one
+    for drawn in rng.sample(ALL, rng.randint(1, 3)):
+        in_c = _in_c(rng) if rng.random() < 0.3 else None
+        place, policy = in_c or drawn
         if place.startswith("router.") and simulation.router.kind != "weighted":
             simulation = _if_valid(simulation, {"router": "weighted"})
         if place in ("router.scorers", "router.filters"):
@@ -165,9 +165,9 @@ def _session(look: Looking, result: Result, rng: random.Random, _folder: Path) -
                 except ConfigError as error:
                     assert "must" in str(error)  # noqa: PT017
         fork = session.fork()
-        found = session.finish()
-        assert fork.finish().digest == found.digest
-        assert simulate(session.simulation, result.seed).digest == found.digest
+        outcome = session.finish()
+        assert fork.finish().digest == outcome.digest
+        assert simulate(session.simulation, result.seed).digest == outcome.digest
 
 
 def _deployment(look: Looking, result: Result, rng: random.Random, folder: Path) -> None:
@@ -176,17 +176,17 @@ def _deployment(look: Looking, result: Result, rng: random.Random, folder: Path)
     name = f"{target.name}@{rng.choice(target.versions)}"
     with look.at(f"export to {target.name}"):
         try:
-            found = export(result.simulation, to=name, rest=rng.choice(("absent", "kept")))
+            exported = export(result.simulation, to=name, rest=rng.choice(("absent", "kept")))
         except ConfigError as error:
             assert "cannot be" in str(error), error  # noqa: PT017
             return
-        if not found.write(folder / "deployed"):
+        if not exported.write(folder / "deployed"):
             return
-        imported = import_(folder / "deployed", system=name, onto=found.deployed)
+        imported = import_(folder / "deployed", system=name, onto=exported.deployed)
         assert imported.unread == ()
-        assert imported.simulation == found.deployed
+        assert imported.simulation == exported.deployed
         again = export(imported.simulation, to=name, rest="kept")
-        assert again.files == found.files
+        assert again.files == exported.files
         simulate(imported.simulation, result.seed)
 
 
@@ -204,7 +204,7 @@ def _study(look: Looking, result: Result, rng: random.Random, _folder: Path) -> 
     sampler = rng.choice(("random", "tpe", "gp"))
     with look.at(f"study by {sampler}"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # e.g. that nothing is feasible
-        one, other = (
+        study, other = (
             Study(
                 result.simulation,
                 space,
@@ -216,8 +216,8 @@ def _study(look: Looking, result: Result, rng: random.Random, _folder: Path) -> 
             ).optimize(5, threads=threads, check=False)
             for threads in (1, 2)
         )
-        assert repr(one.trials.to_dict()) == repr(other.trials.to_dict())
-        assert repr(one) == repr(other)
+        assert repr(study.trials.to_dict()) == repr(other.trials.to_dict())
+        assert repr(study) == repr(other)
 
 
 class _Tags(html.parser.HTMLParser):

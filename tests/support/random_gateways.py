@@ -140,7 +140,7 @@ def random_simulation(seed: int, **costs: Any) -> Simulation:
     if rng.random() < 0.4:
         changes["gateway.controller"] = rng.choice(drawable("Gateway.controller"))(rng)
         changes["gateway.sensor"] = random_sensor(rng)
-        movable = tuple(one.policy for one in at("Gateway.limit") if one.movable)
+        movable = tuple(specimen.policy for specimen in at("Gateway.limit") if specimen.movable)
         if not any(isinstance(limit, movable) for limit in limits):
             changes["gateway.limit"] = [*limits, fixed(20)]
     if rng.random() < 0.5:

@@ -46,29 +46,29 @@ PRESSURES: tuple[Pressure, ...] = get_args(Pressure)
 
 def alternatives_of(simulation: Simulation) -> set[Alternative]:
     """Every alternative that occurs in a simulation."""
-    found: set[Alternative] = set()
+    alternatives: set[Alternative] = set()
 
     def look(noun: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         for field in noun["fields"]:
             value = values[field["name"]]
-            for one in value if isinstance(value, list) else [value]:
+            for item in value if isinstance(value, list) else [value]:
                 seam = f"{noun['name']}.{field['name']}"
-                if one is None:
+                if item is None:
                     continue
                 if field["type"] in ("choice", "bool"):
-                    found.add(Alternative(seam, str(one)))
+                    alternatives.add(Alternative(seam, str(item)))
                 elif field["type"] == "struct":
-                    look(field["of"], one)
+                    look(field["of"], item)
                 elif field["type"] == "variant":
-                    found.add(Alternative(seam, one["kind"]))
-                    look(_alternative(field, one["kind"]), one)
+                    alternatives.add(Alternative(seam, item["kind"]))
+                    look(_alternative(field, item["kind"]), item)
 
     look(DESCRIPTION, simulation.to_dict())
-    return found
+    return alternatives
 
 
 def _alternative(field: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    return next(one for one in field["alternatives"] if one["kind"] == kind)
+    return next(alternative for alternative in field["alternatives"] if alternative["kind"] == kind)
 
 
 # --- what keeps a run small -----------------------------------------------------------------------
@@ -129,7 +129,11 @@ RANGES: Mapping[str, tuple[float, float]] = {
 
 # At the bounds of these a run is long, or asks for another mechanism.
 _NOT_AT_ITS_BOUND = re.compile(r".*(period_s|tick_s|poll_s|step_s|quantum_ns|\.cv|beta\w+_us)")
-_INSIDE = {f"{one.policy.__name__}.{name}" for one in specimens().values() for name in one.inside}
+_INSIDE = {
+    f"{specimen.policy.__name__}.{name}"
+    for specimen in specimens().values()
+    for name in specimen.inside
+}
 
 # How often an optional setting is stated, where that is not one in two.
 _STATED: Mapping[str, float] = {
@@ -180,8 +184,12 @@ LENIENT: Mapping[str, Any] = {
 
 
 def _walls(seam: str) -> list[Mapping[str, Any]]:
-    policies = [{"kind": one.policy.kind} | one.wall for one in at(seam) if one.wall is not None]
-    return [{seam: [one] if seam == "Gateway.admission" else one} for one in policies]
+    policies = [
+        {"kind": specimen.policy.kind} | specimen.wall
+        for specimen in at(seam)
+        if specimen.wall is not None
+    ]
+    return [{seam: [policy] if seam == "Gateway.admission" else policy} for policy in policies]
 
 
 _ONE_AT_A_TIME = {"Gateway.limit": [{"kind": "fixed", "max_in_flight": 1}]}
@@ -237,9 +245,9 @@ class Drawing:
             pressure or "", (1, 1000)
         )
         most = 60 if pressure == "none" else 200
-        for one in specimens().values() if pressure == "all" else ():
-            if one.late and one.policy.kind in force.values():
-                low, high, most = one.late
+        for specimen in specimens().values() if pressure == "all" else ():
+            if specimen.late and specimen.policy.kind in force.values():
+                low, high, most = specimen.late
         self.requests_per_s = self._between(low, high)
         self.num_requests = int(self._between(most / 2 if most > 200 else 10, most))
         self.duration_s = self.num_requests / self.requests_per_s
@@ -274,8 +282,8 @@ class Drawing:
         forced = self.force.get(seam)
         if forced is None and seam in self.preferred and self.chance(0.95):
             return self._preferred_value(field, self.preferred[seam])
-        if (own := _OWN.get(seam) or _OWN.get(field["name"])) and forced in (None, PRESENT):
-            return own(self)
+        if (draw := _OWN.get(seam) or _OWN.get(field["name"])) and forced in (None, PRESENT):
+            return draw(self)
         if field.get("optional") and forced is None and not self.chance(_STATED.get(seam, 0.5)):
             return None
         if not field.get("sequence"):
@@ -286,7 +294,7 @@ class Drawing:
     def _preferred_value(self, field: Mapping[str, Any], value: Any) -> Any:
         """The value, with the settings that it leaves open as they come."""
         if isinstance(value, list):
-            return [self._preferred_value(field, one) for one in value]
+            return [self._preferred_value(field, item) for item in value]
         if isinstance(value, dict):
             return self.noun(_alternative(field, value["kind"])) | value
         return value
@@ -301,8 +309,8 @@ class Drawing:
             case "struct":
                 drawn: Any = self.noun(field["of"])
             case "variant":
-                drawable = [one for one in field["alternatives"] if one["kind"] not in ELSEWHERE]
-                weights = [getattr(specimens().get(one["name"]), "weight", 1) for one in drawable]
+                drawable = [kind for kind in field["alternatives"] if kind["kind"] not in ELSEWHERE]
+                weights = [getattr(specimens().get(kind["name"]), "weight", 1) for kind in drawable]
                 kind = self.rng.choices(drawable, weights)[0]["kind"]
                 drawn = self.noun(_alternative(field, forced or kind))
             case "choice":
@@ -350,7 +358,7 @@ class Drawing:
         noun, place = DESCRIPTION, written
         steps = deque(re.findall(r"[^.\[\]]+", path))
         while steps:
-            field = next(one for one in noun["fields"] if one["name"] == steps[0])
+            field = next(candidate for candidate in noun["fields"] if candidate["name"] == steps[0])
             name = steps.popleft()
             seam = f"{noun['name']}.{name}"
             value, entry = place[name], None
@@ -363,7 +371,7 @@ class Drawing:
             if has_fields and steps and steps[0] != "kind":
                 inner = field["of"] if field["type"] == "struct" else None
                 noun, place = inner or _alternative(field, value["kind"]), value
-                if any(one["name"] == steps[0] for one in noun["fields"]):
+                if any(other["name"] == steps[0] for other in noun["fields"]):
                     continue
             if default and seam not in self.force:
                 place[name] = copy.deepcopy(field["default"])
@@ -378,7 +386,7 @@ class Drawing:
 def _named(drawing: Drawing, seam: str, names: list[str]) -> list[dict[str, Any]]:
     owner, _, name = seam.partition(".")
     field = next(f for f in DESCRIPTION["fields"] if f"{owner}.{f['name']}" == f"{owner}.{name}")
-    return [drawing.noun(field["of"]) | {"name": one} for one in names]
+    return [drawing.noun(field["of"]) | {"name": name} for name in names]
 
 
 def _changed_settings(drawing: Drawing) -> dict[str, Any]:
@@ -438,8 +446,8 @@ _OWN: Mapping[str, Any] = {
 
 def _together(name: str, drawn: dict[str, Any], drawing: Drawing) -> None:
     """Settings of one noun that are valid, or do something, only together."""
-    if (one := specimens().get(name)) and one.together:
-        one.together(drawn, drawing)
+    if (specimen := specimens().get(name)) and specimen.together:
+        specimen.together(drawn, drawing)
     if name == "InstanceGroup":
         kv_cache = drawn["kv_cache"]
         if {"InstanceGroup.completion", "InstanceGroup.preemption", "KvCache.allocation"} & set(
@@ -457,9 +465,9 @@ def _together(name: str, drawn: dict[str, Any], drawing: Drawing) -> None:
         drawn["prefix_tokens"] = _PREFIX_TOKENS.get(drawn["prefix_group"], 0)
     agree(name, drawn)
     if name == "Gateway":
-        movable = {one.policy.kind for one in at("Gateway.limit") if one.movable}
+        movable = {specimen.policy.kind for specimen in at("Gateway.limit") if specimen.movable}
         if drawn["controller"]["kind"] != "static" and not any(
-            one["kind"] in movable for one in drawn["limit"]
+            limit["kind"] in movable for limit in drawn["limit"]
         ):
             drawn["limit"] = [*drawn["limit"], {"kind": "fixed", "max_in_flight": 20}]
 
@@ -476,7 +484,7 @@ def _random_trace(drawing: Drawing) -> workload.Trace:
         input_tokens += [_PREFIX_TOKENS.get(group, 0) for group in groups]
     elif drawing.chance(0.3):
         prompts["hash_ids"] = [
-            [int(one) for one in rng.integers(0, 4, math.ceil(tokens / 64))]
+            [int(block) for block in rng.integers(0, 4, math.ceil(tokens / 64))]
             for tokens in input_tokens
         ]
         prompts["block_size_tokens"] = 64
@@ -594,11 +602,11 @@ def simpler(simulation: Simulation) -> Iterator[Simulation]:
                 if (made := rebuilt()) is not None:
                     yield made
                 values[name] = before
-            for one in before if isinstance(before, list) else [before]:
-                if field["type"] == "struct" and one is not None:
-                    yield from changed(field["of"], one)
+            for item in before if isinstance(before, list) else [before]:
+                if field["type"] == "struct" and item is not None:
+                    yield from changed(field["of"], item)
                 elif field["type"] == "variant":
-                    yield from changed(_alternative(field, one["kind"]), one)
+                    yield from changed(_alternative(field, item["kind"]), item)
 
     yield from changed(DESCRIPTION, written)
 
@@ -626,17 +634,17 @@ def stated(simulation: Simulation) -> dict[str, Any]:
     """The settings that are not at their defaults, in their written form."""
 
     def different(noun: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-        found = {"kind": values["kind"]} if "kind" in values else {}
+        changed = {"kind": values["kind"]} if "kind" in values else {}
         for field in noun["fields"]:
             value = values[field["name"]]
             if value == field["default"]:
                 continue
             many = value if isinstance(value, list) else [value]
             if field["type"] == "struct" and value is not None:
-                many = [different(field["of"], one) for one in many]
+                many = [different(field["of"], item) for item in many]
             elif field["type"] == "variant":
-                many = [different(_alternative(field, one["kind"]), one) for one in many]
-            found[field["name"]] = many if isinstance(value, list) else many[0]
-        return found
+                many = [different(_alternative(field, item["kind"]), item) for item in many]
+            changed[field["name"]] = many if isinstance(value, list) else many[0]
+        return changed
 
     return different(DESCRIPTION, simulation.to_dict())

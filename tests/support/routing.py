@@ -116,8 +116,8 @@ def fewest(values: Floats) -> Floats:
 
 def fewest_in_flight(now: Seen) -> Floats:
     most = now.in_flight.max(axis=1, keepdims=True)
-    some = (most - now.in_flight) / np.maximum(most, 1)
-    return np.where(now.in_flight == 0, 1.0, some)
+    free = (most - now.in_flight) / np.maximum(most, 1)
+    return np.where(now.in_flight == 0, 1.0, free)
 
 
 def effective_load(now: Seen) -> Floats:

@@ -122,8 +122,8 @@ def ways(result: Result) -> list[Way]:
     requests = result.requests
     columns = ("tenant", "outcome", "input_tokens", "output_tokens")
     return [
-        Way(*one)
-        for one in zip(
+        Way(*values)
+        for values in zip(
             ns(requests["arrival_s"]),
             *(instants_ns(result, name) for name in ("queue_s", "ttft_s", "e2e_s")),
             *(requests[name].tolist() for name in columns),
@@ -139,7 +139,7 @@ def outcomes(result: Result) -> list[str]:
 def order(result: Result) -> list[int]:
     """Rows in order of dispatch."""
     dispatched = [(way.dispatched, row) for row, way in enumerate(ways(result))]
-    return [row for at, row in sorted(one for one in dispatched if one[0] is not None)]
+    return [row for at, row in sorted(pair for pair in dispatched if pair[0] is not None)]
 
 
 def peak(result: Result, at_ns: Sequence[int] | None = None) -> int:

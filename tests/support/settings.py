@@ -94,10 +94,10 @@ def companions(cls: type[Any], name: str, value: Any) -> dict[str, Any]:
 
 def built(cls: type[Any], name: str, value: Any) -> Any:
     """An object in which one field, or each entry of it, has a value."""
-    given = [value, 1] if f"{cls.__name__}.{name}" == "Empirical.weights" else value
-    if "sequence" in fields_of(cls)[name] and not isinstance(given, list):
-        given = [value]
-    return cls(**{name: given, **companions(cls, name, value)})
+    valid = [value, 1] if f"{cls.__name__}.{name}" == "Empirical.weights" else value
+    if "sequence" in fields_of(cls)[name] and not isinstance(valid, list):
+        valid = [value]
+    return cls(**{name: valid, **companions(cls, name, value)})
 
 
 # --- valid settings at random ---------------------------------------------------------------------
@@ -132,7 +132,7 @@ def value_of(field: Mapping[str, Any]) -> SearchStrategy[Any]:
     elif kind == "struct":
         value = settings_of(field["of"])
     else:
-        value = st.one_of([settings_of(one) for one in field["alternatives"]])
+        value = st.one_of([settings_of(alternative) for alternative in field["alternatives"]])
     if field.get("sequence"):
         value = st.lists(value, min_size=1, max_size=3)
     if kind in ("struct", "variant"):  # half of the nouns stay as they are: all at once is too much
@@ -178,7 +178,9 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn |= {"prefix_group": "", "prefix_tokens": 0}
     if name == "Client":
         profile = sorted(drawn["rate_profile"], key=lambda point: point["at_s"])
-        if drawn["arrivals"]["kind"] == "closed_loop" or not any(one["factor"] for one in profile):
+        if drawn["arrivals"]["kind"] == "closed_loop" or not any(
+            entry["factor"] for entry in profile
+        ):
             profile = []
         if not profile or (drawn["rate_period_s"] or 0) < profile[-1]["at_s"]:
             drawn["rate_period_s"] = None
@@ -190,9 +192,9 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
     if name == "InstanceGroup" and drawn["ingress"]["kind"] == "dual_limit_gate":
         drawn["completion"] = "step_end"
     if name == "Simulation":
-        tenants = [one["name"] for one in drawn["tenants"]] or ["default"]
-        for one in (request for change in drawn["changes"] for request in change["submit"]):
-            one["tenant"], one["slo_class"] = tenants[0], drawn["slo_classes"][0]["name"]
+        tenants = [tenant["name"] for tenant in drawn["tenants"]] or ["default"]
+        for request in (request for change in drawn["changes"] for request in change["submit"]):
+            request["tenant"], request["slo_class"] = tenants[0], drawn["slo_classes"][0]["name"]
     if name == "Simulation" and drawn["busy_monitor"]["track_output_blocks"]:
         for group in drawn["instances"]:
             group["preemption"] = "keep_emitted"
@@ -238,7 +240,7 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["limit"] = [*drawn["limit"], {"kind": "fixed", "max_in_flight": 9}]  # can be moved
         if drawn["dispatch"] == "one_per_attempt":
             drawn["drain_latency_s"] = 0.0
-        if all(one["kind"] != "saturation" for one in drawn["limit"]):
+        if all(limit["kind"] != "saturation" for limit in drawn["limit"]):
             drawn["eviction"]["max_victims"] = 0
     if name == "Weighted":
         drawn["scorers"] = unique(drawn["scorers"], "kind")
@@ -363,7 +365,9 @@ def leaves(
             }  # fmt: skip
             for place, entry in entries.items():
                 below = field.get("of") or next(
-                    one for one in field["alternatives"] if one["kind"] == entry["kind"]
+                    alternative
+                    for alternative in field["alternatives"]
+                    if alternative["kind"] == entry["kind"]
                 )
                 yield from leaves(below, entry, place)
         else:

@@ -51,7 +51,7 @@ class Specimen:
     movable: bool = False
     """Whether it is a limit that a controller can move."""
 
-    # Its rule in plain Python.
+    # The rule in plain Python.
     random: Callable[..., Any] | None = None
     """A policy with random settings, for `random_gateways.py` and oracles, from a source of random
     numbers; of fairness: and a cost."""
@@ -66,11 +66,11 @@ class Specimen:
     golden: Mapping[str, Any] = field(default_factory=dict)
     """Policies by the name of their golden log: see `golden/regenerate.py`."""
     by_events: Any = None
-    """One that reads no instance, and admits and rejects some in `python/test_testing.py`."""
+    """A policy that reads no instance, and admits and rejects some in `python/test_testing.py`."""
     cutting: Sequence[Any] = ()
     """Controllers that cut the limit in the overload of `gateway/limit/test_limits.py`."""
     recovers: tuple[Any, list[float]] | None = None
-    """One, and arrivals of a lone client, the last of which gets in at its second attempt."""
+    """A policy, and arrivals of a lone client, the last of which gets in at its second attempt."""
 
     def all_examples(self) -> Sequence[Any]:
         return self.examples or [self.policy()]
@@ -79,46 +79,51 @@ class Specimen:
 @functools.cache
 def files() -> dict[str, list[Specimen]]:
     """The specimens in each file of `tests/`, by its path there."""
-    found = {}
+    by_file = {}
     for path in sorted(TESTS.rglob("specimen*_*.py")):
         place = path.relative_to(TESTS).with_suffix("")
         module = importlib.import_module(".".join(place.parts))
-        held = [one for one in vars(module).values() if isinstance(one, Specimen)]
-        found[f"{place.as_posix()}.py"] = held
-    return found
+        held = [value for value in vars(module).values() if isinstance(value, Specimen)]
+        by_file[f"{place.as_posix()}.py"] = held
+    return by_file
 
 
 @functools.cache
 def specimens() -> dict[str, Specimen]:
     """Each specimen by the class of its policy."""
-    return {one.policy.__name__: one for held in files().values() for one in held}
+    return {specimen.policy.__name__: specimen for held in files().values() for specimen in held}
 
 
 def at(seam: str) -> list[Specimen]:
     """The specimens of the alternatives of a seam, e.g. `Gateway.admission`, in their order."""
-    names = [way.policy for one, way in VARIANTS.items() if one.seam == seam]
+    names = [way.policy for variant, way in VARIANTS.items() if variant.seam == seam]
     return [specimens()[name] for name in names if name in specimens()]
 
 
 def examples(seam: str) -> list[Any]:
     """Policies of every alternative of a seam."""
-    return [policy for one in at(seam) for policy in one.all_examples()]
+    return [policy for specimen in at(seam) for policy in specimen.all_examples()]
 
 
 def rules(seam: str) -> list[tuple[Any, Callable[..., Any]]]:
-    """Those that have a rule, each with it."""
-    return [(policy, one.rule) for one in at(seam) if one.rule for policy in one.all_examples()]
+    """The policies that have a rule, each with its rule."""
+    return [
+        (policy, specimen.rule)
+        for specimen in at(seam)
+        if specimen.rule
+        for policy in specimen.all_examples()
+    ]
 
 
 def drawable(seam: str) -> list[Callable[..., Any]]:
     """What draws policies of a seam at random: see `Specimen.random`."""
-    return [one.random for one in at(seam) if one.random]
+    return [specimen.random for specimen in at(seam) if specimen.random]
 
 
 def merged(table: str) -> dict[str, Any]:
     """One of the tables of settings, of all specimens together, by `Class.setting`."""
     return {
-        name if "." in name else f"{one.policy.__name__}.{name}": value
-        for one in specimens().values()
-        for name, value in getattr(one, table).items()
+        name if "." in name else f"{specimen.policy.__name__}.{name}": value
+        for specimen in specimens().values()
+        for name, value in getattr(specimen, table).items()
     }

@@ -63,8 +63,8 @@ class Failure:
     def cause(self) -> str:
         """The same for every failure at the same place: view, error and the innermost function."""
         frames = traceback.extract_tb(self.error.__traceback__)
-        own = [frame for frame in frames if "/spillway/" in frame.filename] or frames
-        place = f"{Path(own[-1].filename).name}:{own[-1].name}" if own else "?"
+        inside = [frame for frame in frames if "/spillway/" in frame.filename] or frames
+        place = f"{Path(inside[-1].filename).name}:{inside[-1].name}" if inside else "?"
         words = re.sub(r"'[^']*'|[-+]?\b\d[\d.e+-]*", "#", str(self.error).split("\n")[0])
         return f"{self.view}: {type(self.error).__name__} in {place}: {words:.100}"
 
@@ -146,14 +146,14 @@ def _simulation(look: Looking, simulation: Simulation) -> None:
 
 
 def _configurations(look: Looking, simulation: Simulation, folder: Path) -> None:
-    """Its configuration files, and what `spillway check` says of them."""
+    """The configuration files, and what `spillway check` says of them."""
     for suffix in ("yaml", "json"):
         path = folder / f"simulation.{suffix}"
         with look.at(f"dump and load {suffix}"):
             dump(simulation, path)
             assert load(path) == simulation
     with look.at("spillway check"):
-        is_refused = any(one.is_refused for one in check(path))
+        is_refused = any(finding.is_refused for finding in check(path))
         assert _command("check", path) == (1 if is_refused else 0)
 
 
@@ -162,7 +162,7 @@ def _command(*arguments: object) -> int:
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()) as err,
     ):
-        status = cli.main([str(one) for one in arguments])
+        status = cli.main([str(argument) for argument in arguments])
     assert status in (0, 1), err.getvalue()
     return status
 
@@ -263,9 +263,9 @@ def _afterthoughts(look: Looking, result: Result) -> None:
         assert (ages["new_admitted"] <= ages["new_offered"]).all()
     _ask_why(look, result)
     promising = {
-        one.name
-        for one in simulation.slo_classes
-        if {one.target_ttft_s, one.target_tpot_s, one.target_e2e_s} != {None}
+        slo_class.name
+        for slo_class in simulation.slo_classes
+        if {slo_class.target_ttft_s, slo_class.target_tpot_s, slo_class.target_e2e_s} != {None}
     }
     start_s = simulation.warm_up_s + (last_s - simulation.warm_up_s) / 3
     end_s = start_s + 0.1 * last_s + 1e-6
@@ -285,8 +285,8 @@ def _afterthoughts(look: Looking, result: Result) -> None:
 def _ask_why(look: Looking, result: Result) -> None:
     requests = result.requests
     outcomes = requests["outcome"].tolist()
-    some = {outcome: row for row, outcome in enumerate(outcomes)}
-    for outcome, row in some.items():
+    examples = {outcome: row for row, outcome in enumerate(outcomes)}
+    for outcome, row in examples.items():
         name = str(requests["request_id"][row])
         if not result.simulation.metrics.traced_candidates:
             look.refused("why", lambda name=name: result.why(name), UsageError, "traced_candidates")
@@ -397,7 +397,7 @@ def _check_books(result: Result) -> None:
         + in_flight + at_worker
     )  # fmt: skip
     assert books["logical_requests"] <= books["attempts"]
-    assert sum(one["completed"] for one in result.instances) == books["completed"]
+    assert sum(instance["completed"] for instance in result.instances) == books["completed"]
     for figures in (result.summary(), *result.by_class().values(), *result.by_tenant().values()):
         assert all(math.isfinite(value) for value in figures.values() if value is not None)
     if result.has_requests:

@@ -312,8 +312,8 @@ def test_a_turnaround_is_at_least_a_quantum_and_never_adds_to_a_longer_think_tim
         arrivals = loop(
             **{name: settings.pop(name) for name in list(settings) if name.endswith("_s")}
         )
-        one = Simulation(workload=users(arrivals, duration_s=10), gateway=NOBODY, **settings)
-        return simulate(one).summary()["offered"]
+        simulation = Simulation(workload=users(arrivals, duration_s=10), gateway=NOBODY, **settings)
+        return simulate(simulation).summary()["offered"]
 
     assert offered() == 1000  # a hundredth of a second by default
     assert offered(think_time_s=0.5, refusal_turnaround_s=0.2) == 19
@@ -336,9 +336,9 @@ NO_TIME = flat(1e-9, 1e-9, reference_output_tokens=10**9)
 def test_a_loop_at_one_instant_is_named() -> None:
     """Served in no time, without think time: the user sends requests forever at the start."""
     agents = users(loop(), duration_s=10).clients[0].replace(name="agents")
-    one = Simulation(workload=workload.Synthetic(clients=[agents]), instances=NO_TIME)
+    simulation = Simulation(workload=workload.Synthetic(clients=[agents]), instances=NO_TIME)
     with pytest.raises(LivelockError) as error:
-        simulate(one)
+        simulate(simulation)
     message = str(error.value)
     assert message.startswith("the clock has stopped at 0 s: ")
     assert "arrival of user 0 (client 'agents')" in message
@@ -348,9 +348,9 @@ def test_a_loop_at_one_instant_is_named() -> None:
 def test_a_loop_that_begins_later_is_named_too() -> None:
     asked = users(loop(users=3, think_time_s=1.5), num_requests=3, start_s=1).clients[0]
     agents = users(loop(), start_s=2.5, duration_s=10).clients[0].replace(name="agents")
-    one = Simulation(workload=workload.Synthetic(clients=[asked, agents]), instances=NO_TIME)
+    simulation = Simulation(workload=workload.Synthetic(clients=[asked, agents]), instances=NO_TIME)
     with pytest.raises(LivelockError, match=r"at 2\.5 s: .* user 3 \(client 'agents'\)"):
-        simulate(one)
+        simulate(simulation)
 
 
 @pytest.mark.parametrize(
@@ -385,8 +385,8 @@ def test_prompts_of_a_conversation_grow_by_question_and_answer() -> None:
     ]
     # Blocks of 16 tokens: all that a prompt of the conversation filled (48, then 74 tokens) is
     # found again, of an earlier conversation only the system prompt.
-    found = [0, 3, 4, 2, 3, 4, 2]
-    assert result.instances[0]["kv_hits"] == sum(found)
+    hit_blocks = [0, 3, 4, 2, 3, 4, 2]
+    assert result.instances[0]["kv_hits"] == sum(hit_blocks)
 
 
 def test_what_users_ask_does_not_depend_on_how_fast_they_are_served() -> None:
@@ -495,7 +495,9 @@ def test_jumps_and_streaming_change_nothing() -> None:
         seen.update(outcomes(result))
         seen["retried"] += int((result.requests["attempts"] > 1).sum())
         seen["in flight"] += result.ledger["cancelled_in_flight"]
-    assert min(seen[one] for one in ("completed", "cancelled", "rejected")) > often(100), seen
+    assert min(seen[outcome] for outcome in ("completed", "cancelled", "rejected")) > often(100), (
+        seen
+    )
     assert min(seen["retried"], seen["in flight"]) > often(100), seen
 
 

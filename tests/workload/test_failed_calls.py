@@ -36,11 +36,11 @@ def test_three_calls_of_which_two_failed() -> None:
     assert result.requests["outcome"].tolist() == ["failed", "completed", "failed"]
     assert np.isnan(result.requests["ttft_s"]).tolist() == [True, False, True]
     assert result.summary()["num_ttft"] == 1
-    (note,) = (one for one in result.notes() if "failed" in one)
+    (note,) = (note for note in result.notes() if "failed" in note)
     assert note.startswith("2 of 3 requests failed: the trace records no output")
     served = simulate(Simulation(workload=trace.replace(empty_outputs="served")))
     assert served.ledger["completed"] == 3
-    assert not any("failed" in one for one in served.notes())
+    assert not any("failed" in note for note in served.notes())
 
 
 SYSTEMS = {
@@ -100,7 +100,7 @@ def test_they_take_no_time_of_the_servers() -> None:
     alone = spillway.trace(
         arrival_s=(np.arange(ROWS) / 20)[others],
         input_tokens=[200] * int(others.sum()),
-        output_tokens=[one for one in OUTPUTS if one],
+        output_tokens=[output for output in OUTPUTS if output],
     )
     without = simulate(Simulation(workload=alone)).requests
     for name in ("ttft_s", "e2e_s"):
@@ -176,18 +176,18 @@ def test_a_generator_fitted_to_a_log_has_the_lengths_of_the_others() -> None:
         arrival_s=np.cumsum(rng.exponential(0.1, rows)),
         input_tokens=rng.integers(10, 90, rows),
         output_tokens=outputs,
-        tenant=["a" if one else "b" for one in rng.random(rows) < 0.9],
+        tenant=["a" if is_first else "b" for is_first in rng.random(rows) < 0.9],
     )
-    found = traffic.describe(log)
-    assert found.failed == failed
-    assert found.requests == rows
-    assert found.output_tokens[0.05] >= 50
-    assert f"{failed} of 900 requests have no output: calls that failed" in found.text()
+    description = traffic.describe(log)
+    assert description.failed == failed
+    assert description.requests == rows
+    assert description.output_tokens[0.05] >= 50
+    assert f"{failed} of 900 requests have no output: calls that failed" in description.text()
     served = traffic.describe(log.replace(empty_outputs="served"))
     assert (served.failed, served.output_tokens[0.05]) == (0, 0)
     fitted = traffic.fit(log, resamples=199)
     assert not fitted.check("output_tokens").is_bad
-    assert any("calls that failed" in one for one in fitted.notes)
+    assert any("calls that failed" in note for note in fitted.notes)
     assert traffic.generated(fitted.workload)._columns()["output_tokens"].min() >= 40
     none = spillway.trace(
         arrival_s=np.arange(200.0), input_tokens=[5] * 200, output_tokens=[0] * 200

@@ -73,11 +73,11 @@ def test_rate_and_dispersion_are_those_of_theory(name: str, window_s: float) -> 
         arrivals_s(seed, duration_s=window_s * windows, requests_per_s=20, arrivals=process(name))
         for seed in range(40)
     ]
-    counts = [np.histogram(one, windows, (0, window_s * windows))[0] for one in runs]
-    assert_mean([one.mean() / window_s for one in counts], 20)
+    counts = [np.histogram(run, windows, (0, window_s * windows))[0] for run in runs]
+    assert_mean([count.mean() / window_s for count in counts], 20)
     # The variance around the true mean, which has no bias however the windows depend.
     mean = 20 * window_s
-    assert_mean([((one - mean) ** 2).mean() / mean for one in counts], BURSTY[name](window_s))
+    assert_mean([((count - mean) ** 2).mean() / mean for count in counts], BURSTY[name](window_s))
 
 
 def test_a_process_without_memory_is_poisson() -> None:
@@ -169,7 +169,7 @@ def test_a_pareto_tail_falls_as_a_power(alpha: float) -> None:
         workload.Pareto(alpha=1.1, min_tokens=1000, max_tokens=10**6),
         workload.Empirical(values=[*range(9000, 1000, -1)]),
     ],
-    ids=lambda one: one.kind,
+    ids=lambda generator: generator.kind,
 )
 def test_lengths_have_their_rank_correlation(output: Any, correlation: float) -> None:
     def lengths(correlation: float) -> tuple[np.ndarray, np.ndarray]:
@@ -183,11 +183,11 @@ def test_lengths_have_their_rank_correlation(output: Any, correlation: float) ->
         return columns["input_tokens"], columns["output_tokens"]
 
     joint, alone = lengths(correlation), lengths(0)
-    found = stats.spearmanr(*joint).statistic
-    assert abs(found - correlation) <= SIGMAS / math.sqrt(20_000)
+    measured = stats.spearmanr(*joint).statistic
+    assert abs(measured - correlation) <= SIGMAS / math.sqrt(20_000)
     # Each length keeps its law.
-    for one, other in zip(joint, alone, strict=True):
-        assert stats.ks_2samp(one, other).pvalue > 1e-4
+    for together, other in zip(joint, alone, strict=True):
+        assert stats.ks_2samp(together, other).pvalue > 1e-4
 
 
 def test_zipf_tenants_have_their_shares() -> None:

@@ -114,7 +114,9 @@ PROCESSES = [
 ]
 
 
-@pytest.mark.parametrize(("arrivals", "gap"), PROCESSES, ids=[repr(one) for one, _ in PROCESSES])
+@pytest.mark.parametrize(
+    ("arrivals", "gap"), PROCESSES, ids=[repr(process) for process, _ in PROCESSES]
+)
 def test_gaps_have_their_distribution(arrivals: Any, gap: Any) -> None:
     """`gap` is the distribution of the gaps in units of their mean."""
     rate = 20.0
@@ -199,7 +201,7 @@ LENGTHS = [
 ]
 
 
-@pytest.mark.parametrize(("lengths", "law"), LENGTHS, ids=[repr(one) for one, _ in LENGTHS])
+@pytest.mark.parametrize(("lengths", "law"), LENGTHS, ids=[repr(law) for law, _ in LENGTHS])
 @pytest.mark.parametrize("column", ["input_tokens", "output_tokens"])
 def test_lengths_have_their_distribution(column: str, lengths: Any, law: dict[int, float]) -> None:
     other = {"input_tokens": "output_tokens", "output_tokens": "input_tokens"}[column]
@@ -374,12 +376,12 @@ def test_num_requests_keeps_the_earliest() -> None:
 
 def test_duration_ends_the_arrivals() -> None:
     every = offered(workload.Synthetic(requests_per_s=50, num_requests=5000, clients=MIXED))
-    some = offered(
+    until_end = offered(
         workload.Synthetic(requests_per_s=50, num_requests=5000, duration_s=20, clients=MIXED)
     )
     until = arrivals_ns(every) < 20 * 10**9
     assert 0 < until.sum() < 5000
-    assert rows(some) == rows(every)[: until.sum()]
+    assert rows(until_end) == rows(every)[: until.sum()]
     both_limits = offered(
         workload.Synthetic(requests_per_s=50, num_requests=30, duration_s=20, clients=MIXED)
     )
@@ -467,7 +469,7 @@ def test_a_workload_ends_by_itself_if_each_client_does() -> None:
     assert len(only(finite)) > 2500
     counted = finite.replace(duration_s=None, num_requests=1500)
     assert len(only(counted)) == 1500
-    # One that goes on keeps the limit of 1,000.
+    # A client that goes on keeps the limit of 1,000.
     both_kinds = workload.Synthetic(clients=(finite, workload.Client(name="endless")))
     assert offered(both_kinds).requests.num_rows == 1000
 
@@ -499,8 +501,8 @@ def test_the_rate_of_the_workload_is_nothing_to_clients_of_their_own() -> None:
 def test_an_own_rate_equals_the_same_share() -> None:
     # 20 requests/s in equal shares are 10 each.
     shared = both(MIXED)
-    own = both(tuple(client.replace(requests_per_s=10) for client in MIXED), rate=3)
-    assert rows(own) == rows(shared)
+    separate = both(tuple(client.replace(requests_per_s=10) for client in MIXED), rate=3)
+    assert rows(separate) == rows(shared)
 
 
 def test_a_client_of_its_own_rate_leaves_the_others_as_they_were() -> None:
@@ -561,7 +563,9 @@ def test_streamed_clients_are_those_that_are_kept(quantum_ns: int) -> None:
         gateway=gateway.Gateway(admission=gateway.TokenBucket(capacity_tokens=3000)),
         quantum_ns=quantum_ns,
     )
-    results = [simulate(one, 3) for one in (kept, kept.with_({"metrics.streaming": True}))]
+    results = [
+        simulate(simulation, 3) for simulation in (kept, kept.with_({"metrics.streaming": True}))
+    ]
     assert results[0].ledger == results[1].ledger
     counts = [
         {name: row["offered"] for name, row in result.by_tenant().items()} for result in results

@@ -25,15 +25,17 @@ TENANTS = ("a", "b", "c")
 def recorded(n: int = 400, seed: int = 0, **columns: Any) -> workload.Trace:
     """Requests in bursts, in order of arrival, each with an output length of its own."""
     rng = np.random.default_rng(seed)
-    stated: dict[str, Any] = {
+    generated: dict[str, Any] = {
         "arrival_s": 5 + np.cumsum(rng.gamma(0.3, 1, n)),
         "input_tokens": rng.integers(1, 900, n),
         "output_tokens": np.arange(n),
-        "tenant": [TENANTS[one] for one in rng.integers(0, 3, n)],
-        "slo_class": ["critical" if one else "batch" for one in rng.integers(0, 2, n)],
+        "tenant": [TENANTS[index] for index in rng.integers(0, 3, n)],
+        "slo_class": [
+            "critical" if is_critical else "batch" for is_critical in rng.integers(0, 2, n)
+        ],
         **columns,
     }
-    return spillway.trace(**stated)
+    return spillway.trace(**generated)
 
 
 def chats(n_chats: int = 40, turns: int = 4) -> workload.Trace:
@@ -43,9 +45,9 @@ def chats(n_chats: int = 40, turns: int = 4) -> workload.Trace:
     for chat in range(n_chats):
         start = rng.uniform(0, 100)
         for turn in range(turns):
-            own = [1000 * (chat + 1) + block for block in range(turn + 1)]
-            rows.append((start + 3 * turn, [7, *own]))
-    rows.sort(key=lambda one: one[0])
+            blocks = [1000 * (chat + 1) + block for block in range(turn + 1)]
+            rows.append((start + 3 * turn, [7, *blocks]))
+    rows.sort(key=lambda row: row[0])
     return spillway.trace(
         arrival_s=[at for at, _ in rows],
         input_tokens=[16 * len(ids) for _, ids in rows],
@@ -57,18 +59,18 @@ def chats(n_chats: int = 40, turns: int = 4) -> workload.Trace:
 
 def columns(trace: workload.Trace) -> dict[str, Any]:
     """The columns of a trace; tenants and classes by name."""
-    found = trace._columns()
+    columns = trace._columns()
     for code, names in (("tenant", "tenants"), ("slo_class", "slo_classes")):
-        found[code] = np.array(found[names])[found[code]]
-    return found
+        columns[code] = np.array(columns[names])[columns[code]]
+    return columns
 
 
 def prompts(trace: workload.Trace) -> list[list[int]]:
     """The contents of each prompt's shared segments."""
-    found = trace._columns()
-    begin = found["segment_begin"]
+    columns = trace._columns()
+    begin = columns["segment_begin"]
     return [
-        found["segment_content"][begin[i] : begin[i + 1]].tolist() for i in range(len(begin) - 1)
+        columns["segment_content"][begin[i] : begin[i + 1]].tolist() for i in range(len(begin) - 1)
     ]
 
 
@@ -76,7 +78,9 @@ def after(trace: workload.Trace, *transforms: Any, seed: int = 0) -> dict[str, A
     return columns(applied(transformed(trace, *transforms), seed))
 
 
-each = pytest.mark.parametrize("transform", examples("Trace.transforms"), ids=lambda one: one.kind)
+each = pytest.mark.parametrize(
+    "transform", examples("Trace.transforms"), ids=lambda policy: policy.kind
+)
 
 
 def test_a_trace_without_transforms_is_itself() -> None:
@@ -103,7 +107,7 @@ def test_every_way_to_run_sees_the_same_requests(transform: Any) -> None:
     streamed = simulate(simulation.with_({"metrics.streaming": True}), 3)
     assert single.summary() == plain.summary()
     assert single.outcome_digest == plain.outcome_digest
-    assert all(one[1].summary()["offered"] == plain.summary()["offered"] for one in batch)
+    assert all(runs[1].summary()["offered"] == plain.summary()["offered"] for runs in batch)
     assert batch[0][1].summary() == plain.summary()
     assert streamed.summary()["output_throughput"] == plain.summary()["output_throughput"]
 
@@ -175,13 +179,13 @@ def test_superposed_copies_are_rotated() -> None:
     length = (was["arrival_ns"][-1] - was["arrival_ns"][0]) * n // (n - 1)
     now = after(recorded(), workload.Superpose(copies=3), seed=2)
     by_row = [now["arrival_ns"][now["output_tokens"] == row] for row in range(n)]
-    assert all(len(one) == 3 for one in by_row)
+    assert all(len(copies) == 3 for copies in by_row)
     shifts = {
         int(round((at - was["arrival_ns"][row]) % length, -3))
         for row, times in enumerate(by_row)
         for at in times
     }
-    assert len({one % length // 1_000_000 for one in shifts}) == 3
+    assert len({shift % length // 1_000_000 for shift in shifts}) == 3
     assert now["arrival_ns"][0] >= was["arrival_ns"][0]
     assert now["arrival_ns"][-1] < was["arrival_ns"][0] + length
 
@@ -190,9 +194,9 @@ def test_upsampling_keeps_bursts_where_superposition_smooths_them() -> None:
     trace = recorded(4000)
     edges = np.linspace(0, columns(trace)["arrival_ns"][-1], 101)
 
-    def dispersion(found: dict[str, Any]) -> float:
+    def dispersion(columns: dict[str, Any]) -> float:
         """The squared coefficient of variation of requests per bin."""
-        counts = np.histogram(found["arrival_ns"], edges)[0]
+        counts = np.histogram(columns["arrival_ns"], edges)[0]
         return float(counts.var() / counts.mean() ** 2)
 
     now = after(trace, workload.Upsample(factor=3.5, jitter_s=0.2))
@@ -227,7 +231,7 @@ def test_relabel_follows_its_conditions() -> None:
 
 
 def test_relabeled_tenants_replace_those_of_the_record() -> None:
-    rules = [workload.Relabel(from_tenant=one, tenant="all") for one in TENANTS]
+    rules = [workload.Relabel(from_tenant=tenant, tenant="all") for tenant in TENANTS]
     trace = transformed(recorded(), *rules)
     assert applied(trace)._columns()["tenants"] == ["all"]
     assert simulate(Simulation(workload=trace, tenants=[{"name": "all"}])).by_tenant().keys() == {
@@ -242,8 +246,8 @@ def test_a_share_of_the_sessions_is_relabeled() -> None:
     tenants: dict[int, set[str]] = {}
     for chat, tenant in zip(chat_of, now["tenant"], strict=True):
         tenants.setdefault(chat, set()).add(tenant)
-    assert all(len(one) == 1 for one in tenants.values())
-    share = sum(one == {"gold"} for one in tenants.values()) / 400
+    assert all(len(names) == 1 for names in tenants.values())
+    share = sum(names == {"gold"} for names in tenants.values()) / 400
     assert share == pytest.approx(0.25, abs=4 * np.sqrt(0.25 * 0.75 / 400))
 
 
@@ -256,7 +260,7 @@ def test_capped_prompts_keep_their_beginning() -> None:
         assert ids == was[:3]
     begin = now["segment_begin"]
     tokens = [now["segment_tokens"][i:j].tolist() for i, j in itertools.pairwise(begin)]
-    assert {tuple(one) for one in tokens} == {(16, 16), (16, 16, 8)}
+    assert {tuple(counts) for counts in tokens} == {(16, 16), (16, 16, 8)}
 
 
 def test_drawn_prompts_keep_their_shared_part() -> None:
@@ -312,7 +316,7 @@ COPYING = [
 ]
 
 
-@pytest.mark.parametrize("transform", COPYING, ids=[one.kind for one in COPYING])
+@pytest.mark.parametrize("transform", COPYING, ids=[policy.kind for policy in COPYING])
 def test_sessions_stay_whole_and_apart(transform: Any) -> None:
     """Copies of a conversation share the system prompt, and nothing else with one another."""
     was = chats()
@@ -332,10 +336,10 @@ def test_sessions_stay_whole_and_apart(transform: Any) -> None:
 def test_copies_have_names_of_their_own() -> None:
     trace = recorded(90, request_id=[f"r{i}" for i in range(90)])
     for transform in COPYING:
-        found = applied(transformed(trace, transform), 1)
-        names = found._columns()["request_id"]
-        assert len(set(names)) == len(names) == found.rows
-        assert {one.partition("#")[0] for one in names} <= {f"r{i}" for i in range(90)}
+        copies = applied(transformed(trace, transform), 1)
+        names = copies._columns()["request_id"]
+        assert len(set(names)) == len(names) == copies.rows
+        assert {name.partition("#")[0] for name in names} <= {f"r{i}" for i in range(90)}
 
 
 def test_copies_of_copies_have_names_of_their_own() -> None:

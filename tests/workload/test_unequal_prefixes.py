@@ -42,8 +42,8 @@ def hits(workload_: workload.Trace) -> int:
 def shared_blocks(lengths: list[int]) -> int:
     """Of each request, the most that an earlier one has cached."""
     return sum(
-        max(min(own, earlier) // BLOCK for earlier in lengths[:row])
-        for row, own in enumerate(lengths)
+        max(min(length, earlier) // BLOCK for earlier in lengths[:row])
+        for row, length in enumerate(lengths)
         if row
     )
 
@@ -116,12 +116,12 @@ def test_every_way_into_a_trace(tmp_path: Path) -> None:
         "session": direct.replace(session_segments=1, transforms=[workload.Thin(keep_share=1)]),
         "merged": traffic.merged(direct),
     }
-    for name, one in ways.items():
-        assert hits(one) == (320 + 640) // BLOCK, name
+    for name, way in ways.items():
+        assert hits(way) == (320 + 640) // BLOCK, name
 
 
 def test_a_group_is_one_session() -> None:
     copies = workload.Superpose(copies=2)
     twice = trace([640, 320, 1600]).replace(session_segments=1, transforms=[copies])
-    found = traffic.applied(twice)._columns()
-    assert len(set(found["segment_content"].tolist())) == 2  # the copy has its own content
+    columns = traffic.applied(twice)._columns()
+    assert len(set(columns["segment_content"].tolist())) == 2  # the copy has its own content

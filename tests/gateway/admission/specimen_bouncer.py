@@ -14,13 +14,13 @@ class Twin(Rule):
         self.queued: list[Request] = []
         self.in_flight = 0
 
-    def admits(self, one: Request, now: int, uniform: float) -> bool:
-        own = self.classes[one.slo_class]
-        goes = self.keeps(own.ttft_s, self.to_first[one.slo_class])
-        goes = goes and self.keeps(own.e2e_s, self.to_end[one.slo_class])
-        latest = self.verdicts[one.slo_class][-self.c.share_requests :]
+    def admits(self, request: Request, now: int, uniform: float) -> bool:
+        targets = self.classes[request.slo_class]
+        goes = self.keeps(targets.ttft_s, self.to_first[request.slo_class])
+        goes = goes and self.keeps(targets.e2e_s, self.to_end[request.slo_class])
+        latest = self.verdicts[request.slo_class][-self.c.share_requests :]
         goes = goes or sum(latest) < self.c.min_share * (len(latest) + 1)
-        self.verdicts[one.slo_class].append(goes)
+        self.verdicts[request.slo_class].append(goes)
         return goes
 
     def keeps(self, target: float | None, times: list[float]) -> bool:
@@ -29,29 +29,29 @@ class Twin(Rule):
             return True
         work = 0.0
         for k, ends in enumerate(self.to_end):
-            count = sum(one.slo_class == k for one in self.queued)
+            count = sum(request.slo_class == k for request in self.queued)
             if count and ends:
                 latest = ends[-self.c.samples :]
                 work += count * sum(latest) / len(latest)
         wait = work / max(self.in_flight, 1)
         return wait + float(np.quantile(times, self.c.percentile / 100)) <= target
 
-    def commit(self, one: Request, now: int) -> None:
-        self.queued.append(one)
+    def commit(self, request: Request, now: int) -> None:
+        self.queued.append(request)
 
-    def dispatched(self, one: Request, now: int) -> None:
-        self.queued.remove(one)
+    def dispatched(self, request: Request, now: int) -> None:
+        self.queued.remove(request)
         self.in_flight += 1
 
-    def first_token(self, one: Request, now: int) -> None:
-        self.to_first[one.slo_class].append((now - one.dispatched) / 1e9)
+    def first_token(self, request: Request, now: int) -> None:
+        self.to_first[request.slo_class].append((now - request.dispatched) / 1e9)
 
-    def finished(self, one: Request, now: int) -> None:
-        if one in self.queued:
-            self.queued.remove(one)
+    def finished(self, request: Request, now: int) -> None:
+        if request in self.queued:
+            self.queued.remove(request)
         else:
             self.in_flight -= 1
-            self.to_end[one.slo_class].append((now - one.dispatched) / 1e9)
+            self.to_end[request.slo_class].append((now - request.dispatched) / 1e9)
 
 
 SPECIMEN = Specimen(

@@ -14,7 +14,7 @@ def mix(x: int) -> int:
 
 class Twin(Rule):
     def prepare(self) -> None:
-        self.ranks = sorted({one.priority for one in self.classes}, reverse=True)
+        self.ranks = sorted({slo_class.priority for slo_class in self.classes}, reverse=True)
         self.levels = len(self.ranks) * self.c.user_levels
         self.limit = self.levels - 1
         self.forget(0)
@@ -25,22 +25,22 @@ class Twin(Rule):
         self.admitted = 0
         self.delays: list[float] = []
 
-    def admits(self, one: Request, now: int, uniform: float) -> bool:
+    def admits(self, request: Request, now: int, uniform: float) -> bool:
         is_over = now - self.start >= round(self.c.window_s * SECOND)
         if is_over or len(self.arrivals) >= self.c.window_requests:
             self.set_limit()
             self.forget(now)
-        user = one.tenant if self.c.user == "tenant" else one.row
+        user = request.tenant if self.c.user == "tenant" else request.row
         turn = int(now / 1e9 / self.c.rotation_s)
         number = mix((mix(user) + turn) % 2**64) % self.c.user_levels
-        level = self.ranks.index(one.priority) * self.c.user_levels + number
+        level = self.ranks.index(request.priority) * self.c.user_levels + number
         self.arrivals.append(level)
         self.admitted += level <= self.limit
         return level <= self.limit
 
     def set_limit(self) -> None:
         def comes(level: int) -> int:
-            return sum(one <= level for one in self.arrivals)
+            return sum(before <= level for before in self.arrivals)
 
         delay = sum(self.delays) / len(self.delays) if self.delays else 0
         if delay > self.c.threshold_s:
@@ -52,13 +52,13 @@ class Twin(Rule):
             enough = [level for level in range(-1, self.levels) if comes(level) >= least]
             self.limit = max(self.limit, min(enough, default=self.levels - 1))
 
-    def dispatched(self, one: Request, now: int) -> None:
+    def dispatched(self, request: Request, now: int) -> None:
         if self.c.signal == "queue_delay":
-            self.delays.append((now - one.arrival) / 1e9)
+            self.delays.append((now - request.arrival) / 1e9)
 
-    def first_token(self, one: Request, now: int) -> None:
+    def first_token(self, request: Request, now: int) -> None:
         if self.c.signal == "ttft":
-            self.delays.append((now - one.arrival) / 1e9)
+            self.delays.append((now - request.arrival) / 1e9)
 
 
 SPECIMEN = Specimen(

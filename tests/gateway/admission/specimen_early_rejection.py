@@ -5,14 +5,14 @@ from spillway import gateway
 
 
 class Twin(Observing):
-    def admits(self, one: Request, now: int, uniform: float) -> bool:
+    def admits(self, request: Request, now: int, uniform: float) -> bool:
         if not self.inside:
             return True
-        own, load = self.classes[one.slo_class], 0.0
+        targets, load = self.classes[request.slo_class], 0.0
         ahead = min(self.fleet.prefill_tokens(i, now) for i in range(self.fleet.count))
-        first = self.to_first.at(ahead + one.prompt)
-        if first is not None and own.ttft_s is not None:
-            load = first / own.ttft_s
+        first = self.to_first.at(ahead + request.prompt)
+        if first is not None and targets.ttft_s is not None:
+            load = first / targets.ttft_s
         streams = self.streams(now)
         lasts = self.c.decode_s if self.c.decode_s is not None else self.decoding.at(0)
         then = len(streams)
@@ -24,8 +24,8 @@ class Twin(Observing):
                 streams = [o for o in streams if o.first_token / 1e9 + lasts > at]
             then = len(streams) + sum(o not in self.began for o in self.inside)
         token = self.per_token.at((then + 1) / self.fleet.count)
-        if token is not None and own.tpot_s is not None:
-            load = max(load, token / own.tpot_s)
+        if token is not None and targets.tpot_s is not None:
+            load = max(load, token / targets.tpot_s)
         check_clear(load, self.c.max_load)
         return load <= self.c.max_load
 

@@ -9,7 +9,7 @@ class Twin(Rule):
         self.ends: list[tuple[int, bool]] = []
         self.known: set[int] = set()
 
-    def admits(self, one: Request, now: int, uniform: float) -> bool:
+    def admits(self, request: Request, now: int, uniform: float) -> bool:
         oldest = now - round(self.c.window_s * SECOND)
         recent = [success for at, success in self.ends if at > oldest]
         n, s = len(recent), sum(recent) / self.c.success_threshold
@@ -18,16 +18,16 @@ class Twin(Rule):
         probability = max(0, (n - s) / (n + 1)) ** (1 / self.c.aggression)
         return uniform >= min(probability, self.c.max_rejection_probability)
 
-    def first_token(self, one: Request, now: int) -> None:
+    def first_token(self, request: Request, now: int) -> None:
         if self.c.success == "first_token_in_time":
-            target = self.classes[one.slo_class].ttft_s
-            in_time = target is None or now - one.arrival <= round(target * SECOND)
+            target = self.classes[request.slo_class].ttft_s
+            in_time = target is None or now - request.arrival <= round(target * SECOND)
             self.ends.append((now, in_time))
-            self.known.add(one.row)
+            self.known.add(request.row)
 
-    def finished(self, one: Request, now: int) -> None:
-        if one.row not in self.known:
-            self.ends.append((now, one.outcome == "completed"))
+    def finished(self, request: Request, now: int) -> None:
+        if request.row not in self.known:
+            self.ends.append((now, request.outcome == "completed"))
 
 
 SPECIMEN = Specimen(

@@ -5,8 +5,8 @@ from spillway import gateway
 
 
 class Twin(Rule):
-    def admits(self, one: Request, now: int, uniform: float) -> bool:
-        return one.priority >= 0 or self.fleet.saturation(now, self.c) < 1
+    def admits(self, request: Request, now: int, uniform: float) -> bool:
+        return request.priority >= 0 or self.fleet.saturation(now, self.c) < 1
 
 
 SPECIMEN = Specimen(

@@ -5,25 +5,25 @@ from spillway import gateway
 
 
 class Twin(Observing):
-    def admits(self, one: Request, now: int, uniform: float) -> bool:
-        own = self.classes[one.slo_class]
-        if one.priority >= 0 or (own.ttft_s is None and own.tpot_s is None):
+    def admits(self, request: Request, now: int, uniform: float) -> bool:
+        targets = self.classes[request.slo_class]
+        if request.priority >= 0 or (targets.ttft_s is None and targets.tpot_s is None):
             return True
-        return any(self.takes(one, own, i, now) for i in range(self.fleet.count))
+        return any(self.takes(request, targets, i, now) for i in range(self.fleet.count))
 
-    def takes(self, one: Request, own: Class, i: int, now: int) -> bool:
+    def takes(self, request: Request, targets: Class, i: int, now: int) -> bool:
         if not self.fleet.running(i, now):
             return True
         if self.fleet.kv_utilization(i, now) < self.c.cold_kv_utilization:
             return True
         here = [other for other in self.streams(now) if other.instance == i]
-        first = self.to_first.at(self.fleet.prefill_tokens(i, now) + one.prompt)
+        first = self.to_first.at(self.fleet.prefill_tokens(i, now) + request.prompt)
         token = self.per_token.at(len(here) + 1)
         others = [self.classes[other.slo_class].tpot_s for other in here]
-        strictest = own.tpot_s
+        strictest = targets.tpot_s
         if strictest is not None:
             strictest = min([strictest, *(target for target in others if target is not None)])
-        return self.keeps(own.ttft_s, first) and self.keeps(strictest, token)
+        return self.keeps(targets.ttft_s, first) and self.keeps(strictest, token)
 
     def keeps(self, target: float | None, predicted: float | None) -> bool:
         if target is None or predicted is None:

@@ -6,8 +6,8 @@ from spillway._core import sim
 
 
 class Twin(Rule):
-    def admits(self, one: Request, now: int, uniform: float) -> bool:
-        if one.priority >= 0:
+    def admits(self, request: Request, now: int, uniform: float) -> bool:
+        if request.priority >= 0:
             return True
         s = self.fleet.saturation(now, self.c)
         return uniform >= min(1, self.c.k * sim.pow(s, self.c.power))

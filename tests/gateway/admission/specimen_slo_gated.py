@@ -18,10 +18,12 @@ def settings(rng: random.Random) -> gateway.SloGated:
 
 
 class Twin(Rule):
-    def admits(self, one: Request, now: int, uniform: float) -> bool:
-        if one.priority >= self.c.critical_priority:
+    def admits(self, request: Request, now: int, uniform: float) -> bool:
+        if request.priority >= self.c.critical_priority:
             return True
-        threshold = self.c.standard_threshold if one.priority >= 0 else self.c.sheddable_threshold
+        threshold = (
+            self.c.standard_threshold if request.priority >= 0 else self.c.sheddable_threshold
+        )
         if threshold is None:
             return True
         queues = [len(self.fleet.waiting(i, now)) for i in range(self.fleet.count)]

@@ -6,23 +6,23 @@ from spillway import gateway
 
 class Twin(Rule):
     def prepare(self) -> None:
-        shares = {one.tenant: one.share for one in self.c.budgets}
-        self.shares = [shares.get(one.name, self.c.default_share) for one in self.tenants]
+        shares = {budget.tenant: budget.share for budget in self.c.budgets}
+        self.shares = [shares.get(tenant.name, self.c.default_share) for tenant in self.tenants]
         self.inside: list[Request] = []
 
-    def admits(self, one: Request, now: int, uniform: float) -> bool:
-        share = self.shares[one.tenant]
-        if one.priority >= 0 or share is None:
+    def admits(self, request: Request, now: int, uniform: float) -> bool:
+        share = self.shares[request.tenant]
+        if request.priority >= 0 or share is None:
             return True
-        in_flight = sum(other.tenant == one.tenant for other in self.inside)
+        in_flight = sum(other.tenant == request.tenant for other in self.inside)
         return in_flight <= share * self.fleet.count
 
-    def dispatched(self, one: Request, now: int) -> None:
-        self.inside.append(one)
+    def dispatched(self, request: Request, now: int) -> None:
+        self.inside.append(request)
 
-    def finished(self, one: Request, now: int) -> None:
-        if one in self.inside:
-            self.inside.remove(one)
+    def finished(self, request: Request, now: int) -> None:
+        if request in self.inside:
+            self.inside.remove(request)
 
 
 SPECIMEN = Specimen(

@@ -6,28 +6,28 @@ from spillway import gateway
 
 class Twin(Rule):
     def prepare(self) -> None:
-        own = {one.tenant: one for one in self.c.own}
-        weights = sum(one.weight for one in self.tenants if one.name not in own)
+        rates = {rate.tenant: rate for rate in self.c.own}
+        weights = sum(tenant.weight for tenant in self.tenants if tenant.name not in rates)
         self.capacity, self.refill = [], []
-        for one in self.tenants:
-            if one.name in own:
-                self.capacity.append(own[one.name].capacity_tokens)
-                self.refill.append(own[one.name].refill_tokens_per_s)
+        for tenant in self.tenants:
+            if tenant.name in rates:
+                self.capacity.append(rates[tenant.name].capacity_tokens)
+                self.refill.append(rates[tenant.name].refill_tokens_per_s)
             else:
-                self.capacity.append(one.weight / weights * self.c.capacity_tokens)
-                self.refill.append(one.weight / weights * self.c.refill_tokens_per_s)
+                self.capacity.append(tenant.weight / weights * self.c.capacity_tokens)
+                self.refill.append(tenant.weight / weights * self.c.refill_tokens_per_s)
         self.tokens, self.at = list(self.capacity), [0] * len(self.tenants)
-        reserves = {one.slo_class: one.share for one in self.c.reserves}
-        self.reserve = [reserves.get(one.name, 0.0) for one in self.classes]
+        reserves = {reserve.slo_class: reserve.share for reserve in self.c.reserves}
+        self.reserve = [reserves.get(slo_class.name, 0.0) for slo_class in self.classes]
 
-    def admits(self, one: Request, now: int, uniform: float) -> bool:
-        i = one.tenant
+    def admits(self, request: Request, now: int, uniform: float) -> bool:
+        i = request.tenant
         gained = (now - self.at[i]) / 1000 * self.refill[i] / 1e6
         self.tokens[i], self.at[i] = min(self.capacity[i], self.tokens[i] + gained), now
-        return self.tokens[i] >= one.prompt + self.reserve[one.slo_class] * self.capacity[i]
+        return self.tokens[i] >= request.prompt + self.reserve[request.slo_class] * self.capacity[i]
 
-    def commit(self, one: Request, now: int) -> None:
-        self.tokens[one.tenant] -= one.prompt
+    def commit(self, request: Request, now: int) -> None:
+        self.tokens[request.tenant] -= request.prompt
 
 
 SPECIMEN = Specimen(

@@ -5,9 +5,9 @@ from spillway import gateway
 
 
 class Twin(Rule):
-    def admits(self, one: Request, now: int, uniform: float) -> bool:
+    def admits(self, request: Request, now: int, uniform: float) -> bool:
         load = max(self.fleet.effective_load(i, now) for i in range(self.fleet.count))
-        return load <= self.c.max_load or one.priority >= self.c.min_priority
+        return load <= self.c.max_load or request.priority >= self.c.min_priority
 
 
 SPECIMEN = Specimen(

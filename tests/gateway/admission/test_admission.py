@@ -43,11 +43,11 @@ def test_probabilistic_refuses_its_share(k: float, power: float, s: float) -> No
 
 def test_presets_are_the_published_variants() -> None:
     presets = gateway.SloGated.presets()
-    told = {
-        name: (one.signal, one.standard_threshold, one.sheddable_threshold)
-        for name, one in presets.items()
+    thresholds = {
+        name: (preset.signal, preset.standard_threshold, preset.sheddable_threshold)
+        for name, preset in presets.items()
     }
-    assert told == {
+    assert thresholds == {
         "max_waiting": ("max_waiting", 10, 5),
         "mean_effective_load": ("mean_effective_load", None, 8),
         "total_waiting": ("total_waiting", None, 100),
@@ -103,7 +103,8 @@ def test_retries_draw_anew() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "arrivals"), [one.recovers for one in at("Gateway.admission") if one.recovers]
+    ("policy", "arrivals"),
+    [specimen.recovers for specimen in at("Gateway.admission") if specimen.recovers],
 )
 def test_lone_client_gets_in_once_the_overload_is_over(policy: Any, arrivals: list[float]) -> None:
     """No other arrival updates the state of the policy."""
@@ -188,7 +189,7 @@ def test_time_per_token_is_a_line_over_the_streams(policy: Any, seed: int) -> No
         else:
             predicted = [line.at(count + 1) for count in running]
             is_idle = len({of[k] for k in inside}) < 2
-        goes = is_idle or any(one is None or one <= target_s for one in predicted)
+        goes = is_idle or any(ttft_s is None or ttft_s <= target_s for ttft_s in predicted)
         assert way.outcome == ("completed" if goes else "rejected"), row
     assert 20 < outcomes(result).count("rejected") < 280
 

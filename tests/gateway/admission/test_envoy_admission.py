@@ -28,7 +28,7 @@ def test_envoy_lets_some_try_and_recovers() -> None:
             admission=policy, bands=gateway.Band(queue=gateway.Queue(timeout_s=1)), limit=fixed(1)
         ),
     )
-    told = outcomes(result)
-    refused = np.array(told[500:3000]) == "rejected"
+    ends = outcomes(result)
+    refused = np.array(ends[500:3000]) == "rejected"
     assert refused.mean() == pytest.approx(0.8, abs=0.03)
-    assert set(told[3030:]) == {"completed"}
+    assert set(ends[3030:]) == {"completed"}

@@ -77,10 +77,10 @@ def random_run(
     arrivals = np.cumsum([rng.expovariate(rate) for _ in range(n)])
     sizes = {"p": 64, "q": 160, "r": 400}
     groups = [rng.choice((None, "p", "q", "r")) for _ in range(n)]
-    prefix = [sizes[one] if one else 0 for one in groups]
+    prefix = [sizes[group] if group else 0 for group in groups]
     requests = recorded(
         arrival_s=arrivals,
-        input_tokens=[one + rng.randint(1, 300) for one in prefix],
+        input_tokens=[tokens + rng.randint(1, 300) for tokens in prefix],
         output_tokens=[rng.randint(1, 40) for _ in range(n)],
         slo_class=[rng.choice(list(PRIORITY)) for _ in range(n)],
         prefix_group=groups,
@@ -178,11 +178,11 @@ CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 def settings_of(description: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    for one in description["fields"]:
-        if one["type"] == "struct":
-            yield from settings_of(one["of"], f"{path}{one['name']}.")
+    for field in description["fields"]:
+        if field["type"] == "struct":
+            yield from settings_of(field["of"], f"{path}{field['name']}.")
         else:
-            yield path + one["name"]
+            yield path + field["name"]
 
 
 def test_every_setting_is_tried() -> None:
@@ -195,11 +195,11 @@ def test_every_setting_changes_some_run(name: str) -> None:
     rng = random.Random(1)
     n = 600
     groups = [rng.choice((None, "p", "q", "r")) for _ in range(n)]
-    prefix = [320 if one else 0 for one in groups]
+    prefix = [320 if group else 0 for group in groups]
     simulation = Simulation(
         workload=recorded(
             arrival_s=np.cumsum([rng.expovariate(300) for _ in range(n)]),
-            input_tokens=[one + rng.randint(1, 400) for one in prefix],
+            input_tokens=[tokens + rng.randint(1, 400) for tokens in prefix],
             output_tokens=[rng.randint(1, 60) for _ in range(n)],
             slo_class=[
                 rng.choice(("critical", "standard", "sheddable", "batch")) for _ in range(n)
@@ -297,7 +297,7 @@ def test_admission_by_group_age_counts_requests() -> None:
             input_tokens=[100] * 9,
             output_tokens=[1] * 9,
             prefix_group=groups,
-            prefix_tokens=[50 if one else 0 for one in groups],
+            prefix_tokens=[50 if group else 0 for group in groups],
         ),
         # Six prompts go in, and then none.
         gateway=gateway.Gateway(
@@ -388,8 +388,8 @@ def test_the_exact_estimate_is_right_to_the_nanosecond_if_no_other_follows(seed:
     n, rate = 60, rng.choice((20, 60, 200))
     arrivals = np.cumsum([rng.expovariate(rate) for _ in range(n)])
     groups = [rng.choice((None, "p", "q")) for _ in range(n)]
-    prefix = [100 if one else 0 for one in groups]
-    inputs = [one + rng.randint(1, 300) for one in prefix]
+    prefix = [100 if group else 0 for group in groups]
+    inputs = [tokens + rng.randint(1, 300) for tokens in prefix]
     outputs = [rng.randint(0, 60) for _ in range(n)]
     classes = [rng.choice(("standard", "batch")) for _ in range(n)]
     probe = workload.SloClass(name="probe", priority=rng.choice((3, -1, 9)))
@@ -461,7 +461,7 @@ def crowded(**settings: Any) -> Simulation:
 @pytest.mark.parametrize(
     "read",
     [signals.Live(), signals.OnRead(period_s=0.02), signals.Scraped(period_s=0.05, jitter=0.5)],
-    ids=lambda one: one.to_dict()["kind"],
+    ids=lambda gate: gate.to_dict()["kind"],
 )
 def test_to_ask_the_router_changes_nothing(number: int, read: Any) -> None:
     admits_all = gateway.PredictiveTtft(

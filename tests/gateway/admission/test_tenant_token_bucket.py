@@ -73,7 +73,7 @@ def test_class_leaves_its_reserve_to_the_others() -> None:
         slo_class=["sheddable"] * 15 + ["critical"] * 15,
         gateway=gateway.Gateway(admission=policy),
     )
-    assert [row for row, one in enumerate(outcomes(result)) if one == "completed"] == [
+    assert [row for row, outcome in enumerate(outcomes(result)) if outcome == "completed"] == [
         *range(6),
         *range(15, 19),
     ]

@@ -71,7 +71,7 @@ def test_token_bucket_equals_its_oracle(
     expected = bucket_oracle(arrival_ns, costs, capacity, rate, latency_ns)
     assert admitted(result) == expected
     reasons = result.requests["reason"].tolist()
-    assert reasons == ["" if one else "insufficient_tokens" for one in expected]
+    assert reasons == ["" if admitted else "insufficient_tokens" for admitted in expected]
 
 
 def test_oracle_meets_ties_and_both_verdicts() -> None:

@@ -32,13 +32,13 @@ CLASSES = [
 ]
 SLO_CLASSES = [
     workload.SloClass(
-        name=one.name,
-        priority=one.priority,
-        target_ttft_s=one.ttft_s,
-        target_tpot_s=one.tpot_s,
-        target_e2e_s=one.e2e_s,
+        name=slo_class.name,
+        priority=slo_class.priority,
+        target_ttft_s=slo_class.ttft_s,
+        target_tpot_s=slo_class.tpot_s,
+        target_e2e_s=slo_class.e2e_s,
     )
-    for one in CLASSES
+    for slo_class in CLASSES
 ]
 
 
@@ -76,11 +76,11 @@ class Trial:
         timeout_s = rng.choice((None, 0.31)) if permits else None
         self.simulation = Simulation(
             workload=recorded(
-                arrival_s=[one.arrival / SECOND for one in self.requests],
-                input_tokens=[one.prompt for one in self.requests],
-                output_tokens=[one.output for one in self.requests],
-                tenant=[TENANTS[one.tenant].name for one in self.requests],
-                slo_class=[CLASSES[one.slo_class].name for one in self.requests],
+                arrival_s=[request.arrival / SECOND for request in self.requests],
+                input_tokens=[request.prompt for request in self.requests],
+                output_tokens=[request.output for request in self.requests],
+                tenant=[TENANTS[request.tenant].name for request in self.requests],
+                slo_class=[CLASSES[request.slo_class].name for request in self.requests],
             ),
             tenants=TENANTS,
             slo_classes=SLO_CLASSES,
@@ -107,9 +107,10 @@ class Trial:
             return None
         result = simulate(self.simulation, self.seed)
         columns = result.requests
-        assert columns["outcome"].tolist() == [one.outcome for one in self.requests]
+        assert columns["outcome"].tolist() == [request.outcome for request in self.requests]
         assert ns(columns["ttft_s"]) == [
-            -1 if one.dispatched is None else one.first_token - one.arrival for one in self.requests
+            -1 if request.dispatched is None else request.first_token - request.arrival
+            for request in self.requests
         ]
         reasons = {reason["name"] for reason in type(self.policy)._describe()["reasons"]}
         refused = columns["outcome"] == "rejected"
@@ -127,7 +128,7 @@ class Trial:
                 continue
             for c in range(self.fleet.count):
                 i = int(seen["candidate_instance"][k][c])
-                there = [one for one in self.fleet.sent[i] if one.dispatched < now]
+                there = [request for request in self.fleet.sent[i] if request.dispatched < now]
                 before = plain.Fleet(self.fleet.count, STEP, BLOCKS)
                 before.sent[i] = there
                 assert seen["candidate_waiting"][k][c] == len(before.waiting(i, now))
@@ -136,13 +137,13 @@ class Trial:
                 assert seen["candidate_kv_utilization"][k][c] == before.kv_utilization(i, now)
 
 
-RULES = [one for one in at("Gateway.admission") if one.rule]
+RULES = [specimen for specimen in at("Gateway.admission") if specimen.rule]
 
 
-@pytest.mark.parametrize("specimen", RULES, ids=lambda one: one.policy.kind)
+@pytest.mark.parametrize("specimen", RULES, ids=lambda specimen: specimen.policy.kind)
 def test_verdicts_are_those_of_the_rule(specimen: Specimen) -> None:
-    told = [Trial(specimen, seed).compare() for seed in trials(25)]
-    assert told.count(None) < max(2, scaled(5))
-    total = sum((one for one in told if one is not None), Counter[str]())
+    compared = [Trial(specimen, seed).compare() for seed in trials(25)]
+    assert compared.count(None) < max(2, scaled(5))
+    total = sum((counts for counts in compared if counts is not None), Counter[str]())
     assert total["rejected"] > often(100)
     assert total["completed"] > often(500)

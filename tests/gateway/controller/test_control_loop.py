@@ -65,7 +65,7 @@ class Sample:
 
 def samples_of(sensor: signals.Sensor, them: list[Way]) -> list[Sample]:
     """A rejection becomes known as the request reaches its engine."""
-    found = []
+    samples = []
     for way in them:
         entered = None if way.dispatched is None else way.dispatched + ROUTING_NS + ENTRY_NS
         at, span = {
@@ -79,11 +79,11 @@ def samples_of(sensor: signals.Sensor, them: list[Way]) -> list[Sample]:
             "queue_delay": (way.dispatched, lambda way=way: way.dispatched - way.arrived),
         }[sensor.source]
         if at is not None:
-            found.append(Sample(at, span() / 1e9, way.tenant))
+            samples.append(Sample(at, span() / 1e9, way.tenant))
         elif sensor.includes_refusals and sensor.source in ("ttft", "e2e") and is_refused(way):
             assert entered is not None
-            found.append(Sample(entered, (entered - way.arrived) / 1e9, way.tenant))
-    return found
+            samples.append(Sample(entered, (entered - way.arrived) / 1e9, way.tenant))
+    return samples
 
 
 def is_refused(way: Way) -> bool:
@@ -208,25 +208,25 @@ def behind_a_gate(**sensor: Any) -> Result:
 
 @pytest.mark.parametrize("source", ["ttft", "e2e"])
 def test_refusals_by_workers_are_samples_if_they_are_to_be(source: str) -> None:
-    silent, told = (
+    silent, informed = (
         behind_a_gate(source=source, includes_refusals=includes) for includes in (False, True)
     )
-    assert told.digest == silent.digest
-    assert told.ledger["worker_rejected"] == {"controlled_delay_expired": 88}
+    assert informed.digest == silent.digest
+    assert informed.ledger["worker_rejected"] == {"controlled_delay_expired": 88}
     # Up to second 7.35 nothing has been served.
     assert np.isnan(silent.control["value"][:7]).all()
     # Refused from second 0.7 on; a tick precedes the refusals of its instant.
-    assert told.control["samples"][:4].tolist() == [4, 14, 25, 35]
-    assert told.control["value"][1:7] == pytest.approx(0.5)
+    assert informed.control["samples"][:4].tolist() == [4, 14, 25, 35]
+    assert informed.control["value"][1:7] == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("source", ["engine_ttft", "e2e_per_token", "queue_delay"])
 def test_other_sources_have_nothing_to_measure_of_a_refusal(source: str) -> None:
-    silent, told = (
+    silent, informed = (
         behind_a_gate(source=source, includes_refusals=includes) for includes in (False, True)
     )
     for column in ("samples", "value"):
-        assert np.array_equal(silent.control[column], told.control[column], equal_nan=True)
+        assert np.array_equal(silent.control[column], informed.control[column], equal_nan=True)
 
 
 def test_what_the_gateway_sheds_leaves_no_sample() -> None:
@@ -404,9 +404,9 @@ def test_published_controller() -> None:
             )
             p99 = twin.observe(now, samples)
             action = twin.tick(p99, has_demand=in_flight > 0 or queued > 0)
-            told = control.actions[control["action"][i]]
-            seen[told] = seen.get(told, 0) + 1
-            assert told == action, (seed, i)
+            logged = control.actions[control["action"][i]]
+            seen[logged] = seen.get(logged, 0) + 1
+            assert logged == action, (seed, i)
             assert control["value"][i] == pytest.approx(p99, rel=1e-12, nan_ok=True)
             assert control["setting"][i] == twin.cap
             assert control["permits"][i] == 2 * twin.cap

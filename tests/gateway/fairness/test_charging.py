@@ -21,23 +21,23 @@ TRIALS = trials(90)
 @pytest.mark.parametrize(
     ("fairness", "charge_at"),
     [
-        pytest.param(one, moment, id=f"{one.policy.kind}-{moment}")
-        for one in at("Band.fairness")
+        pytest.param(specimen, moment, id=f"{specimen.policy.kind}-{moment}")
+        for specimen in at("Band.fairness")
         for moment in MOMENTS
-        if one.rule and (one.rule.tells_tokens or moment != "token")
+        if specimen.rule and (specimen.rule.tells_tokens or moment != "token")
     ],
 )
 def test_gateway_equals_its_plain_twin(fairness: Specimen, charge_at: str) -> None:
     seen: Counter[str] = Counter()
     for seed in TRIALS:
-        one = trial(seed, fairness, charge_at)
-        if one is None:
+        compared = trial(seed, fairness, charge_at)
+        if compared is None:
             continue
         seen["compared"] += 1
-        assert one.told() == one.expected(), seed
-        seen.update(request.outcome for request in one.requests)
-        seen["estimated"] += sum(request.cost_output > 0 for request in one.requests)
-        dispatched = [request.dispatched for request in one.requests if request.dispatched]
+        assert compared.told() == compared.expected(), seed
+        seen.update(request.outcome for request in compared.requests)
+        seen["estimated"] += sum(request.cost_output > 0 for request in compared.requests)
+        dispatched = [request.dispatched for request in compared.requests if request.dispatched]
         seen["reordered"] += dispatched != sorted(dispatched)
     assert seen["compared"] >= len(TRIALS) - 2
     assert min(seen[word] for word in ("expired", "evicted", "rejected", "reordered")) >= often(15)
@@ -62,7 +62,7 @@ def test_jumps_charge_tokens_as_single_steps_do() -> None:
         group = simulation.instances[0]
         seen[group.completion] += 1
         seen["several instances"] += group.count > 1
-        seen["preempted"] += any(one["preemptions"] for one in result.instances)
+        seen["preempted"] += any(server["preemptions"] for server in result.instances)
         seen["jittered"] += isinstance(group.latency, instance.Jittered)
         seen["expired"] += result.ledger["expired"] > 0
         later = random_simulation(seed, unit="weighted_tokens", charge_at="completion")

@@ -54,8 +54,8 @@ def random_limit(name: str, rng: random.Random) -> tuple[list[Any], Any, int]:
     tokens = gateway.TokenBudget(max_tokens_in_flight=budget, assumed_output_tokens=assumed)
     per_worker = gateway.WorkerBudget(cap_per_worker=most)
 
-    def within_budget(one: Way, others: Sequence[Way]) -> bool:
-        inside = [one, *others]
+    def within_budget(joining: Way, others: Sequence[Way]) -> bool:
+        inside = [joining, *others]
         return len(inside) == 1 or sum(way.input_tokens + assumed for way in inside) <= budget
 
     limits, allows = {
@@ -65,7 +65,9 @@ def random_limit(name: str, rng: random.Random) -> tuple[list[Any], Any, int]:
         "tokens": ([tokens], within_budget),
         "several": (
             [per_worker, fixed(3), tokens],
-            lambda one, others: len(others) < min(3, most * count) and within_budget(one, others),
+            lambda joining, others: (
+                len(others) < min(3, most * count) and within_budget(joining, others)
+            ),
         ),
     }[name]
     return limits, allows, count
@@ -92,25 +94,25 @@ def test_limit_holds_and_wastes_nothing(name: str) -> None:
 @pytest.mark.parametrize("seed", trials(20))
 def test_tenants_have_permits_of_their_own(seed: int) -> None:
     rng = random.Random(seed)
-    n, own = 60, {"a": 1, "b": 2, "c": 4}
+    n, limits = 60, {"a": 1, "b": 2, "c": 4}
     result = run(
         np.cumsum([rng.choice((0, 0.02, 0.1)) for _ in range(n)]).tolist(),
         output_tokens=[rng.randint(1, 100) for _ in range(n)],
         tenant=[rng.choice("abc") for _ in range(n)],
         tenants=[
-            workload.Tenant(name="a", max_in_flight=own["a"]),
+            workload.Tenant(name="a", max_in_flight=limits["a"]),
             workload.Tenant(name="b"),
-            workload.Tenant(name="c", max_in_flight=own["c"]),
+            workload.Tenant(name="c", max_in_flight=limits["c"]),
         ],
         instances=flat(reference_output_tokens=100),
         # A request without a permit is skipped.
         gateway=limited(
-            gateway.PerTenant(max_in_flight=own["b"]),
+            gateway.PerTenant(max_in_flight=limits["b"]),
             bands=[gateway.Band(fairness=gateway.TenantRoundRobin())],
         ),
     )
     them = ways(result)
-    for tenant, most in own.items():
+    for tenant, most in limits.items():
         mine = [way for way in them if way.tenant == tenant]
         for way in mine:
             assert sum(other.in_flight(way.dispatched) for other in mine) <= most
@@ -143,7 +145,9 @@ def test_oversized_request_goes_alone() -> None:
     ids=lambda limit: type(limit).__name__,
 )
 @pytest.mark.parametrize("dispatch", ["all", "one_per_attempt"])
-@pytest.mark.parametrize("fairness", examples("Band.fairness"), ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "fairness", examples("Band.fairness"), ids=lambda policy: type(policy).__name__
+)
 def test_a_limit_of_zero_dispatches_nothing(limit: Any, dispatch: str, fairness: Any) -> None:
     settings = limited(limit, dispatch=dispatch, bands=[gateway.Band(fairness=fairness)])
     forever = run([0, 0.1, 0.2], tenant=["a", "b", "a"], gateway=settings)
@@ -166,10 +170,10 @@ def test_a_tenant_without_permits_waits_alone() -> None:
     assert outcomes(result) == ["queued", "completed", "queued"]
 
 
-CONTROLLERS = [one for each in at("Gateway.controller") for one in each.cutting]
+CONTROLLERS = [controller for each in at("Gateway.controller") for controller in each.cutting]
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda policy: type(policy).__name__)
 @pytest.mark.parametrize("start", [0, 8])
 def test_a_controller_may_cut_to_nothing(controller: Any, start: int) -> None:
     """Every controller meets a limit of 0, from the start or by a cut, and the run ends."""
@@ -212,7 +216,8 @@ def test_limit_on_first_tokens_binds_prefill_apart_from_streams() -> None:
     )
     them = ways(result)
     awaiting = [
-        sum(one.dispatched <= way.dispatched < one.first_token for one in them) for way in them
+        sum(other.dispatched <= way.dispatched < other.first_token for other in them)
+        for way in them
     ]
     assert max(awaiting) == 2
     assert peak(result) > 4

@@ -28,9 +28,9 @@ def check_ledger(result: Result) -> Counter[str]:
     """The ledger agrees with the requests, and its identities hold. Returns the outcomes."""
     ledger = result.ledger
     requests = result.requests
-    found = Counter(outcomes(result))
+    counts = Counter(outcomes(result))
     for name in ("completed", "queued", "running", "in_transit", "expired", "evicted"):
-        assert ledger[name] == found[name], name
+        assert ledger[name] == counts[name], name
     refused = Counter(requests["reason"][requests["outcome"] == "rejected"].tolist())
     assert Counter(ledger["rejected"]) + Counter(ledger["worker_rejected"]) == refused
     rejected = sum(ledger["rejected"].values())
@@ -40,7 +40,7 @@ def check_ledger(result: Result) -> Counter[str]:
     served = ledger["in_transit"] + ledger["running"] + ledger["completed"] + ledger["failed"]
     assert ledger["dispatched"] == served + sum(ledger["worker_rejected"].values())
     assert ledger["admitted"] == int(requests["admitted"].sum())
-    return found
+    return counts
 
 
 # --- against a plain twin -------------------------------------------------------------------------
@@ -49,24 +49,24 @@ def check_ledger(result: Result) -> Counter[str]:
 def test_queues_equal_their_plain_twin() -> None:
     seen: Counter[str] = Counter()
     for seed in trials(600):
-        one = trial(seed)
-        assert one is not None
-        assert one.told() == one.expected(), seed
-        check_ledger(one.result)
-        queue = one.result.simulation.gateway.bands[0].queue
-        told = {outcome for outcome, *_ in one.told()}
-        reasons = {reason for _, reason, *_ in one.told()}
-        dispatched = [way.dispatched for way in ways(one.result) if way.dispatched is not None]
+        compared = trial(seed)
+        assert compared is not None
+        assert compared.told() == compared.expected(), seed
+        check_ledger(compared.result)
+        queue = compared.result.simulation.gateway.bands[0].queue
+        ends = {outcome for outcome, *_ in compared.told()}
+        reasons = {reason for _, reason, *_ in compared.told()}
+        dispatched = [way.dispatched for way in ways(compared.result) if way.dispatched is not None]
         seen[queue.ordering] += dispatched != sorted(dispatched)
-        seen.update(f"{queue.drop} {outcome}" for outcome in told)
+        seen.update(f"{queue.drop} {outcome}" for outcome in ends)
         seen.update(reasons)
     assert min(seen["lifo"], seen["slo_deadline"]) > often(20)
     assert seen["adaptive_lifo"] > 0
     assert seen["fcfs"] == seen["edf"] == 0
     assert seen["tail evicted"] == seen["head rejected"] == 0
     both = ("lowest_priority evicted", "lowest_priority rejected")
-    assert min(seen[one] for one in ("tail rejected", "head evicted", *both)) > often(30)
-    assert min(seen[one] for one in ("queue_timeout", "queue_full", "queue_delay")) > often(15)
+    assert min(seen[event] for event in ("tail rejected", "head evicted", *both)) > often(30)
+    assert min(seen[name] for name in ("queue_timeout", "queue_full", "queue_delay")) > often(15)
 
 
 def test_streaming_keeps_the_same_books() -> None:
@@ -105,7 +105,7 @@ def test_bound_is_per_tenant_and_a_tenant_may_have_its_own() -> None:
     refused = Counter(way.tenant for way in ways(result) if way.outcome == "rejected")
     assert refused == {"a": 2, "b": 1, "c": 3}
     assert result.ledger["rejected"] == {"queue_full": 6}
-    # Those that came first have got the places.
+    # The first four have got the places.
     assert outcomes(result)[:4] == ["completed"] * 4
     check_ledger(result)
 
@@ -135,10 +135,12 @@ def test_victim_of_a_full_queue(drop: str, ordering: str, lost: dict[int, str]) 
         slo_classes=CLASSES,
         gateway=one_band(gateway.Queue(max_requests=2, drop=drop, ordering=ordering)),
     )
-    assert {i: one for i, one in enumerate(outcomes(result)) if one != "completed"} == lost
+    assert {
+        i: outcome for i, outcome in enumerate(outcomes(result)) if outcome != "completed"
+    } == lost
     reasons = result.requests["reason"].tolist()
     assert {reasons[row] for row in lost} == {"queue_full"}
-    evicted = sum(one == "evicted" for one in lost.values())
+    evicted = sum(outcome == "evicted" for outcome in lost.values())
     assert result.ledger["evicted"] == evicted
     assert sum(result.ledger["rejected"].values()) == len(lost) - evicted
     assert result.requests["admitted"].tolist() == [lost.get(row) != "rejected" for row in range(6)]
@@ -175,7 +177,7 @@ def test_timeout_comes_to_the_nanosecond(timeout_s: float, shed: list[int]) -> N
         metrics=metrics.Metrics(timeline_step_s=0.5),
     )
     assert result.timeline["shed"][:, 0].tolist() == shed
-    assert result.timeline["queued"][:, 0].tolist()[1:] == [1 - one for one in shed[1:]]
+    assert result.timeline["queued"][:, 0].tolist()[1:] == [1 - is_shed for is_shed in shed[1:]]
     assert result.requests["reason"].tolist() == ["", "queue_timeout"]
     assert result.ledger["expired"] == 1
     assert result.requests["admitted"].tolist() == [1, 1]

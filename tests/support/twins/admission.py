@@ -62,38 +62,38 @@ class Fleet:
     def __post_init__(self) -> None:
         self.sent = [[] for _ in range(self.count)]
 
-    def route(self, one: Request, now: int) -> None:
-        one.instance = self.total % self.count
+    def route(self, request: Request, now: int) -> None:
+        request.instance = self.total % self.count
         self.total += 1
-        others = self.sent[one.instance]
-        one.start = max([now, *(other.end for other in others)])
-        one.first_token = one.start + self.step
-        one.end = one.start + one.output * self.step
-        others.append(one)
+        others = self.sent[request.instance]
+        request.start = max([now, *(other.end for other in others)])
+        request.first_token = request.start + self.step
+        request.end = request.start + request.output * self.step
+        others.append(request)
 
     def waiting(self, i: int, now: int) -> list[Request]:
-        return [one for one in self.sent[i] if now < one.start]
+        return [request for request in self.sent[i] if now < request.start]
 
     def running(self, i: int, now: int) -> list[Request]:
-        return [one for one in self.sent[i] if one.start <= now < one.end]
+        return [request for request in self.sent[i] if request.start <= now < request.end]
 
     def in_flight(self, i: int, now: int) -> int:
-        return sum(now < one.end for one in self.sent[i])
+        return sum(now < request.end for request in self.sent[i])
 
     def effective_load(self, i: int, now: int) -> int:
         return len(self.waiting(i, now)) + len(self.running(i, now)) + self.in_flight(i, now)
 
     def kv_utilization(self, i: int, now: int) -> float:
         used = sum(
-            -(-(one.prompt + (now - one.start) // self.step) // self.block)
-            for one in self.running(i, now)
+            -(-(request.prompt + (now - request.start) // self.step) // self.block)
+            for request in self.running(i, now)
         )
         return used / self.blocks
 
     def prefill_tokens(self, i: int, now: int) -> int:
-        waiting = sum(one.prompt for one in self.waiting(i, now))
+        waiting = sum(request.prompt for request in self.waiting(i, now))
         return waiting + sum(
-            one.prompt for one in self.running(i, now) if now < one.start + self.step
+            request.prompt for request in self.running(i, now) if now < request.start + self.step
         )
 
     def saturation(self, now: int, settings: Any) -> float:
@@ -132,19 +132,19 @@ class Rule:
     def prepare(self) -> None:
         pass
 
-    def admits(self, one: Request, now: int, uniform: float) -> bool:
+    def admits(self, request: Request, now: int, uniform: float) -> bool:
         raise NotImplementedError
 
-    def commit(self, one: Request, now: int) -> None:
+    def commit(self, request: Request, now: int) -> None:
         pass
 
-    def dispatched(self, one: Request, now: int) -> None:
+    def dispatched(self, request: Request, now: int) -> None:
         pass
 
-    def first_token(self, one: Request, now: int) -> None:
+    def first_token(self, request: Request, now: int) -> None:
         pass
 
-    def finished(self, one: Request, now: int) -> None:
+    def finished(self, request: Request, now: int) -> None:
         pass
 
 
@@ -181,35 +181,37 @@ class Observing(Rule):
         self.inside: list[Request] = []
         self.began: list[Request] = []
 
-    def commit(self, one: Request, now: int) -> None:
+    def commit(self, request: Request, now: int) -> None:
         each = range(self.fleet.count)
         ahead = sum(self.fleet.prefill_tokens(i, now) for i in each) / self.fleet.count
-        self.tokens[one.row] = ahead + one.prompt
-        self.inside.append(one)
+        self.tokens[request.row] = ahead + request.prompt
+        self.inside.append(request)
 
-    def first_token(self, one: Request, now: int) -> None:
-        self.to_first.samples.append((self.tokens[one.row], (now - one.dispatched) / 1e9))
-        self.began.append(one)
+    def first_token(self, request: Request, now: int) -> None:
+        self.to_first.samples.append((self.tokens[request.row], (now - request.dispatched) / 1e9))
+        self.began.append(request)
 
-    def finished(self, one: Request, now: int) -> None:
-        self.inside.remove(one)
-        if one.outcome != "completed":
+    def finished(self, request: Request, now: int) -> None:
+        self.inside.remove(request)
+        if request.outcome != "completed":
             return
-        self.decoding.samples.append((0, (now - one.first_token) / 1e9))
-        if one.output > 1:
+        self.decoding.samples.append((0, (now - request.first_token) / 1e9))
+        if request.output > 1:
             # One seat: the stream was alone all the time.
-            self.per_token.samples.append((1, (now - one.first_token) / 1e9 / (one.output - 1)))
+            self.per_token.samples.append(
+                (1, (now - request.first_token) / 1e9 / (request.output - 1))
+            )
 
     def streams(self, now: int) -> list[Request]:
-        return [one for one in self.began if now < one.end]
+        return [request for request in self.began if now < request.end]
 
 
 class UnclearError(Exception):
     """A verdict depends on the last bits of an estimate."""
 
 
-def check_clear(one: float, other: float) -> None:
-    if abs(one - other) < 1e-9 * abs(other):
+def check_clear(value: float, other: float) -> None:
+    if abs(value - other) < 1e-9 * abs(other):
         raise UnclearError
 
 
@@ -224,49 +226,51 @@ class Gateway:
         self.events: list[tuple[int, int, int, Request]] = []
 
     def run(self, requests: list[Request]) -> None:
-        instants = [one.arrival for one in requests]
+        instants = [request.arrival for request in requests]
         assert instants == sorted(instants)
-        for one in requests:
-            self.happen(one.arrival)
-            self.arrive(one, one.arrival)
+        for request in requests:
+            self.happen(request.arrival)
+            self.arrive(request, request.arrival)
         self.happen(math.inf)
 
-    def arrive(self, one: Request, now: int) -> None:
-        bits = np.random.Philox(key=[self.seed, 4], counter=[0, one.row, 0, 0])
+    def arrive(self, request: Request, now: int) -> None:
+        bits = np.random.Philox(key=[self.seed, 4], counter=[0, request.row, 0, 0])
         uniform = float(np.random.Generator(bits).random())
-        if not self.rule.admits(one, now, uniform):
-            one.outcome = "rejected"
+        if not self.rule.admits(request, now, uniform):
+            request.outcome = "rejected"
             return
-        self.rule.commit(one, now)
-        self.queue.append(one)
+        self.rule.commit(request, now)
+        self.queue.append(request)
         if self.timeout is not None:
-            heapq.heappush(self.events, (now + self.timeout, TIMEOUT, one.row, one))
+            heapq.heappush(self.events, (now + self.timeout, TIMEOUT, request.row, request))
         self.drain(now)
 
     def drain(self, now: int) -> None:
         while self.queue and (self.permits is None or self.in_flight < self.permits):
-            one = self.queue.popleft()
+            request = self.queue.popleft()
             self.in_flight += 1
-            one.dispatched = now
-            self.rule.dispatched(one, now)
-            self.fleet.route(one, now)
-            heapq.heappush(self.events, (one.first_token, FIRST_TOKEN, one.instance, one))
-            heapq.heappush(self.events, (one.end, END, one.instance, one))
+            request.dispatched = now
+            self.rule.dispatched(request, now)
+            self.fleet.route(request, now)
+            heapq.heappush(
+                self.events, (request.first_token, FIRST_TOKEN, request.instance, request)
+            )
+            heapq.heappush(self.events, (request.end, END, request.instance, request))
 
     def happen(self, until: float) -> None:
         """First tokens, ends, dispatches, timeouts: at one instant in this order."""
         while self.events and self.events[0][0] <= until:
-            now, what, _, one = heapq.heappop(self.events)
+            now, what, _, request = heapq.heappop(self.events)
             assert now != until, "an arrival at the instant of an event"
             if what == FIRST_TOKEN:
-                self.rule.first_token(one, now)
+                self.rule.first_token(request, now)
             elif what == END:
                 self.in_flight -= 1
-                one.outcome = "completed"
-                self.rule.finished(one, now)
+                request.outcome = "completed"
+                self.rule.finished(request, now)
                 if not self.events or self.events[0][:2] != (now, END):
                     self.drain(now)
-            elif one.dispatched is None:
-                self.queue.remove(one)
-                one.outcome = "expired"
-                self.rule.finished(one, now)
+            elif request.dispatched is None:
+                self.queue.remove(request)
+                request.outcome = "expired"
+                self.rule.finished(request, now)

@@ -44,10 +44,10 @@ class Band:
     def next(self, num_tenants: int) -> Request:
         if not self.in_turns:
             return self.waiting[0]
-        tenants = {one.tenant for one in self.waiting}
+        tenants = {request.tenant for request in self.waiting}
         turns = [(self.last_served + i) % num_tenants for i in range(1, num_tenants + 1)]
-        tenant = next(one for one in turns if one in tenants)
-        return next(one for one in self.waiting if one.tenant == tenant)
+        tenant = next(tenant for tenant in turns if tenant in tenants)
+        return next(request for request in self.waiting if request.tenant == tenant)
 
 
 @dataclass
@@ -143,13 +143,13 @@ class FlowControl:
                 return
 
     def dispatch(self, band: Band, now: int) -> None:
-        one = band.next(self.num_tenants)
-        band.waiting.remove(one)
-        band.last_served = one.tenant
+        request = band.next(self.num_tenants)
+        band.waiting.remove(request)
+        band.last_served = request.tenant
         self.dispatches += 1
-        one.order, one.dispatched, one.outcome = self.dispatches, now, "running"
-        self.inside.append(one)
-        self.transit.append(one)
+        request.order, request.dispatched, request.outcome = self.dispatches, now, "running"
+        self.inside.append(request)
+        self.transit.append(request)
 
     def relieve(self, at: int, ceiling: float, now: int) -> None:
         s = self.saturation
@@ -157,15 +157,17 @@ class FlowControl:
             return
         if s < ceiling or now < self.next_decision or not self.inside:
             return
-        pending = [one for one in self.inside if one.is_victim]
+        pending = [request for request in self.inside if request.is_victim]
         credit = s / len(self.inside)
         wanted = math.ceil((s - ceiling - len(pending) * credit) / credit)
         below = min(self.bands[at].priority, 0)
-        able = [one for one in self.inside if one.priority < below and not one.is_victim]
-        able.sort(key=lambda one: (one.priority, -one.order))
-        for one in able[: max(1, min(wanted, self.max_victims))]:
-            one.is_victim = True
-            self.doomed.append(one)
+        able = [
+            request for request in self.inside if request.priority < below and not request.is_victim
+        ]
+        able.sort(key=lambda request: (request.priority, -request.order))
+        for request in able[: max(1, min(wanted, self.max_victims))]:
+            request.is_victim = True
+            self.doomed.append(request)
             self.next_decision = now + self.timeout
 
     # --- the clock ---
@@ -173,12 +175,12 @@ class FlowControl:
     def drain(self, now: int) -> None:
         self.cycle(now)
         # A victim inside the server leaves at once, which may wake the gateway's drain loop.
-        leaving = [one for one in self.doomed if one.is_inside]
-        self.doomed = [one for one in self.doomed if not one.is_inside]
+        leaving = [request for request in self.doomed if request.is_inside]
+        self.doomed = [request for request in self.doomed if not request.is_inside]
         if self.attempt_at is None and self.queued:
             self.attempt_at = now + self.period
-        for one in leaving:
-            self.end(one, "evicted", now)
+        for request in leaving:
+            self.end(request, "evicted", now)
         if leaving:
             self.news(now)
 
@@ -186,12 +188,12 @@ class FlowControl:
         if not self.one_per_attempt and self.queued:
             self.drain(now)
 
-    def end(self, one: Request, outcome: str, now: int) -> None:
-        self.inside.remove(one)
-        one.outcome, one.ended = outcome, now
+    def end(self, request: Request, outcome: str, now: int) -> None:
+        self.inside.remove(request)
+        request.outcome, request.ended = outcome, now
         if outcome == "evicted":
-            one.reason = "in_flight_eviction"
-        if one.is_victim and not any(other.is_victim for other in self.inside):
+            request.reason = "in_flight_eviction"
+        if request.is_victim and not any(other.is_victim for other in self.inside):
             self.next_decision = now + self.grace
 
     def attempt(self, now: int) -> None:
@@ -202,24 +204,24 @@ class FlowControl:
     def expire(self, now: int) -> None:
         lost = False
         for band in self.bands:
-            for one in list(band.waiting):
-                if band.timeout is not None and one.arrival + band.timeout <= now:
-                    band.waiting.remove(one)
-                    one.outcome, one.reason, lost = "expired", "queue_timeout", True
+            for request in list(band.waiting):
+                if band.timeout is not None and request.arrival + band.timeout <= now:
+                    band.waiting.remove(request)
+                    request.outcome, request.reason, lost = "expired", "queue_timeout", True
         if lost and len(self.bands) > 1:
             self.news(now)
 
-    def admit(self, one: Request, now: int) -> None:
-        band = next((b for b in self.bands if one.priority >= b.priority), self.bands[-1])
-        if self.has_room(band, one):
-            band.waiting.append(one)
+    def admit(self, request: Request, now: int) -> None:
+        band = next((b for b in self.bands if request.priority >= b.priority), self.bands[-1])
+        if self.has_room(band, request):
+            band.waiting.append(request)
             self.drain(now)
         else:
-            one.outcome, one.reason = "rejected", "queue_full"
+            request.outcome, request.reason = "rejected", "queue_full"
 
-    def has_room(self, band: Band, one: Request) -> bool:
-        own = sum(other.tenant == one.tenant for other in band.waiting)
-        if band.most_of_tenant is not None and own >= band.most_of_tenant:
+    def has_room(self, band: Band, request: Request) -> bool:
+        queued = sum(other.tenant == request.tenant for other in band.waiting)
+        if band.most_of_tenant is not None and queued >= band.most_of_tenant:
             return False
         if band.most is not None and len(band.waiting) >= band.most:
             return False
@@ -228,42 +230,42 @@ class FlowControl:
         waiting = [(other, b) for b in self.bands for other in b.waiting]
         # The newest of equals has the highest row.
         least, its_band = min(waiting, key=lambda pair: (pair[0].priority, -pair[0].row))
-        if not self.sheds or least.priority >= min(one.priority, 0):
+        if not self.sheds or least.priority >= min(request.priority, 0):
             return False
         its_band.waiting.remove(least)
         least.outcome, least.reason = "evicted", "queue_full"
         return True
 
     def arrive_at_server(self, now: int) -> None:
-        coming = sorted(self.transit, key=lambda one: one.row)
+        coming = sorted(self.transit, key=lambda request: request.row)
         while coming:
             self.transit = []
-            one = coming.pop(0)
-            one.is_inside = True
-            if one in self.doomed:
-                self.doomed.remove(one)
-                self.end(one, "evicted", now)
+            request = coming.pop(0)
+            request.is_inside = True
+            if request in self.doomed:
+                self.doomed.remove(request)
+                self.end(request, "evicted", now)
                 self.news(now)
             coming += sorted(self.transit, key=lambda other: other.row)
 
     def run(self, requests: list[Request]) -> None:
-        coming = sorted(requests, key=lambda one: (one.arrival, one.row))
+        coming = sorted(requests, key=lambda request: (request.arrival, request.row))
         while coming or self.inside or self.queued:
-            instants = [one.dispatched + one.tokens * TOKEN_NS for one in self.inside]
+            instants = [request.dispatched + request.tokens * TOKEN_NS for request in self.inside]
             if coming:
                 instants.append(coming[0].arrival)
             if self.attempt_at is not None:
                 instants.append(self.attempt_at)
             instants += [
-                one.arrival + band.timeout
+                request.arrival + band.timeout
                 for band in self.bands
-                for one in band.waiting
+                for request in band.waiting
                 if band.timeout is not None
             ]
             now = min(instants)
             done = [o for o in self.inside if o.dispatched + o.tokens * TOKEN_NS == now]
-            for one in done:
-                self.end(one, "completed", now)
+            for request in done:
+                self.end(request, "completed", now)
             if done:
                 self.news(now)
             if self.attempt_at == now:

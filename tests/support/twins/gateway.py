@@ -28,7 +28,7 @@ class Request:
     reason: str = ""
     dispatched: int | None = None
     ended: int | None = None
-    # What it is charged, estimated on admission.
+    # The charge, estimated on admission.
     cost_prompt: float = 0
     cost_output: float = 0
 
@@ -45,21 +45,21 @@ class Server:
     token_ns: int = 10_000_000
     first_ns: int = 23_700_000
 
-    def end(self, one: Request) -> int:
-        return one.dispatched + one.tokens * self.token_ns
+    def end(self, request: Request) -> int:
+        return request.dispatched + request.tokens * self.token_ns
 
-    def first(self, one: Request) -> int:
-        return min(one.dispatched + self.first_ns, self.end(one))
+    def first(self, request: Request) -> int:
+        return min(request.dispatched + self.first_ns, self.end(request))
 
-    def emitted(self, one: Request, now: int) -> int:
+    def emitted(self, request: Request, now: int) -> int:
         """Tokens up to `now`. Raises if that hangs on the rounding of the simulator."""
-        if one.dispatched is None or now < self.first(one):
+        if request.dispatched is None or now < self.first(request):
             return 0
-        span = self.end(one) - self.first(one)
-        if now >= self.end(one) or span == 0:
-            return one.tokens
-        later = Fraction((one.tokens - 1) * (now - self.first(one)), span)
-        if one.tokens > 1 and abs(later - round(later)) < Fraction(1, 10**6):
+        span = self.end(request) - self.first(request)
+        if now >= self.end(request) or span == 0:
+            return request.tokens
+        later = Fraction((request.tokens - 1) * (now - self.first(request)), span)
+        if request.tokens > 1 and abs(later - round(later)) < Fraction(1, 10**6):
             raise AmbiguousError
         return 1 + math.floor(later)
 
@@ -85,9 +85,9 @@ class Queues:
     interval_end: int = 0
     shortest: float = math.inf
 
-    def push(self, one: Request, now: int) -> None:
+    def push(self, request: Request, now: int) -> None:
         self.serial += 1
-        self.flows[one.tenant].append((self.serial, now, one))
+        self.flows[request.tenant].append((self.serial, now, request))
 
     def head(self, tenant: int) -> tuple[int, int, Request]:
         flow = self.flows[tenant]
@@ -130,8 +130,8 @@ class Queues:
         return self.overloaded and waited > 2 * self.target
 
 
-def deadline(one: Request) -> float:
-    return math.inf if one.target is None else one.arrival + one.target
+def deadline(request: Request) -> float:
+    return math.inf if request.target is None else request.arrival + request.target
 
 
 # --- fairness -------------------------------------------------------------------------------------
@@ -163,10 +163,11 @@ class Cost:
     charge_at: str = "dispatch"
     settles: bool = False
 
-    def of_prompt(self, one: Request) -> float:
+    def of_prompt(self, request: Request) -> float:
         if self.unit == "requests":
             return 1
-        return self.prompt_weight * one.prompt if self.unit == "weighted_tokens" else one.prompt
+        weight = self.prompt_weight if self.unit == "weighted_tokens" else 1
+        return weight * request.prompt
 
     @property
     def of_token(self) -> float:
@@ -197,10 +198,10 @@ class Gateway:
         self.served: list[Request] = []
 
     def run(self, requests: list[Request]) -> None:
-        coming = sorted(requests, key=lambda one: one.arrival)
+        coming = sorted(requests, key=lambda request: request.arrival)
         while coming or self.inside or self.drain_due is not None or self.timeouts():
             instants = [coming[0].arrival] if coming else []
-            instants += [self.server.end(one) for one in self.inside]
+            instants += [self.server.end(request) for request in self.inside]
             instants += [self.server.first(o) for o in self.inside if id(o) not in self.told_first]
             instants += self.timeouts()
             if self.drain_due is not None:
@@ -220,23 +221,23 @@ class Gateway:
         return [e[1] + self.queues.timeout for flow in self.queues.flows for e in flow]
 
     def first_tokens(self, now: int) -> None:
-        for one in self.inside:
-            if self.server.first(one) == now and id(one) not in self.told_first:
-                self.told_first.add(id(one))
+        for request in self.inside:
+            if self.server.first(request) == now and id(request) not in self.told_first:
+                self.told_first.add(id(request))
                 if self.cost.charge_at == "first_token":
-                    self.charge(one.tenant, one.cost_prompt + one.cost_output, now)
+                    self.charge(request.tenant, request.cost_prompt + request.cost_output, now)
 
     def releases(self, now: int) -> None:
-        for one in [one for one in self.inside if self.server.end(one) == now]:
-            self.inside.remove(one)
+        for request in [request for request in self.inside if self.server.end(request) == now]:
+            self.inside.remove(request)
             self.free += 1
-            one.outcome, one.ended = "completed", now
-            self.finished[one.tenant].append(one.output)
-            actual = one.cost_prompt + self.cost.of_token * one.output
+            request.outcome, request.ended = "completed", now
+            self.finished[request.tenant].append(request.output)
+            actual = request.cost_prompt + self.cost.of_token * request.output
             if self.cost.charge_at == "completion":
-                self.charge(one.tenant, actual, now)
+                self.charge(request.tenant, actual, now)
             elif self.cost.settles and self.cost.charge_at not in {"token", "never"}:
-                self.charge(one.tenant, actual - one.cost_prompt - one.cost_output, now)
+                self.charge(request.tenant, actual - request.cost_prompt - request.cost_output, now)
             if self.queues.backlogged():
                 self.request_drain(now)
 
@@ -253,44 +254,44 @@ class Gateway:
             self.queues.takes_newest = self.queues.ordering == "adaptive_lifo"
             self.lose(entry[2], "expired", "queue_timeout", now)
 
-    def lose(self, one: Request, outcome: str, reason: str, now: int) -> None:
-        one.outcome, one.reason = outcome, reason
-        self.fairness.left(one.tenant, self.queues)
+    def lose(self, request: Request, outcome: str, reason: str, now: int) -> None:
+        request.outcome, request.reason = outcome, reason
+        self.fairness.left(request.tenant, self.queues)
         if self.cost.charge_at == "enqueue":
-            self.charge(one.tenant, -(one.cost_prompt + one.cost_output), now)
+            self.charge(request.tenant, -(request.cost_prompt + request.cost_output), now)
 
-    def admit(self, one: Request, now: int) -> None:
-        most = self.queues.most[one.tenant]
-        flow = self.queues.flows[one.tenant]
+    def admit(self, request: Request, now: int) -> None:
+        most = self.queues.most[request.tenant]
+        flow = self.queues.flows[request.tenant]
         if most is not None and len(flow) >= most:
-            victim = self.queues.victim(one)
-            if victim is one:
-                one.outcome, one.reason = "rejected", "queue_full"
+            victim = self.queues.victim(request)
+            if victim is request:
+                request.outcome, request.reason = "rejected", "queue_full"
                 return
             flow[:] = [entry for entry in flow if entry[2] is not victim]
             self.lose(victim, "evicted", "queue_full", now)
-        self.estimate(one)
+        self.estimate(request)
         self.charge_tokens(now)
-        self.queues.push(one, now)
-        self.fairness.joined(one.tenant, self.queues, now)
+        self.queues.push(request, now)
+        self.fairness.joined(request.tenant, self.queues, now)
         if self.cost.charge_at == "enqueue":
-            self.charge(one.tenant, one.cost_prompt + one.cost_output, now)
+            self.charge(request.tenant, request.cost_prompt + request.cost_output, now)
         self.request_drain(now)
         if self.drain_latency == 0:
             self.drain(now)
 
-    def estimate(self, one: Request) -> None:
+    def estimate(self, request: Request) -> None:
         cost = self.cost
-        one.cost_prompt = cost.of_prompt(one)
+        request.cost_prompt = cost.of_prompt(request)
         if cost.charge_at == "token":
             return
-        known = self.finished[one.tenant]
+        known = self.finished[request.tenant]
         expected = {
             "none": 0,
-            "oracle": one.output,
+            "oracle": request.output,
             "mean": sum(known) / len(known) if known else 0,
         }[cost.output_estimate]
-        one.cost_output = cost.of_token * cost.estimate_bias * expected
+        request.cost_output = cost.of_token * cost.estimate_bias * expected
 
     def charge(self, tenant: int, amount: float, now: int) -> None:
         if amount:
@@ -301,8 +302,8 @@ class Gateway:
         if self.cost.charge_at != "token" or not self.cost.of_token:
             return
         emitted = [0] * len(self.metered)
-        for one in self.served:
-            emitted[one.tenant] += self.server.emitted(one, now)
+        for request in self.served:
+            emitted[request.tenant] += self.server.emitted(request, now)
         for tenant, (before, tokens) in enumerate(zip(self.metered, emitted, strict=True)):
             self.charge(tenant, self.cost.of_token * (tokens - before), now)
         self.metered = emitted
@@ -315,14 +316,14 @@ class Gateway:
             if tenant is None:
                 return
             is_too_late = self.queues.is_too_late(tenant, now)
-            one = self.queues.pop(tenant)
+            request = self.queues.pop(tenant)
             if is_too_late:
-                self.lose(one, "expired", "queue_delay", now)
+                self.lose(request, "expired", "queue_delay", now)
                 continue
             self.free -= 1
-            one.outcome, one.dispatched = "running", now
+            request.outcome, request.dispatched = "running", now
             self.fairness.dispatched(tenant, self.queues)
             if self.cost.charge_at in {"dispatch", "token"}:
-                self.charge(tenant, one.cost_prompt + one.cost_output, now)
-            self.inside.append(one)
-            self.served.append(one)
+                self.charge(tenant, request.cost_prompt + request.cost_output, now)
+            self.inside.append(request)
+            self.served.append(request)

@@ -590,7 +590,7 @@ class _Instance:
                 return None
             self.hits += len(cached)
         else:
-            # What it needs later are the blocks behind its prompt.
+            # Later the request needs the blocks behind its prompt.
             live.skipped = len(cached)
             self.whole_prompts += 1
         self.lookups += live.request.input_tokens // self.server.block_size_tokens

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 BLOCK = 16
-PRIORITY = {one.name: one.priority for one in Simulation().slo_classes}
+PRIORITY = {slo_class.name: slo_class.priority for slo_class in Simulation().slo_classes}
 
 
 # --- what a gateway knows, by the stamps ----------------------------------------------------------
@@ -55,8 +55,8 @@ def ways(
     expired = requests["outcome"] == "expired"
     timeout = round((timeout_s or 0) * 1e9)
     return [
-        Way(*one)
-        for one in zip(
+        Way(*columns)
+        for columns in zip(
             range(len(arrived)),
             requests["slo_class"].tolist(),
             groups,
@@ -100,22 +100,22 @@ class Twin:
         self.count = sum(group.count for group in self.simulation.instances)
         self.fleet = self.simulation.instances[0]
         self.routed_to: defaultdict[int, list[Way]] = defaultdict(list)
-        for one in self.them:
-            self.routed_to[one.instance].append(one)
+        for way in self.them:
+            self.routed_to[way.instance].append(way)
         self.served: dict[tuple[int, int], list[Way]] = {}
 
-    # What is known at an instant.
+    # Knowledge at an instant.
 
     def sent_to(self, i: int, now: int) -> Iterator[Way]:
-        return (one for one in self.routed_to[i] if before(one.sent, now))
+        return (way for way in self.routed_to[i] if before(way.sent, now))
 
     def awaiting(self, i: int, now: int) -> list[Way]:
-        return [one for one in self.sent_to(i, now) if not before(one.first, now)]
+        return [way for way in self.sent_to(i, now) if not before(way.first, now)]
 
     def in_flight(self, i: int, now: int) -> list[Way]:
         if (i, now) not in self.served:
             self.served[i, now] = [
-                one for one in self.sent_to(i, now) if one.ended is None or one.ended > now
+                way for way in self.sent_to(i, now) if way.ended is None or way.ended > now
             ]
         return self.served[i, now]
 
@@ -123,8 +123,8 @@ class Twin:
         if way.group is None:
             return way.input_tokens
         known = any(
-            one.group == way.group and (one.sent, one.row) < (now, way.row)
-            for one in self.sent_to(i, now + 1)
+            other.group == way.group and (other.sent, other.row) < (now, way.row)
+            for other in self.sent_to(i, now + 1)
         )
         return way.input_tokens - (way.prefix_tokens // BLOCK * BLOCK if known else 0)
 
@@ -134,13 +134,13 @@ class Twin:
     def queued(self, way: Way) -> list[Way]:
         now = way.arrived
         return [
-            one
-            for one in self.them[: way.row]
-            if one.admitted and not before(one.sent, now) and not before(one.lost, now)
+            other
+            for other in self.them[: way.row]
+            if other.admitted and not before(other.sent, now) and not before(other.lost, now)
         ]
 
-    def is_ahead(self, one: Way, way: Way) -> bool:
-        return self.policy.ahead == "all" or one.priority >= way.priority
+    def is_ahead(self, other: Way, way: Way) -> bool:
+        return self.policy.ahead == "all" or other.priority >= way.priority
 
     def measured(self, now: int) -> int:
         if not isinstance(self.simulation.signals, signals.Scraped):
@@ -149,25 +149,25 @@ class Twin:
         return now // period * period
 
     def waiting(self, i: int, at: int) -> int:
-        sent = (one for one in self.them if one.instance == i and one.sent is not None)
-        return sum(one.sent < at and (one.scheduled or 10**18) > at for one in sent)
+        sent = (way for way in self.them if way.instance == i and way.sent is not None)
+        return sum(way.sent < at and (way.scheduled or 10**18) > at for way in sent)
 
     def news(self, i: int, now: int) -> int:
         instants = []
-        for one in self.sent_to(i, now):
-            assert one.sent is not None
-            if not self.in_flight(i, one.sent):
-                instants.append(one.sent)
-            instants += [at for at in (one.first, one.ended) if at is not None and at < now]
+        for way in self.sent_to(i, now):
+            assert way.sent is not None
+            if not self.in_flight(i, way.sent):
+                instants.append(way.sent)
+            instants += [at for at in (way.first, way.ended) if at is not None and at < now]
         return max(instants)
 
     def releases(self, i: int, now: int) -> tuple[float, int | None]:
         """Mean gap in s and the last release of this busy period."""
         events = []
-        for one in self.sent_to(i, now):
-            events.append((one.sent, 1, one))
-            if before(one.ended, now):
-                events.append((one.ended, 0, one))
+        for way in self.sent_to(i, now):
+            events.append((way.sent, 1, way))
+            if before(way.ended, now):
+                events.append((way.ended, 0, way))
         gap_s, last = 0.0, None
         for at, kind, _ in sorted(events, key=lambda event: event[:2]):
             if kind == 1:
@@ -195,19 +195,19 @@ class Twin:
             seen = self.measured(now)
             depth: float = self.waiting(i, seen)
             if policy.corrects_staleness:
-                depth += sum(one.sent > seen for one in self.awaiting(i, now))
+                depth += sum(other.sent > seen for other in self.awaiting(i, now))
                 depth += len(queued) / self.count
             return depth * policy.avg_step_s + prefill_s, []
-        queued = [one for one in queued if self.is_ahead(one, way)]
-        ahead = [one for one in self.awaiting(i, now) if self.is_ahead(one, way)]
+        queued = [other for other in queued if self.is_ahead(other, way)]
+        ahead = [other for other in self.awaiting(i, now) if self.is_ahead(other, way)]
         requests = len(ahead) + len(queued) / self.count
         if policy.estimator == "priority_aware":
             return (
                 self.rest_s(i, policy.avg_step_s, now) + requests * policy.avg_step_s + prefill_s,
                 [],
             )
-        tokens = sum(self.uncached(one, i, one.sent or 0) for one in ahead)
-        tokens_ahead = tokens + sum(self.fewest(one) for one in queued) / self.count
+        tokens = sum(self.uncached(other, i, other.sent or 0) for other in ahead)
+        tokens_ahead = tokens + sum(self.fewest(other) for other in queued) / self.count
         decodes = len(self.in_flight(i, now)) - len(self.awaiting(i, now))
         x = [1, 1e-3 * uncached, 1e-3 * tokens_ahead, 1e-2 * decodes]
         if policy.calibration.forgetting:
@@ -233,37 +233,37 @@ class Twin:
         if way.sent == way.arrived:
             return way.instance
         assert isinstance(self.simulation.router, router.RoundRobin), "its choice is known"
-        return sum(before(one.sent, way.arrived) for one in self.them) % self.count
+        return sum(before(other.sent, way.arrived) for other in self.them) % self.count
 
     # Learning, in order of time.
 
     def learn(self, now: int) -> None:
         news = []
-        for one in self.them:
-            at = one.lost if one.first is None else one.first
+        for way in self.them:
+            at = way.lost if way.first is None else way.first
             if at is not None and self.learnt < at < now:
-                news.append((at, *self.place(one), one))
+                news.append((at, *self.place(way), way))
         self.learnt = now - 1
-        for at, *_, one in sorted(news, key=lambda event: event[:-1]):
-            estimate_s, best, x = self.open.pop(one.row)
+        for at, *_, way in sorted(news, key=lambda event: event[:-1]):
+            estimate_s, best, x = self.open.pop(way.row)
             is_protected = (
                 self.policy.protected_priority is not None
-                and one.priority >= self.policy.protected_priority
+                and way.priority >= self.policy.protected_priority
             )
-            kept = (at - one.arrived) / 1e9 <= estimate_s + self.margin_s
-            # Of one that is lost it is not known that it would have kept within the estimate.
-            is_told = one.first is not None or not kept
+            kept = (at - way.arrived) / 1e9 <= estimate_s + self.margin_s
+            # A lost request does not show whether it would have kept within the estimate.
+            is_told = way.first is not None or not kept
             if self.policy.margin.quantile and not is_protected and is_told:
                 step_s = self.policy.margin.step_s
                 self.margin_s += step_s * (self.policy.margin.quantile - kept)
-            if one.first is not None and self.regression and one.instance == best:
-                self.regression.update(np.array(x), (one.first - one.sent) / 1e9)
+            if way.first is not None and self.regression and way.instance == best:
+                self.regression.update(np.array(x), (way.first - way.sent) / 1e9)
 
-    def place(self, one: Way) -> tuple[int, int, int, int]:
+    def place(self, way: Way) -> tuple[int, int, int, int]:
         """Order of events at one instant: instances, and their batches in order of entry."""
         by_priority = not isinstance(self.fleet.scheduler, instance.Fcfs)
-        rank = -one.priority if by_priority else 0
-        return (one.instance, one.scheduled or 0, rank, one.row)
+        rank = -way.priority if by_priority else 0
+        return (way.instance, way.scheduled or 0, rank, way.row)
 
     # The verdict.
 
@@ -273,13 +273,15 @@ class Twin:
         if policy.calibration.forgetting and self.regression is None:
             self.regression = Regression(policy, self.fleet.max_num_batched_tokens)
         priced = [self.routed(way)] if policy.instance == "routed" else range(self.count)
-        found = [(*self.estimate(way, i), i) for i in priced]
-        estimate_s, x, best = min(found, key=lambda one: one[0])
+        estimates = [(*self.estimate(way, i), i) for i in priced]
+        estimate_s, x, best = min(estimates, key=lambda estimate: estimate[0])
         is_protected = (
             policy.protected_priority is not None and way.priority >= policy.protected_priority
         )
-        budgets = {one.slo_class: one.budget_s for one in policy.budgets}
-        targets = {one.name: one.target_ttft_s for one in self.simulation.slo_classes}
+        budgets = {budget.slo_class: budget.budget_s for budget in policy.budgets}
+        targets = {
+            slo_class.name: slo_class.target_ttft_s for slo_class in self.simulation.slo_classes
+        }
         limit_s = budgets.get(way.slo_class, targets[way.slo_class] or math.inf) * policy.headroom
         if cold.warming_share:
             blocks = way.input_tokens // BLOCK
@@ -303,30 +305,32 @@ class Twin:
             self.passed += passed is not None
             self.open[way.row] = (estimate_s, best, x)
             if way.group:
-                one = self.known(way.group, now)
-                one["admitted"] += 1
-                one["last"] = now
+                record = self.known(way.group, now)
+                record["admitted"] += 1
+                record["last"] = now
                 if passed == "floor":
-                    one["tokens"], one["at"] = self.tokens(one, now) - 1, now
-                self.groups[way.group] = one
+                    record["tokens"], record["at"] = self.tokens(record, now) - 1, now
+                self.groups[way.group] = record
         return admits
 
     def known(self, group: str, now: int) -> dict[str, float]:
         cold = self.policy.cold_start
-        one = self.groups.get(group)
-        if one is None or now - one["last"] >= cold.group_memory_s * 1e9:
+        record = self.groups.get(group)
+        if record is None or now - record["last"] >= cold.group_memory_s * 1e9:
             return {"admitted": 0, "last": now, "tokens": cold.floor_burst, "at": now}
-        return one
+        return record
 
-    def tokens(self, one: Mapping[str, float], now: int) -> float:
+    def tokens(self, record: Mapping[str, float], now: int) -> float:
         cold = self.policy.cold_start
-        return min(cold.floor_burst, one["tokens"] + cold.floor_per_s * (now - one["at"]) / 1e9)
+        return min(
+            cold.floor_burst, record["tokens"] + cold.floor_per_s * (now - record["at"]) / 1e9
+        )
 
-    def passes(self, one: Mapping[str, float], now: int) -> str | None:
+    def passes(self, record: Mapping[str, float], now: int) -> str | None:
         cold = self.policy.cold_start
-        if one["admitted"] < cold.bonus_requests:
+        if record["admitted"] < cold.bonus_requests:
             return "bonus"
-        return "floor" if cold.floor_per_s and self.tokens(one, now) >= 1 else None
+        return "floor" if cold.floor_per_s and self.tokens(record, now) >= 1 else None
 
 
 class Regression:
@@ -361,9 +365,9 @@ class Regression:
         # The weight of the configured coefficients, which count as one observation each.
         forgotten = self.rules.forgetting ** len(self.y)
         kept = len(self.first) / self.rules.largest_trace * (1 - forgotten)
-        own = math.sqrt(forgotten / self.rules.initial_variance + kept)
-        rows = np.vstack([np.sqrt(remains)[:, None] * np.array(self.x), own * np.eye(4)])
-        self.theta = nonnegative(rows, np.append(np.sqrt(remains) * self.y, own * self.first))
+        weight = math.sqrt(forgotten / self.rules.initial_variance + kept)
+        rows = np.vstack([np.sqrt(remains)[:, None] * np.array(self.x), weight * np.eye(4)])
+        self.theta = nonnegative(rows, np.append(np.sqrt(remains) * self.y, weight * self.first))
 
 
 def nonnegative(rows: Any, values: Any) -> Any:
@@ -371,9 +375,9 @@ def nonnegative(rows: Any, values: Any) -> Any:
     best, least = np.zeros(4), float(values @ values)
     for size in range(1, 5):
         for chosen in itertools.combinations(range(4), size):
-            found = np.zeros(4)
-            found[list(chosen)] = np.linalg.lstsq(rows[:, chosen], values, rcond=None)[0]
-            distance = float(((rows @ found - values) ** 2).sum())
-            if found.min() >= 0 and distance < least:
-                best, least = found, distance
+            solution = np.zeros(4)
+            solution[list(chosen)] = np.linalg.lstsq(rows[:, chosen], values, rcond=None)[0]
+            distance = float(((rows @ solution - values) ** 2).sum())
+            if solution.min() >= 0 and distance < least:
+                best, least = solution, distance
     return best
