@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from spillway import (
-    Simulation,
-    gateway,
-    metrics,
-    run_many,
-    signals,
-    workload,
-)
+from spillway import Simulation, gateway, metrics, run_many, signals, workload
 from spillway.config.profiles import BLIS_SERVER
 from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 

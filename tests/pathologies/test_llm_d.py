@@ -15,10 +15,7 @@ from spillway.systems.llm_d import presets as llm_d
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-CLASSES = [
-    workload.SloClass(name="high", priority=4),
-    workload.SloClass(name="low", priority=3),
-]
+CLASSES = [workload.SloClass(name="high", priority=4), workload.SloClass(name="low", priority=3)]
 
 
 def preset(**arguments: Any) -> dict[str, Any]:

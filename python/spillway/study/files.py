@@ -31,13 +31,7 @@ from spillway.study.checks import (
     truth,
     whole,
 )
-from spillway.study.objective import (
-    Direction,
-    Objective,
-    as_constraints,
-    as_metric,
-    check_figures,
-)
+from spillway.study.objective import Direction, Objective, as_constraints, as_metric, check_figures
 from spillway.study.racing import Racing
 from spillway.study.space import Space
 from spillway.study.study import Study
@@ -103,12 +97,7 @@ _SPACE = {
     ),
 }
 _BASE = {
-    "schema": Key(
-        files.check_schema,
-        "Version of the file.",
-        str(files.SCHEMA),
-        str(files.SCHEMA),
-    ),
+    "schema": Key(files.check_schema, "Version of the file.", str(files.SCHEMA), str(files.SCHEMA)),
     "simulation": Key(
         by_type({str: text, Mapping: mapping(anything)}, "must be a file or a mapping of settings"),
         "A configuration file, by its path from this file, or its settings.",

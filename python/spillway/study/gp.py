@@ -230,13 +230,7 @@ class _Parameter:
             return cls(name, 0.0, 1.0, False, None, choices, allowed)
         assert isinstance(distribution, FloatDistribution | IntDistribution)
         parameter = cls(
-            name,
-            distribution.low,
-            distribution.high,
-            distribution.log,
-            distribution.step,
-            None,
-            (),
+            name, distribution.low, distribution.high, distribution.log, distribution.step, None, ()
         )
         if distribution.step is None:
             return parameter

@@ -86,11 +86,7 @@ SAMPLERS: dict[str, Sampler] = {
     ),
     "cmaes": Sampler(
         load=lambda: optuna.samplers.CmaEsSampler,
-        arguments={
-            "n_startup_trials": 1,
-            "with_margin": True,
-            "warn_independent_sampling": False,
-        },
+        arguments={"n_startup_trials": 1, "with_margin": True, "warn_independent_sampling": False},
         constraints=False,
         several_objectives=False,
     ),
@@ -247,11 +243,7 @@ class FreshPerTrial(BaseSampler):
         return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
+        self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
         """Delegates to the sampler of this trial."""
         self._inner.after_trial(study, trial, state, values)
@@ -288,12 +280,7 @@ def _check_abilities(name: str, **asked: bool) -> None:
 
 def _check_arguments(name: str, options: Mapping[str, Any]) -> None:
     """Checks that arguments have the types of the sampler's defaults."""
-    of_type: dict[type, Check] = {
-        bool: truth,
-        int: whole(0, MOST_RUNS),
-        float: number(),
-        str: text,
-    }
+    of_type: dict[type, Check] = {bool: truth, int: whole(0, MOST_RUNS), float: number(), str: text}
     known = {key: parameter for key, parameter in _parameters(name).items() if key != "seed"}
     for key, value in options.items():
         if key not in known:

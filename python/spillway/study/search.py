@@ -73,11 +73,7 @@ def opened(
             f"{found.user_attrs['made_of']['spillway']}: {differing} differ; use another name or "
             "another file"
         )
-    made_of = {
-        "optuna": optuna.__version__,
-        "spillway": build_info["version"],
-        "sampler": resolved,
-    }
+    made_of = {"optuna": optuna.__version__, "spillway": build_info["version"], "sampler": resolved}
     if found.user_attrs.get("made_of") != made_of:
         found.set_user_attr("made_of", made_of)
     if known is None:
@@ -102,10 +98,7 @@ def check_parameters(
         )
     study.optuna.set_user_attr("dead", list(dead))
     if dead:
-        note(
-            f"{', '.join(dead)} changed no run: varying them has no effect",
-            RuntimeWarning,
-        )
+        note(f"{', '.join(dead)} changed no run: varying them has no effect", RuntimeWarning)
     shares = shares_in_doubt(study.bound)
     throughout = [parameter.name for parameter in study.bound if shares.get(parameter.name) == 1]
     if throughout:
@@ -160,14 +153,7 @@ class Search:
         self._is_shared = is_shared
         self._shows_runs = shows_runs
 
-    def run(
-        self,
-        n_trials: int,
-        *,
-        total: bool,
-        batch_size: int,
-        report: Report | None,
-    ) -> None:
+    def run(self, n_trials: int, *, total: bool, batch_size: int, report: Report | None) -> None:
         """Runs the current configuration, unless the study has it, then the proposals."""
         self._ask_for_baseline()
         made = 0

@@ -47,12 +47,7 @@ POLICIES: dict[str, Any] = {
 
 
 def run(
-    name: str,
-    policy: Any,
-    candidates: int = INSTANCES,
-    *,
-    instances: Any = None,
-    **settings: Any,
+    name: str, policy: Any, candidates: int = INSTANCES, *, instances: Any = None, **settings: Any
 ) -> Result:
     simulation = Simulation(
         workload=WORKLOADS[name],
@@ -123,9 +118,7 @@ def test_regret_is_what_the_best_candidate_had_in_advance(name: str, policy: str
 
 def test_every_decision_is_logged_when_it_is_taken() -> None:
     result = run(
-        "skewed",
-        "round_robin",
-        gateway={"admission_latency_s": 0.25, "routing_latency_s": 0.125},
+        "skewed", "round_robin", gateway={"admission_latency_s": 0.25, "routing_latency_s": 0.125}
     )
     log = log_of(result)
     assert sorted(log) == sorted(COLUMNS)
@@ -145,11 +138,7 @@ def test_rejected_requests_are_not_in_the_log() -> None:
 
 
 def test_requests_that_waited_are_logged_in_the_order_of_dispatch() -> None:
-    result = run(
-        "skewed",
-        "least_loaded",
-        gateway={"limit": {"kind": "fixed", "max_in_flight": 8}},
-    )
+    result = run("skewed", "least_loaded", gateway={"limit": {"kind": "fixed", "max_in_flight": 8}})
     log = log_of(result)
     assert (np.diff(log["time_s"]) >= 0).all()
     dispatched = result.requests["arrival_s"] + result.requests["queue_s"]
