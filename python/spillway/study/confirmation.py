@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import ConfigError, UsageError
-from spillway.config import filesystem, formatting
+from spillway.config import formatting
 from spillway.config.files import fingerprint
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import REPLICATION, is_resampled, note_on_copies
 from spillway.data import frames, intervals
-from spillway.data.figures import is_share, usual_skewness
-from spillway.data.intervals import Interval, fewest, interval
 from spillway.study.feasibility import caveats
+from spillway.study.json_lines import write_json
+from spillway.study.measurements import interval_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway._core.workload import Synthetic, Trace
     from spillway.analysis.stationarity import Verdict
+    from spillway.data.intervals import Interval
     from spillway.study.evaluation import Evaluator
     from spillway.study.measurements import Measured
-    from spillway.study.objective import Constraint, Objective
     from spillway.study.records import Trial
     from spillway.study.space import BoundSpace, Parameter, Point
     from spillway.study.study_data import StudyData
+
+    Place = tuple[Parameter, Any, Simulation]
+    """A configuration that differs from the winner in one parameter, and its value there."""
 
 
 _MEANING = {
@@ -84,21 +87,35 @@ class Candidate:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Neighbor:
-    """A configuration near the winner: one parameter moved by up to the requested share.
+class Variant:
+    """The winner with another value of one parameter.
 
-    `gain` is its paired difference from the winner, negative if worse. `broken` are the constraints
-    that do not hold in the mean. It `is_steep`, a cliff, if it cannot be run, if a constraint is
-    certainly broken, or if it is significantly worse than the winner and loses all that the winner
-    gained over a feasible baseline.
+    `gain` is the paired difference from the winner, negative if worse. `broken` are the constraints
+    that do not hold in the mean. `failure` is the reason if it could not be run.
     """
 
     parameter: str
     value: Any
-    is_steep: bool
     gain: Interval | None = None
     broken: tuple[BrokenConstraint, ...] = ()
     failure: str | None = None
+
+    @property
+    def mean_gain(self) -> float:
+        """The mean of the gain; -inf if it could not be run."""
+        return -math.inf if self.gain is None else self.gain.mean
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Neighbor(Variant):
+    """A configuration near the winner: one parameter moved by up to the requested share.
+
+    It `is_steep`, a cliff, if it cannot be run, if a constraint is certainly broken, or if it is
+    significantly worse than the winner and loses all that the winner gained over a feasible
+    baseline.
+    """
+
+    is_steep: bool
 
     @property
     def is_improvement(self) -> bool:
@@ -106,22 +123,6 @@ class Neighbor:
         gain = self.gain
         is_better = gain is not None and gain.mean > 0 and gain.excludes_zero(_OF_SIGNS)
         return is_better and not self.broken
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Reverted:
-    """The winner with one parameter reverted to its current value.
-
-    `gain` is the paired difference from the winner: how much is lost without this one change,
-    negative if it matters. `broken` are the constraints that do not hold without it. `failure` is
-    the reason if it could not be run.
-    """
-
-    parameter: str
-    value: Any
-    gain: Interval | None = None
-    broken: tuple[BrokenConstraint, ...] = ()
-    failure: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,8 +134,8 @@ class Confirmation:
     `choice` is the configuration of the winner or, without a winner, of the baseline; None if that
     violates a constraint on the fresh seeds, too. `cliff` is the worst configuration near the
     winner, `better_neighbor` the best that is significantly better than the winner and keeps the
-    constraints: the optimum may then lie further on. `reverted` shows which of the winner's changes
-    matter, the most important first.
+    constraints: the optimum may then lie further on. `reverted` has the winner with each of its
+    changes undone, which shows how much they matter, the most important first.
     """
 
     objective: str
@@ -147,7 +148,7 @@ class Confirmation:
     choice: Simulation | None
     cliff: Neighbor | None
     better_neighbor: Neighbor | None
-    reverted: tuple[Reverted, ...]
+    reverted: tuple[Variant, ...]
     doubts: tuple[str, ...]
 
     @property
@@ -165,24 +166,13 @@ class Confirmation:
         """The content of confirmation.json."""
         digest = None if self.choice is None else fingerprint(self.choice)
         attrs = frames.provenance(seeds=self.seeds, fingerprint=digest)
-        nested = ("baseline", "candidates", "cliff", "better_neighbor", "reverted")
-        found = attrs | {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name != "choice" and field.name not in nested
-        }
-        found["baseline"] = dataclasses.asdict(self.baseline)
-        found["candidates"] = [dataclasses.asdict(candidate) for candidate in self.candidates]
-        found["reverted"] = [dataclasses.asdict(reverted) for reverted in self.reverted]
-        for name in ("cliff", "better_neighbor"):
-            neighbor = getattr(self, name)
-            found[name] = None if neighbor is None else dataclasses.asdict(neighbor)
-        return found
+        content = dataclasses.asdict(dataclasses.replace(self, choice=None))
+        del content["choice"]
+        return attrs | content
 
     def write(self, path: Path) -> None:
         """Writes confirmation.json."""
-        with filesystem.replacing(path) as temporary:
-            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        write_json(self.to_dict(), path)
 
     def __repr__(self) -> str:
         rows = [["trial", self.objective, "gain over the baseline", "constraints"]]
@@ -305,30 +295,30 @@ def confirm(
     ]
     winner, reason = judge.verdict(base, candidates)
     chosen = next((i for i, candidate in enumerate(candidates) if candidate.number == winner), None)
+    choice = study.simulation if base.is_feasible else None
     cliff = better = None
-    reverted: tuple[Reverted, ...] = ()
+    reverted: list[Variant] = []
     if chosen is not None:
+        choice = study.simulation_of(trials[chosen])
         near = neighbors(study.bound, trials[chosen].point, within) if within > 0 else []
         back = reversals(study.bound, trials[chosen].point)
-        others = [place[-1] for place in (*near, *back)]
+        others = [simulation for *_, simulation in (*near, *back)]
         if workload is not None:
             others = [simulation.replace(workload=workload) for simulation in others]
         moved = evaluator.measure_all(others, seeds)
         optimum = found[1 + chosen]
         around = judge.neighbors(near, moved[: len(near)], optimum, found[0])
-        cliff, better = _worst(around), _best_improvement(around)
-        reverted = judge.reverted(back, moved[len(near) :], optimum)
-    choice: Simulation | None = None
-    if chosen is not None:
-        choice = study.simulation_of(trials[chosen])
-    elif base.is_feasible:
-        choice = study.simulation
+        cliff = min(around, key=_steepness, default=None)
+        improvements = [neighbor for neighbor in around if neighbor.is_improvement]
+        better = max(improvements, key=lambda neighbor: neighbor.mean_gain, default=None)
+        reverted = [
+            Variant(**judge.variant(place, measurement, optimum))
+            for place, measurement in zip(back, moved[len(near) :], strict=True)
+        ]
     shown = {"the baseline": base.value}
     for candidate in candidates:
-        shown |= {
-            f"trial {candidate.number}": candidate.value,
-            f"the gain of trial {candidate.number}": candidate.gain,
-        }
+        shown[f"trial {candidate.number}"] = candidate.value
+        shown[f"the gain of trial {candidate.number}"] = candidate.gain
     return Confirmation(
         objective=study.objectives[objective].name,
         seeds=tuple(seeds),
@@ -340,7 +330,7 @@ def confirm(
         choice=choice,
         cliff=cliff,
         better_neighbor=better,
-        reverted=reverted,
+        reverted=tuple(sorted(reverted, key=lambda variant: variant.mean_gain)),
         doubts=(
             *_on_resamples(study.simulation, workload),
             *(() if choice is None else caveats(choice)),
@@ -349,30 +339,11 @@ def confirm(
     )
 
 
-def _worst(around: Sequence[Neighbor]) -> Neighbor | None:
-    """A neighbor that cannot be run or breaks a constraint, else the steepest or largest loss."""
-
-    def rank(neighbor: Neighbor) -> tuple[bool, bool, bool, bool, float]:
-        is_out = any(broken.is_certain for broken in neighbor.broken)
-        mean = -math.inf if neighbor.gain is None else neighbor.gain.mean
-        return (
-            neighbor.failure is None,
-            not is_out,
-            not neighbor.is_steep,
-            not neighbor.broken,
-            mean,
-        )
-
-    return min(around, key=rank, default=None)
-
-
-def _best_improvement(around: Sequence[Neighbor]) -> Neighbor | None:
-    better = [
-        (neighbor.gain.mean, neighbor)
-        for neighbor in around
-        if neighbor.gain and neighbor.is_improvement
-    ]
-    return max(better, key=lambda pair: pair[0], default=(0.0, None))[1]
+def _steepness(neighbor: Neighbor) -> tuple[bool | float, ...]:
+    """Orders a neighbor that cannot be run or breaks a constraint first, then by its loss."""
+    is_out = any(broken.is_certain for broken in neighbor.broken)
+    is_legal = not neighbor.broken
+    return neighbor.failure is None, not is_out, not neighbor.is_steep, is_legal, neighbor.mean_gain
 
 
 def _on_resamples(simulation: Simulation, workload: Synthetic | Trace | None) -> Iterator[str]:
@@ -404,43 +375,10 @@ class _Judge:
         self._each = 1 - (1 - confidence) / n_candidates
         self._sign = study.objectives[objective].sign
 
-    def _interval(
-        self,
-        values: Sequence[float],
-        confidence: float,
-        metric: int,
-        *measured: Measured,
-        share: bool = False,
-        skewness: float = 0.0,
-    ) -> Interval:
-        """The interval of values that derive from a metric, given by its position."""
-        return interval(
-            values,
-            confidence,
-            is_replicated=any(measurement.is_replicated for measurement in measured),
-            is_share=share,
-            num_blocks=fewest(measurement.num_blocks for measurement in measured),
-            skewness=skewness,
-            doubt=next(
-                (
-                    measurement.doubts[metric]
-                    for measurement in measured
-                    if measurement.doubts and measurement.doubts[metric]
-                ),
-                "",
-            ),
-        )
-
     def _gain(self, confidence: float, found: Measured, reference: Measured) -> Interval:
         """The interval of the improvement over the reference."""
-        return self._interval(
-            self.gains(found, reference),
-            confidence,
-            self._objective,
-            found,
-            reference,
-            share=is_share(self._study.objectives[self._objective].name),
-        )
+        gains, name = self.gains(found, reference), self._study.objectives[self._objective].name
+        return interval_of(gains, confidence, name, self._objective, found, reference)
 
     def gains(self, found: Measured, reference: Measured) -> list[float]:
         """The improvement over the reference, by seed."""
@@ -462,22 +400,12 @@ class _Judge:
         """The constrained figures."""
         start = len(self._study.objectives)
         return tuple(
-            self._of_metric(constraint, start + i, found)
+            self._mean(constraint.name, start + i, found)
             for i, constraint in enumerate(self._study.constraints)
         )
 
-    def _of_metric(
-        self, metric: Objective | Constraint, position: int, found: Measured
-    ) -> Interval:
-        """The interval of a metric itself."""
-        return self._interval(
-            found.values[position],
-            self._confidence,
-            position,
-            found,
-            share=is_share(metric.name),
-            skewness=usual_skewness(metric.name),
-        )
+    def _mean(self, figure: str, column: int, found: Measured) -> Interval:
+        return interval_of(found.values[column], self._confidence, figure, column, found)
 
     def broken(self, found: Measured) -> tuple[BrokenConstraint, ...]:
         """The constraints that do not hold in the mean."""
@@ -503,12 +431,12 @@ class _Judge:
         """A trial with its intervals."""
         if found.failure is not None:
             return Candidate(number=trial.number, point=trial.point, failure=found.failure)
-        has_gain = base is not None and base.failure is None
+        name = self._study.objectives[self._objective].name
         return Candidate(
             number=trial.number,
             point=trial.point,
-            value=self._of_metric(self._study.objectives[self._objective], self._objective, found),
-            gain=self._gain(self._each, found, base) if has_gain and base else None,
+            value=self._mean(name, self._objective, found),
+            gain=None if base is None or base.failure else self._gain(self._each, found, base),
             constraints=self.constrained(found),
             broken=self.broken(found),
             is_feasible=self.is_feasible(found),
@@ -539,10 +467,8 @@ class _Judge:
         if not better:
             return None, "no winner: no candidate's gain over the baseline excludes zero"
         best = self._best(better)
-        return (
-            best.number,
-            f"trial {best.number} wins: {_shown(best.gain)} better than the baseline",
-        )
+        gain = f"{_shown(best.gain)} better than the baseline"
+        return best.number, f"trial {best.number} wins: {gain}"
 
     def _best(self, candidates: Sequence[Candidate]) -> Candidate:
         return max(
@@ -550,79 +476,54 @@ class _Judge:
             key=lambda candidate: self._sign * candidate.value.mean if candidate.value else 0,
         )
 
-    def reverted(
-        self,
-        places: Sequence[tuple[Parameter, Any, Simulation]],
-        moved: Sequence[Measured],
-        optimum: Measured,
-    ) -> tuple[Reverted, ...]:
-        """The worth of each change of the winner, the largest first."""
-        found = []
-        for (parameter, value, _), measurement in zip(places, moved, strict=True):
-            where = {"parameter": parameter.name, "value": value}
-            if measurement.failure is not None:
-                found.append(Reverted(**where, failure=measurement.failure))
-                continue
-            gain = self._gain(self._confidence, measurement, optimum)
-            found.append(Reverted(**where, gain=gain, broken=self.broken(measurement)))
-        return tuple(
-            sorted(
-                found,
-                key=lambda reverted: -math.inf if reverted.gain is None else reverted.gain.mean,
-            )
-        )
+    def variant(self, place: Place, found: Measured, optimum: Measured) -> dict[str, Any]:
+        """The fields of a `Variant`."""
+        parameter, value, _ = place
+        known = {"parameter": parameter.name, "value": value}
+        if found.failure is not None:
+            return known | {"failure": found.failure}
+        gain = self._gain(self._confidence, found, optimum)
+        return known | {"gain": gain, "broken": self.broken(found)}
 
     def neighbors(
         self,
-        places: Sequence[tuple[Parameter, Any, Simulation]],
+        places: Sequence[Place],
         around: Sequence[Measured],
         optimum: Measured,
         base: Measured,
     ) -> list[Neighbor]:
         """The configurations near the winner, and which of them are steep."""
-        found = []
-        for (parameter, value, _), measurement in zip(places, around, strict=True):
-            where = {"parameter": parameter.name, "value": value}
-            if measurement.failure is not None:
-                found.append(Neighbor(**where, is_steep=True, failure=measurement.failure))
-                continue
-            gain = self._gain(self._confidence, measurement, optimum)
-            broken = self.broken(measurement)
-            is_steep = any(constraint.is_certain for constraint in broken)
-            is_worse = gain.mean < 0 and gain.excludes_zero(self._confidence)
-            if is_worse and base.failure is None:
+        neighbors = []
+        for place, measurement in zip(places, around, strict=True):
+            neighbor = Neighbor(**self.variant(place, measurement, optimum), is_steep=False)
+            gain = neighbor.gain
+            is_steep = gain is None or any(broken.is_certain for broken in neighbor.broken)
+            if gain and gain.mean < 0 and gain.excludes_zero(self._confidence) and not base.failure:
                 is_steep |= self.is_feasible(base) and sum(self.gains(measurement, base)) <= 0
-            found.append(Neighbor(**where, is_steep=is_steep, gain=gain, broken=broken))
-        return found
+            neighbors.append(dataclasses.replace(neighbor, is_steep=is_steep))
+        return neighbors
 
 
-def reversals(bound: BoundSpace, point: Point) -> list[tuple[Parameter, Any, Simulation]]:
+def reversals(bound: BoundSpace, point: Point) -> list[Place]:
     """A point with each changed parameter in turn reverted to the simulation's value."""
     current = bound.current()
-    found = []
+    places = []
     for parameter in bound:
-        if parameter.name not in current or parameter.name not in point:
-            continue
-        value = current[parameter.name]
-        if value == point[parameter.name]:
-            continue
-        try:
-            simulation = bound.apply(bound.complete(point | {parameter.name: value}))
-        except ConfigError:
-            continue
-        found.append((parameter, value, simulation))
-    return found
+        name = parameter.name
+        if name in current and name in point and current[name] != point[name]:
+            reverted = bound.complete(point | {name: current[name]})
+            with contextlib.suppress(ConfigError):
+                places.append((parameter, current[name], bound.apply(reverted)))
+    return places
 
 
-def neighbors(
-    bound: BoundSpace, point: Point, within: float
-) -> list[tuple[Parameter, Any, Simulation]]:
+def neighbors(bound: BoundSpace, point: Point, within: float) -> list[Place]:
     """The point with each number in turn decreased and increased by a share of itself.
 
     Integers move by at least one; a value of 0 moves by that share of its range. No value moves to
     0 or past it, where the meaning of a setting may change. Invalid configurations are left out.
     """
-    found = []
+    places = []
     for parameter in bound:
         if parameter.name not in point or not parameter.is_numeric:
             continue
@@ -634,9 +535,6 @@ def neighbors(
             inside = min(max(changed, parameter.valid_low), parameter.valid_high)
             if inside == value or (value != 0 and inside * value <= 0):
                 continue
-            try:
-                simulation = bound.apply(point | {parameter.name: inside})
-            except ConfigError:
-                continue
-            found.append((parameter, inside, simulation))
-    return found
+            with contextlib.suppress(ConfigError):
+                places.append((parameter, inside, bound.apply(point | {parameter.name: inside})))
+    return places

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,8 +31,7 @@ def caveats(simulation: Simulation) -> tuple[str, ...]:
     the classes.
     """
     found = [*_queue_caveats(simulation)]
-    controller = simulation.gateway.controller
-    if controller.kind != "static":
+    if simulation.gateway.controller.kind != "static":
         found += _window_caveats(simulation)
         found += _floor_caveats(simulation)
     return tuple(found)
@@ -39,25 +40,20 @@ def caveats(simulation: Simulation) -> tuple[str, ...]:
 def shares_in_doubt(bound: BoundSpace, n: int = 128) -> dict[str, float]:
     """See `Study.doubts`."""
     random = np.random.default_rng(0)
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     n_valid = 0
     for shares in random.random((n, len(bound))):
-        try:
+        with contextlib.suppress(ConfigError):
             simulation = bound.apply(bound.at(shares.tolist()))
-        except ConfigError:
-            continue
-        n_valid += 1
-        for setting in {text.split(" =")[0] for text in caveats(simulation)}:
-            counts[setting] = counts.get(setting, 0) + 1
+            n_valid += 1
+            counts.update({text.split(" =")[0] for text in caveats(simulation)})
     return {setting: count / n_valid for setting, count in sorted(counts.items())}
 
 
 def _queue_caveats(simulation: Simulation) -> list[str]:
     gateway = simulation.gateway
     controller, sensor = gateway.controller, gateway.sensor
-    targets = [
-        slo_class.target_ttft_s for slo_class in simulation.slo_classes if slo_class.target_ttft_s
-    ]
+    targets = [known.target_ttft_s for known in simulation.slo_classes if known.target_ttft_s]
     found = []
     for i, band in enumerate(gateway.bands):
         timeout_s = band.queue.timeout_s

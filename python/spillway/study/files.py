@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,7 @@ from spillway.study.checks import (
     truth,
     whole,
 )
+from spillway.study.json_lines import write_json
 from spillway.study.objective import Direction, Objective, as_constraints, as_metric, check_figures
 from spillway.study.racing import Racing
 from spillway.study.space import Space
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 
 _COUNT = whole(1, MOST_RUNS)
-_MOST_REQUESTS = 10**9
 _DEFAULT_TRIALS = 40
 _DEFAULT_BATCH = 4
 _FIGURES = items(by_type({str: text, Mapping: mapping(number())}, "must be a figure"))
 _BOUNDS = mapping(anything, may_be_empty=False)
+_MAX_REQUESTS = whole(1, 10**9)
 _RACING = keys({"first_seeds": whole(2, MOST_RUNS), "p": number(above=0, below=0.5)})
 _CONFIRM = keys(
     {
@@ -215,7 +215,7 @@ _SWEEPS = {
                 "low": number(above=0),
                 "high": number(above=0),
                 "tolerance": number(above=0, below=1),
-                "max_requests": whole(1, _MOST_REQUESTS),
+                "max_requests": _MAX_REQUESTS,
             },
             required=["slo"],
         ),
@@ -232,7 +232,7 @@ _SWEEPS = {
                 "rate_per_s": number(above=0),
                 "group": whole(0, MOST_RUNS),
                 "most": whole(1, 100_000),
-                "max_requests": whole(1, _MOST_REQUESTS),
+                "max_requests": _MAX_REQUESTS,
             },
             required=["slo"],
         ),
@@ -262,7 +262,7 @@ class StudyFile:
 
     def study(self, storage: str | Path | None = None) -> Study:
         """The study, new or resumed from its storage. Raises ConfigError for an unknown figure."""
-        found = Study(
+        study = Study(
             self.simulation,
             Space(self.settings["space"], self.settings.get("order")),
             _objectives(self.settings),
@@ -270,10 +270,10 @@ class StudyFile:
             storage=storage,
             **{key: self.settings[key] for key in _PLAIN if key in self.settings},
         )
-        check_figures(objective.metric for objective in found.objectives)
-        check_figures(constraint.metric for constraint in found.constraints)
-        check_figures(found.metrics)
-        return found
+        check_figures(objective.metric for objective in study.objectives)
+        check_figures(constraint.metric for constraint in study.constraints)
+        check_figures(study.metrics)
+        return study
 
     def write(self, path: Path) -> None:
         """Writes a self-contained file with the whole simulation."""
@@ -305,23 +305,17 @@ def read_study(path: str | Path) -> StudyFile:
     Raises ConfigError for invalid values.
     """
     path = Path(path)
-    settings = files.read_settings(path)
-    files.check_kind(settings, path, "study")
-    check_keys(settings, _STUDY, path)
+    settings = _settings(path, "study")
     if "space" not in settings:
         raise config_error([(str(path), "", "must hold space, the paths to vary")])
     racing = settings.get("racing", False)
     confirm = settings.get("confirm", True)
-    if isinstance(racing, Mapping):
-        racing = Racing(**racing)
-    simulation = _simulation(settings, path.parent)
-    files.note_empty(settings, path)
     return StudyFile(
-        simulation=simulation,
+        simulation=_simulation(settings, path),
         settings=settings,
         trials=settings.get("trials", _DEFAULT_TRIALS),
         optimize={
-            "racing": racing,
+            "racing": Racing(**racing) if isinstance(racing, Mapping) else racing,
             "check": settings.get("check", True),
             "batch_size": settings.get("batch_size", _DEFAULT_BATCH),
         },
@@ -338,9 +332,7 @@ def write_results(study: Study, folder: Path, confirmation: Confirmation | None)
     """
     with filesystem.together():
         write_rows(study.rows(), folder / "trials.csv")
-        with filesystem.replacing(folder / "search_history.json") as temporary:
-            history = json.dumps(study.search_history(), indent=2, allow_nan=False)
-            temporary.write_text(history + "\n", encoding="utf-8")
+        write_json(study.search_history(), folder / "search_history.json", allow_nan=False)
         best: Simulation | None = None
         if confirmation is not None:
             confirmation.write(folder / "confirmation.json")
@@ -368,9 +360,8 @@ class SweepFile:
         Raises ConfigError for arguments that no run can have.
         """
         if self.kind in _SOLVERS:
-            check_figures(
-                constraint.metric for constraint in as_constraints(self.settings[self.kind]["slo"])
-            )
+            slo = as_constraints(self.settings[self.kind]["slo"])
+            check_figures(constraint.metric for constraint in slo)
             return 0, []
         check_figures(map(as_metric, self.settings.get("metrics", ())))
         plan = self._call(getattr(sweeps, f"plan_{self.kind}"), self._seeds())
@@ -390,11 +381,10 @@ class SweepFile:
     ) -> Sweep | Solution:
         """Runs the configurations, or solves. `progress`, `journal`: see `spillway.study.grid`."""
         common = {"threads": threads, "progress": progress, "journal": journal, **self._seeds()}
-        is_solver = self.kind in _SOLVERS
-        if "metrics" in self.settings and not is_solver:
+        if "metrics" in self.settings and self.kind not in _SOLVERS:
             common["metrics"] = self.settings["metrics"]
-        function: Callable[..., Sweep | Solution]
-        function = getattr(solvers if is_solver else sweeps, self.kind)
+        module = solvers if self.kind in _SOLVERS else sweeps
+        function: Callable[..., Sweep | Solution] = getattr(module, self.kind)
         return self._call(function, common)
 
     def _seeds(self) -> dict[str, Any]:
@@ -405,9 +395,8 @@ class SweepFile:
         if self.kind in ("grid", "isolation"):
             return function(self.simulation, options, **common)
         arguments = dict(options)
-        if self.kind in _SOLVERS:
-            main = arguments.pop("slo")
-        else:
+        main = arguments.pop("slo", None)
+        if self.kind not in _SOLVERS:
             main = Space(arguments.pop("space"), arguments.pop("order", None))
         try:
             return function(self.simulation, main, **arguments, **common)
@@ -428,15 +417,11 @@ def read_sweep(path: str | Path) -> SweepFile:
     Raises ConfigError for invalid values.
     """
     path = Path(path)
-    settings = files.read_settings(path)
-    files.check_kind(settings, path, "sweep")
-    check_keys(settings, KEYS["sweep"], path)
+    settings = _settings(path, "sweep")
     kinds = [key for key in _SWEEPS if key in settings]
     if len(kinds) != 1:
         raise config_error([(str(path), "", f"must hold one of {', '.join(_SWEEPS)}")])
-    simulation = _simulation(settings, path.parent)
-    files.note_empty(settings, path)
-    return SweepFile(simulation, kinds[0], settings)
+    return SweepFile(_simulation(settings, path), kinds[0], settings)
 
 
 def run_sweep(path: str | Path, *, threads: int | None = None) -> Sweep | Solution:
@@ -452,31 +437,39 @@ def write_sweep(found: Sweep | Solution, folder: Path) -> None:
     if isinstance(found, Sweep):
         found.write(folder / "sweep.csv")
         return
-    with filesystem.replacing(folder / "solution.json") as temporary:
-        temporary.write_text(json.dumps(found.to_dict(), indent=2) + "\n", encoding="utf-8")
+    write_json(found.to_dict(), folder / "solution.json")
 
 
-def _simulation(settings: Mapping[str, Any], base: Path) -> Simulation:
-    configuration = settings.get("simulation", {})
+def _settings(path: Path, kind: str) -> Mapping[str, Any]:
+    """The content of a file of this kind, with valid keys."""
+    settings = files.read_settings(path)
+    files.check_kind(settings, path, kind)
+    check_keys(settings, KEYS[kind], path)
+    return settings
+
+
+def _simulation(settings: Mapping[str, Any], path: Path) -> Simulation:
+    """The simulation that the content of a file holds or names."""
+    configuration, own_path = settings.get("simulation", {}), path
     if isinstance(configuration, str):
-        base = (base / configuration).parent
-        path = base / Path(configuration).name
-        configuration = files.read_settings(path)
-        files.note_empty(configuration, path)
+        own_path = path.parent / configuration
+        configuration = files.read_settings(own_path)
+        files.note_empty(configuration, own_path)
     elif "schema" in settings:
         configuration = {"schema": settings["schema"], **configuration}
-    return by_name.apply(
-        settings.get("presets", []), loading.from_settings(configuration, base=base)
-    )
+    simulation = loading.from_settings(configuration, base=own_path.parent)
+    simulation = by_name.apply(settings.get("presets", []), simulation)
+    files.note_empty(settings, path)
+    return simulation
 
 
 def _objectives(settings: Mapping[str, Any]) -> list[Objective]:
-    found: list[Objective] = []
+    objectives: list[Objective] = []
     directions: tuple[Direction, ...] = ("maximize", "minimize")
     for direction in directions:
-        given = settings.get(direction, [])
-        metrics = given if isinstance(given, list) else [given]
-        found += [Objective(metric, direction) for metric in metrics]
-    if not found:
+        written = settings.get(direction, [])
+        metrics = written if isinstance(written, list) else [written]
+        objectives += [Objective(metric, direction) for metric in metrics]
+    if not objectives:
         raise config_error([("maximize", "", "must be given, or minimize, e.g. maximize: goodput")])
-    return found
+    return objectives

@@ -131,6 +131,13 @@ class JsonLines:
         return start
 
 
+def write_json(content: object, path: Path, *, allow_nan: bool = True) -> None:
+    """Writes a JSON file, which replaces `path` on success."""
+    with filesystem.replacing(path) as temporary:
+        text = json.dumps(content, indent=2, allow_nan=allow_nan)
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
 def _parsed(line: bytes) -> Any:
     try:
         return json.loads(line)

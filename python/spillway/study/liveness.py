@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,7 +40,7 @@ def dead_parameters(
     """
     evaluator = Evaluator([Digest()], threads=threads, executor=executor, report=report)
     random = np.random.default_rng(0)
-    suspects = [parameter for parameter in bound if len(_variants(parameter, _WITHIN)) > 1]
+    suspects = [parameter for parameter in bound if len(parameter.values(_WITHIN)) > 1]
     compared: set[str] = set()
     for shares, base in (
         (_ENDS, bound.current()),
@@ -59,17 +61,9 @@ def _different_runs(
     groups: Sequence[Sequence[Simulation]], evaluator: Evaluator, seeds: Sequence[int]
 ) -> list[int]:
     """The number of different runs of each group of simulations."""
-    measured = iter(
-        evaluator.measure_all([simulation for group in groups for simulation in group], seeds)
-    )
+    measured = iter(evaluator.measure_all(list(chain.from_iterable(groups)), seeds))
     return [
-        len(
-            {
-                found.values[0]
-                for _, found in zip(group, measured, strict=False)
-                if found.failure is None
-            }
-        )
+        len({found.values[0] for found in islice(measured, len(group)) if not found.failure})
         for group in groups
     ]
 
@@ -84,17 +78,8 @@ def _around(
         opened[parent[0]] = parent[1]
         parent = bound.parameters[parent[0]].opens_with
     opened = bound.complete(opened)
-    for value in dict.fromkeys([opened[parameter.name], *_variants(parameter, shares)]):
+    for value in dict.fromkeys([opened[parameter.name], *parameter.values(shares)]):
         point = bound.complete(opened | {parameter.name: value})
-        if bound.ordered(point) != point:
-            continue
-        try:
-            yield bound.apply(point)
-        except ConfigError:
-            continue
-
-
-def _variants(parameter: Parameter, shares: Sequence[float]) -> list[object]:
-    if not parameter.is_numeric:
-        return list(parameter.labels)
-    return list(dict.fromkeys(parameter.at(share) for share in shares))
+        if bound.ordered(point) == point:
+            with contextlib.suppress(ConfigError):
+                yield bound.apply(point)

@@ -6,11 +6,15 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from spillway.analysis import stationarity
 from spillway.config import interruption
 from spillway.config.files import fingerprint
+from spillway.config.randomness import note_on_copies
+from spillway.data.figures import is_share, usual_skewness
+from spillway.data.intervals import Interval, fewest, interval
 from spillway.study.json_lines import JsonLines
 from spillway.study.objective import identity
 
@@ -90,6 +94,32 @@ class Measured:
         )
 
 
+def interval_of(
+    values: Sequence[float], confidence: float, figure: str, column: int, *measured: Measured
+) -> Interval:
+    """The interval of a figure, the metric in this column, or of its difference between two."""
+    return interval(
+        values,
+        confidence,
+        is_replicated=any(known.is_replicated for known in measured),
+        is_share=is_share(figure),
+        num_blocks=fewest(known.num_blocks for known in measured),
+        skewness=usual_skewness(figure) if len(measured) == 1 else 0.0,
+        doubt=next(filter(None, (known.doubts[column] for known in measured if known.doubts)), ""),
+    )
+
+
+def notes_on_copies(copied: Sequence[Simulation], total: int, what: str) -> list[str]:
+    """A remark on configurations of which seeds change nothing; none if there are none.
+
+    `total`: how many ran; `what`: what there are several of, e.g. trials.
+    """
+    if not copied:
+        return []
+    note = note_on_copies(copied)
+    return [note if len(copied) == total else f"{len(copied)} of {total} {what}: {note}"]
+
+
 class Measurements:
     """Finished measurements in a file, one JSON object per line.
 
@@ -163,4 +193,5 @@ def _decoded(stored: dict[str, Any]) -> Measured:
 
 
 def _numbers(stored: Iterable[float]) -> tuple[float, ...]:
-    return tuple(float(value) for value in stored)
+    # The same NaN as of a measurement in this process, so that the two are equal.
+    return tuple(math.nan if math.isnan(value) else float(value) for value in stored)

@@ -14,7 +14,7 @@ from spillway.study import descriptors
 from spillway.study.checks import anything, by_type, keys, mapping, number, refusal, truth
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from optuna.trial import BaseTrial
 
@@ -130,6 +130,11 @@ class Space:
         return f"Space({self.to_dict()!r}{order})"
 
 
+def as_space(space: Space | Mapping[str, Any]) -> Space:
+    """A space, or the one with these dimensions."""
+    return space if isinstance(space, Space) else Space(space)
+
+
 @dataclasses.dataclass(frozen=True)
 class Parameter:
     """One dimension of a search.
@@ -198,6 +203,12 @@ class Parameter:
             value = self.low + math.floor(share * (self.high - self.low + 1))
             return self._on_step(min(value, self.high))
         return self._on_step(min(max(self.number_at(share), self.low), self.high))
+
+    def values(self, shares: Iterable[float]) -> list[Any]:
+        """The different values at these shares of the range, or all options."""
+        if not self.is_numeric:
+            return list(self.labels)
+        return list(dict.fromkeys(map(self.at, shares)))
 
     def number_at(self, share: float) -> float:
         """The number at `share` of the range, whatever the step: the inverse of `share_of`."""

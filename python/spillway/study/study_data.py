@@ -9,12 +9,12 @@ from spillway._core.sim import UsageError
 from spillway.analysis.stationarity import note_on_saturation
 from spillway.config import files, formatting
 from spillway.config.provenance import notes_on_servers
-from spillway.config.randomness import note_on_copies
 from spillway.study.evaluation import Evaluator, as_seeds
+from spillway.study.measurements import notes_on_copies
 from spillway.study.objective import Noted, as_constraints, as_metric, as_objectives
 from spillway.study.ranking import front, ranked
 from spillway.study.records import Trial, from_optuna, mean
-from spillway.study.space import BoundSpace, Space
+from spillway.study.space import as_space
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway.result import Result
     from spillway.study.objective import Constraint, Metric, Objective
+    from spillway.study.space import BoundSpace, Space
 
 
 _LEAST_FOR_MODEL = 4
@@ -50,7 +51,7 @@ class StudyData:
         metrics: Sequence[str | Callable[[Result], float]],
     ) -> None:
         self.simulation = loading.as_simulation(simulation)
-        self.space = space if isinstance(space, Space) else Space(space)
+        self.space = as_space(space)
         self.bound: BoundSpace = self.space.bind(self.simulation)
         self.objectives: tuple[Objective, ...] = as_objectives(objective)
         self.constraints: tuple[Constraint, ...] = tuple(as_constraints(constraints))
@@ -171,17 +172,11 @@ class StudyData:
     def notes(self) -> list[str]:
         """Remarks: trials in which seeds change nothing, saturated ones, unvalidated servers."""
         tried = [trial for trial in self.records if trial.has_values]
-        saturated = note_on_saturation([trial.saturation for trial in tried], "trials")
-        return [*self._notes_on_copies(), *saturated, *notes_on_servers([self.simulation])]
-
-    def _notes_on_copies(self) -> list[str]:
-        tried = [trial for trial in self.records if trial.has_values]
-        exact = [trial for trial in tried if trial.is_exact]
-        if not exact:
-            return []
-        note = note_on_copies(self.simulation_of(trial) for trial in exact)
+        copied = [self.simulation_of(trial) for trial in tried if trial.is_exact]
         return [
-            note if len(exact) == len(tried) else f"{len(exact)} of {len(tried)} trials: {note}"
+            *notes_on_copies(copied, len(tried), "trials"),
+            *note_on_saturation([trial.saturation for trial in tried], "trials"),
+            *notes_on_servers([self.simulation]),
         ]
 
     def _no_feasible(self) -> str:

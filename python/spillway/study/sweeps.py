@@ -19,18 +19,17 @@ from spillway.config.extras import require
 from spillway.config.files import fingerprint
 from spillway.config.progress import reporting
 from spillway.config.provenance import notes_on_servers
-from spillway.config.randomness import note_on_copies
 from spillway.data import frames
-from spillway.data.figures import is_share, usual_skewness
 from spillway.data.frames import write_rows
-from spillway.data.intervals import Interval, doubts, fewest, interval
+from spillway.data.intervals import doubts
 from spillway.report import page
 from spillway.report.tables import joined
 from spillway.study.checks import check_runs, refusal
 from spillway.study.evaluation import Evaluator, as_seeds
+from spillway.study.measurements import Measured, interval_of, notes_on_copies
 from spillway.study.objective import Noted, as_metric
 from spillway.study.records import mean, standard_error
-from spillway.study.space import Space
+from spillway.study.space import as_space
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -40,11 +39,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from spillway.analysis.stationarity import Verdict
     from spillway.config.progress import Progress
+    from spillway.data.intervals import Interval
     from spillway.report.tables import Parts
     from spillway.result import Result
-    from spillway.study.space import BoundSpace, Point
+    from spillway.study.space import Space
 
 
 DEFAULT_METRICS = ("weighted_goodput", "request_throughput", "p50_ttft_ms", "p99_ttft_ms", "shed")
@@ -54,25 +53,12 @@ Planned = tuple[str, dict[str, Any], Simulation | ConfigError]
 """A configuration of a sweep: its name, its settings, and itself or why it is invalid."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One configuration of a sweep: its name, its settings, and per metric a value per seed.
-
-    `is_replicated`: whether the runs differ; if not, the values of one run are repeated for each
-    seed. `num_blocks`: how many blocks the trace holds if the seeds are resamples of one, or None.
-    `doubts`: per metric, why its interval over resamples is doubtful, or nothing. `saturation`:
-    whether the system keeps up with its load, judged from all seeds together (see
-    `Result.saturation`); None if it is not known.
-    """
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row(Measured):
+    """One configuration of a sweep: its name, its settings, and its measurements."""
 
     name: str
     settings: dict[str, Any]
-    values: tuple[tuple[float, ...], ...] = ()
-    failure: str | None = None
-    is_replicated: bool = True
-    num_blocks: float | None = None
-    doubts: tuple[str, ...] = ()
-    saturation: Verdict | None = None
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -87,7 +73,7 @@ class Sweep:
 
     def interval(self, name: str, metric: str, confidence: float = 0.95) -> Interval | None:
         """Mean of a metric over the seeds for one row; None if it has none."""
-        return self._interval(self._row(name), self._column(metric), confidence)
+        return self._mean(self._row(name), self._column(metric), confidence)
 
     def difference(
         self, name: str, metric: str, reference: str | None = None, confidence: float = 0.95
@@ -96,8 +82,7 @@ class Sweep:
         column = self._column(metric)
         row, base = self._row(name), self._row(reference or self.rows[0].name)
         gaps = [a - b for a, b in zip(row.values[column], base.values[column], strict=True)]
-        share = is_share(self.metrics[column])
-        return _interval(gaps, confidence, column, row, base, share=share)
+        return self._interval(gaps, confidence, column, row, base)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One mapping per row.
@@ -107,25 +92,20 @@ class Sweep:
         mean over the seeds; over resamples of a trace, that of the mean over traces of this length,
         which is the standard deviation of the resamples.
         """
-        found = []
-        for row, simulation in zip(self.rows, self.simulations, strict=True):
+        lines = []
+        for row, digest in zip(self.rows, self._fingerprints, strict=True):
             line: dict[str, Any] = {"name": row.name, **row.settings}
             for i, metric in enumerate(self.metrics):
-                values = row.values[i] if row.values else ()
-                if not row.is_replicated:
-                    values = values[:1]
+                values = row.distinct[i] if row.values else ()
                 known = [value for value in values if not math.isnan(value)]
                 line[metric] = mean(known) if known else math.nan
                 line[f"{metric}_se"] = standard_error(
                     known, are_resamples=row.num_blocks is not None
                 )
                 line[f"{metric}_per_seed"] = values
-            line["saturation"] = row.saturation
-            line["failure"] = row.failure
-            line["fingerprint"] = None if simulation is None else fingerprint(simulation)
-            line["version"] = build_info["version"]
-            found.append(line)
-        return found
+            line |= {"saturation": row.saturation, "failure": row.failure, "fingerprint": digest}
+            lines.append(line | {"version": build_info["version"]})
+        return lines
 
     def to_frame(self) -> pd.DataFrame:
         """The metrics as a long pandas DataFrame (extra `frames`).
@@ -138,17 +118,18 @@ class Sweep:
             {
                 "name": row.name,
                 **row.settings,
-                **frames.described(self.metrics[i], self._interval(row, i)),
+                **frames.described(self.metrics[i], self._mean(row, i)),
                 "saturation": row.saturation,
             }
             for row in self.rows
             for i in range(len(row.values))
         ]
-        prints = [
-            None if simulation is None else fingerprint(simulation)
-            for simulation in self.simulations
-        ]
-        return frames.frame(lines, frames.provenance(seeds=self.seeds, fingerprint=prints))
+        attrs = frames.provenance(seeds=self.seeds, fingerprint=self._fingerprints)
+        return frames.frame(lines, attrs)
+
+    @property
+    def _fingerprints(self) -> list[str | None]:
+        return [None if known is None else fingerprint(known) for known in self.simulations]
 
     def plot(
         self, metric: str | None = None, setting: str | None = None, *, ax: Axes | None = None
@@ -214,7 +195,7 @@ class Sweep:
             if row.failure is not None:
                 lines.append([row.name, *["failed"] * len(self.metrics), *["-"] * len(last)])
                 continue
-            shown = (self._interval(row, i) for i in range(len(row.values)))
+            shown = (self._mean(row, i) for i in range(len(row.values)))
             cells = ["-" if value is None else str(value) for value in shown]
             lines.append([row.name, *cells, *[row.saturation or "-"] * len(last)])
         head = f"{len(self.seeds)} seeds, means with 95% confidence intervals"
@@ -225,38 +206,31 @@ class Sweep:
     def notes(self) -> list[str]:
         """Remarks: copies, doubtful intervals, saturated systems, unvalidated servers."""
         ran = [simulation for simulation in self.simulations if simulation is not None]
-        found = {
-            f"{self.metrics[i]} of {row.name}": self._interval(row, i)
+        intervals = {
+            f"{self.metrics[i]} of {row.name}": self._mean(row, i)
             for row in self.rows
             for i in range(len(row.values))
         }
         verdicts = [row.saturation for row in self.rows if row.failure is None]
-        saturated = note_on_saturation(verdicts, "configurations")
-        return [*self._notes_on_copies(), *doubts(found), *saturated, *notes_on_servers(ran)]
-
-    def _interval(self, row: Row, column: int, confidence: float = 0.95) -> Interval | None:
-        skewness = usual_skewness(self.metrics[column])
-        return _interval(
-            row.values[column],
-            confidence,
-            column,
-            row,
-            share=is_share(self.metrics[column]),
-            skewness=skewness,
-        )
-
-    def _notes_on_copies(self) -> list[str]:
         pairs = zip(self.rows, self.simulations, strict=True)
-        run = [
-            (row, simulation)
-            for row, simulation in pairs
-            if simulation is not None and row.failure is None
+        copied = [known for row, known in pairs if known is not None and not row.is_replicated]
+        return [
+            *notes_on_copies(copied if len(self.seeds) > 1 else [], len(verdicts), "rows"),
+            *doubts(intervals),
+            *note_on_saturation(verdicts, "configurations"),
+            *notes_on_servers(ran),
         ]
-        same = [simulation for row, simulation in run if not row.is_replicated]
-        if len(self.seeds) == 1 or not same:
-            return []
-        note = note_on_copies(same)
-        return [note if len(same) == len(run) else f"{len(same)} of {len(run)} rows: {note}"]
+
+    def _mean(self, row: Row, column: int, confidence: float = 0.95) -> Interval | None:
+        return self._interval(row.values[column], confidence, column, row)
+
+    def _interval(
+        self, values: Sequence[float], confidence: float, column: int, *rows: Row
+    ) -> Interval | None:
+        known = [value for value in values if not math.isnan(value)]
+        return (
+            interval_of(known, confidence, self.metrics[column], column, *rows) if known else None
+        )
 
 
 def grid(
@@ -290,14 +264,13 @@ def plan_grid(
     seeds: int | Iterable[int] = 4,
 ) -> list[Planned]:
     """The configurations of `grid`."""
-    _check_values(values)
+    for path, options in values.items():
+        if not isinstance(options, Sequence) or isinstance(options, str) or not options:
+            raise refusal(path, options, "must be a list of at least one value")
     simulation = loading.as_simulation(simulation)
     check_runs("grid", math.prod(len(options) for options in values.values()), len(as_seeds(seeds)))
-    points = [
-        dict(zip(values, combination, strict=True))
-        for combination in itertools.product(*values.values())
-    ]
-    return [(_named(point), point, _changed(simulation, point)) for point in points]
+    points = [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
+    return [(formatting.point(point), point, _valid(simulation.with_, point)) for point in points]
 
 
 def sobol(
@@ -336,12 +309,12 @@ def plan_sobol(
     if n < 1:
         raise ValueError(f"n = {n}: must be >= 1")
     check_runs("sobol", n, len(as_seeds(seeds)))
-    bound = (space if isinstance(space, Space) else Space(space)).bind(simulation)
+    bound = as_space(space).bind(simulation)
     qmc = require("scipy.stats", "study").qmc
     engine = qmc.Sobol(len(bound), rng=np.random.default_rng(seed))
     shares = engine.random_base2(math.ceil(math.log2(n)))[:n] if n > 1 else engine.random(1)
     points = [bound.at(row.tolist()) for row in shares]
-    return [(str(i), point, _applied(bound, point)) for i, point in enumerate(points)]
+    return [(str(i), point, _valid(bound.apply, point)) for i, point in enumerate(points)]
 
 
 def one_at_a_time(
@@ -378,26 +351,17 @@ def plan_one_at_a_time(
     if points < 2:
         raise ValueError(f"points = {points}: must be >= 2 (the ends of the range)")
     simulation = loading.as_simulation(simulation)
-    bound = (space if isinstance(space, Space) else Space(space)).bind(simulation)
-    num_values = sum(
-        points if parameter.is_numeric else len(parameter.options) for parameter in bound
-    )
+    bound = as_space(space).bind(simulation)
+    num_values = sum(points if known.is_numeric else len(known.options) for known in bound)
     check_runs("one_at_a_time", 1 + num_values, len(as_seeds(seeds)))
     plan: list[Planned] = [("current", {}, simulation)]
+    shares = [i / (points - 1) for i in range(points)]
     for parameter in bound:
-        base = dict(bound.current())
-        if parameter.opens_with is not None:
-            base[parameter.opens_with[0]] = parameter.opens_with[1]
-        shares = [i / (points - 1) for i in range(points)]
-        options = (
-            [parameter.at(share) for share in shares] if parameter.is_numeric else parameter.labels
-        )
-        for value in dict.fromkeys(options):
-            point = bound.complete(base | {parameter.name: value})
-            named = {parameter.name: value}
-            if parameter.opens_with is not None:
-                named = {parameter.opens_with[0]: parameter.opens_with[1], **named}
-            plan.append((_named(named), named, _applied(bound, point)))
+        opening = {} if parameter.opens_with is None else dict([parameter.opens_with])
+        for value in dict.fromkeys(parameter.values(shares)):
+            settings = {**opening, parameter.name: value}
+            point = bound.complete(bound.current() | settings)
+            plan.append((formatting.point(settings), settings, _valid(bound.apply, point)))
     return plan
 
 
@@ -438,7 +402,7 @@ def plan_isolation(
         if isinstance(component, Simulation):
             plan.append((name, {}, component))
         else:
-            plan.append((name, dict(component), _changed(simulation, component)))
+            plan.append((name, dict(component), _valid(simulation.with_, dict(component))))
     changes = {
         name: component for name, component in components.items() if isinstance(component, Mapping)
     }
@@ -448,7 +412,7 @@ def plan_isolation(
             parts = [component for name, component in changes.items() if name != left_out]
             together = {path: value for part in parts for path, value in part.items()}
             title = "all" if left_out is None else f"all but {left_out}"
-            plan.append((title, together, _changed(simulation, together)))
+            plan.append((title, together, _valid(simulation.with_, together)))
     check_runs("isolation", len(plan), len(as_seeds(seeds)))
     return plan
 
@@ -477,73 +441,24 @@ def _run(
             journal=journal,
         )
         measured = iter(evaluator.measure_all(valid, seed_list))
-    rows = []
-    for name, settings, planned in plan:
-        if isinstance(planned, ConfigError):
-            rows.append(Row(name, settings, failure=str(planned)))
-            continue
-        found = next(measured)
-        rows.append(
-            Row(
-                name,
-                settings,
-                found.values,
-                found.failure,
-                found.is_replicated,
-                found.num_blocks,
-                found.doubts,
-                found.saturation,
-            )
-        )
+    rows = tuple(
+        Row(name=name, settings=settings, failure=str(planned))
+        if isinstance(planned, ConfigError)
+        else Row(**vars(next(measured)), name=name, settings=settings)
+        for name, settings, planned in plan
+    )
     return Sweep(
-        tuple(rows),
+        rows,
         tuple(metric.name for metric in noted),
         seed_list,
         tuple(planned if isinstance(planned, Simulation) else None for _, _, planned in plan),
     )
 
 
-def _changed(simulation: Simulation, changes: Mapping[str, Any]) -> Simulation | ConfigError:
+def _valid(
+    make: Callable[[dict[str, Any]], Simulation], at: dict[str, Any]
+) -> Simulation | ConfigError:
     try:
-        return simulation.with_(dict(changes))
+        return make(at)
     except ConfigError as error:
         return error
-
-
-def _applied(bound: BoundSpace, point: Point) -> Simulation | ConfigError:
-    try:
-        return bound.apply(point)
-    except ConfigError as error:
-        return error
-
-
-def _check_values(values: Mapping[str, Sequence[Any]]) -> None:
-    for path, options in values.items():
-        if not isinstance(options, Sequence) or isinstance(options, str) or not options:
-            raise refusal(path, options, "must be a list of at least one value")
-
-
-def _named(settings: Mapping[str, Any]) -> str:
-    return formatting.point(settings)
-
-
-def _interval(
-    values: Sequence[float],
-    confidence: float,
-    column: int,
-    *rows: Row,
-    share: bool,
-    skewness: float = 0.0,
-) -> Interval | None:
-    known = [value for value in values if not math.isnan(value)]
-    if not known:
-        return None
-    return interval(
-        known,
-        confidence,
-        is_replicated=any(row.is_replicated for row in rows),
-        is_share=share,
-        num_blocks=fewest(row.num_blocks for row in rows),
-        skewness=skewness,
-        doubt=next((row.doubts[column] for row in rows if row.doubts and row.doubts[column]), ""),
-    )
