@@ -111,33 +111,21 @@ class Solution:
     def to_dict(self) -> dict[str, Any]:
         """The content of solution.json."""
         best = None if self.simulation is None else fingerprint(self.simulation)
-        return {
-            **frames.provenance(seeds=self.seeds, fingerprint=[best]),
-            "quantity": self.quantity,
-            "unit": self.unit,
-            "feasible": self.feasible,
-            "infeasible": self.infeasible,
-            "undecided": list(self.undecided),
-            "first_breach": self.first_breach,
-            "notes": list(self.notes),
-            "probes": [dataclasses.asdict(probe) for probe in self.probes],
-        }
+        attrs = frames.provenance(seeds=self.seeds, fingerprint=[best])
+        content = dataclasses.asdict(dataclasses.replace(self, simulation=None))
+        del content["simulation"]
+        return attrs | content
 
     def __repr__(self) -> str:
-        header = f"{self.quantity} ({self.unit})"
-        rows = [
-            [header, "largest violation", "smoothed", "requests", "backlog grows by", "verdict"]
-        ]
+        columns = ("largest violation", "smoothed", "requests", "backlog grows by", "verdict")
+        rows = [[f"{self.quantity} ({self.unit})", *columns]]
         for probe in self.probes:
             shown = probe.failure or f"{probe.worst:+.2%}"
             grows = "-" if probe.growth is None else f"{probe.growth.mean:+.2%}"
             if probe.growth is not None and not probe.growth.is_growing:
                 grows = f"({grows})"
-            requests = formatting.number(probe.num_requests)
-            verdict = probe.saturation or "-"
-            rows.append(
-                [f"{probe.value:.6g}", shown, f"{probe.smoothed:+.2%}", requests, grows, verdict]
-            )
+            cells = [f"{probe.smoothed:+.2%}", formatting.number(probe.num_requests), grows]
+            rows.append([f"{probe.value:.6g}", shown, *cells, probe.saturation or "-"])
         ends = [f"feasible at {formatting.number(self.feasible)}"]
         if self.undecided:
             ends.append(f"undecided at {', '.join(formatting.number(v) for v in self.undecided)}")
@@ -235,11 +223,10 @@ def max_rate_under_slo(
         while prober.too_hard is None and value < high:
             value = min(value * 2, high)
             prober.probe(value)
-        while prober.gap_is_more_than(tolerance):
-            prober.probe(math.sqrt(prober.feasible * prober.too_hard))  # type: ignore[operator]
+        while (ends := prober.ends) and ends[1] > ends[0] * (1 + tolerance):
+            prober.probe(math.sqrt(ends[0] * ends[1]))
 
-    with reporting(progress, "runs") as report:
-        prober.settle(search, report)
+    prober.settle(search, progress)
     return prober.solution("rate")
 
 
@@ -305,20 +292,18 @@ def min_instances_for_rate(
         while prober.feasible is None and count < most:
             count = min(2 * count, most)
             prober.probe(-count)
-        while (
-            prober.feasible is not None
-            and prober.too_hard is not None
-            and prober.too_hard - prober.feasible > 1
-        ):
-            prober.probe(math.ceil((prober.feasible + prober.too_hard) / 2))
+        while (ends := prober.ends) and ends[1] - ends[0] > 1:
+            prober.probe(math.ceil(sum(ends) / 2))
 
-    with reporting(progress, "runs") as report:
-        prober.settle(search, report)
+    prober.settle(search, progress)
     return prober.solution("count", sign=-1)
 
 
 class _Prober:
-    """Evaluates values and keeps the results; larger values are harder."""
+    """Evaluates values and keeps the results; larger values are harder.
+
+    `options`: those of the `Evaluator`.
+    """
 
     def __init__(
         self,
@@ -328,9 +313,7 @@ class _Prober:
         *,
         seeds: int | Iterable[int],
         max_requests: int,
-        threads: int | None,
-        executor: Executor | None,
-        journal: str | Path | None,
+        **options: Any,
     ) -> None:
         self._constraints = as_constraints(slo)
         if not self._constraints:
@@ -346,13 +329,8 @@ class _Prober:
         self._make = make
         self._seeds = as_seeds(seeds)
         self._max_requests = max_requests
-        self._evaluator = Evaluator(
-            [constraint.metric for constraint in self._constraints],
-            threads=threads,
-            executor=executor,
-            is_judging=True,
-            journal=journal,
-        )
+        metrics = [constraint.metric for constraint in self._constraints]
+        self._evaluator = Evaluator(metrics, is_judging=True, **options)
         self._unit = unit
         self._report: Report | None = None
         self._num_probes = 0
@@ -368,18 +346,19 @@ class _Prober:
         if value not in self._probes:
             self._run(value)
 
-    def settle(self, search: Callable[[], None], report: Report | None) -> None:
+    def settle(self, search: Callable[[], None], progress: Progress) -> None:
         """Searches until the longest runs confirm both ends."""
-        self._report = report
-        while True:
+        with reporting(progress, "runs") as self._report:
             search()
-            ends = [end for end in (self.feasible, self.infeasible) if end is not None]
-            short = [end for end in ends if not self._probes[end].is_final]
-            if not short:
-                return
-            self._is_thorough = True
-            for value in short:
-                self._run(value)
+            while short := [
+                end
+                for end in (self.feasible, self.infeasible)
+                if end is not None and not self._probes[end].is_final
+            ]:
+                self._is_thorough = True
+                for value in short:
+                    self._run(value)
+                search()
 
     def _run(self, value: float) -> None:
         simulation = self._make(value)
@@ -434,27 +413,24 @@ class _Prober:
         return min((v for v, probe in self._probes.items() if probe.smoothed > 0), default=None)
 
     @property
+    def ends(self) -> tuple[float, float] | None:
+        """What the answer lies between; None if it is not known for both ends."""
+        least, most = self.feasible, self.too_hard
+        return None if least is None or most is None else (least, most)
+
+    @property
     def too_hard(self) -> float | None:
         """The easiest value beyond `feasible` that is not shown to meet the SLO."""
         least = self.feasible if self.feasible is not None else -math.inf
         hard = (v for v, probe in self._probes.items() if v > least and not probe.is_kept)
         return min(hard, default=None)
 
-    def gap_is_more_than(self, share: float) -> bool:
-        if self.feasible is None or self.too_hard is None:
-            return False
-        return self.too_hard > self.feasible * (1 + share)
-
     def solution(self, quantity: str, sign: int = 1) -> Solution:
         probes = [self._probes[value] for value in self.values]
         feasible, infeasible = self.feasible, self.infeasible
-        undecided = sorted(
-            probe.value
-            for probe in probes
-            if probe.is_undecided
-            and (feasible is None or probe.value > feasible)
-            and (infeasible is None or probe.value < infeasible)
-        )
+        low = -math.inf if feasible is None else feasible
+        high = math.inf if infeasible is None else infeasible
+        undecided = [p.value for p in probes if p.is_undecided and low < p.value < high]
         return Solution(
             quantity=quantity,
             unit=self._unit,
@@ -526,10 +502,9 @@ def isotonic(values: Sequence[float]) -> list[float]:
 
 
 def _rate(simulation: Simulation) -> float:
-    workload = simulation.workload
-    if isinstance(workload, Synthetic):
+    if isinstance(simulation.workload, Synthetic):
         return offered_per_s(simulation)
-    return traffic.rate_per_s(workload)
+    return traffic.rate_per_s(simulation.workload)
 
 
 def _end_of(simulation: Simulation) -> str | None:
