@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sized
 from pathlib import Path
@@ -19,7 +20,7 @@ from spillway.study.measurements import INTERRUPTED, Measured, Measurements
 from spillway.study.objective import NoFigureError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Executor
 
     from spillway._core.cluster import Simulation
@@ -46,6 +47,7 @@ class Digest:
 
 
 _INTERRUPTED = Measured(failure=INTERRUPTED)
+_CANNOT_RUN = (ConfigError, InvariantError, LivelockError, UsageError)
 
 
 def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
@@ -115,11 +117,8 @@ class Evaluator:
         """Measures what the journal lacks, a few simulations at a time, and adds that."""
         keys = [journal.key(simulation, seeds, self.metrics) for simulation in simulations]
         found = {key: stored for key in keys if (stored := journal.find(key)) is not None}
-        new = {
-            key: simulation
-            for key, simulation in zip(keys, simulations, strict=True)
-            if key not in found
-        }
+        pairs = zip(keys, simulations, strict=True)
+        new = {key: simulation for key, simulation in pairs if key not in found}
         size = math.ceil(_RUNS_PER_THREAD * (self._threads or processors()) / len(seeds))
         total = len(simulations) * len(seeds)
         for first in range(0, len(new), size):
@@ -140,13 +139,9 @@ class Evaluator:
             return []
         if self._executor is not None:
             return self._measure_elsewhere(self._executor, simulations, seeds, report)
+        judging = self._is_judging
         return measure(
-            simulations,
-            seeds,
-            self.metrics,
-            self._threads,
-            report=report,
-            is_judging=self._is_judging,
+            simulations, seeds, self.metrics, self._threads, report=report, is_judging=judging
         )
 
     def _measure_elsewhere(
@@ -156,12 +151,8 @@ class Evaluator:
         seeds: Sequence[int],
         report: Report | None,
     ) -> list[Measured]:
-        tasks = [
-            dataclasses.replace(
-                Task.of(simulation, seeds, self.metrics), is_judging=self._is_judging
-            )
-            for simulation in simulations
-        ]
+        shared = (tuple(seeds), self.metrics, self._is_judging)
+        tasks = [Task.of(simulation, *shared) for simulation in simulations]
         found = _results(executor, tasks, report)
         # Workers that lack the trace receive it, and keep it from then on.
         missing = [i for i, measurement in enumerate(found) if measurement is None]
@@ -199,25 +190,25 @@ class Task:
     simulation: Simulation
     seeds: tuple[int, ...]
     metrics: tuple[Metric, ...]
+    is_judging: bool
     trace_digest: str = ""
     replayed: dict[str, Any] = dataclasses.field(default_factory=dict)
     trace: Trace | None = None
-    is_judging: bool = False
 
     @classmethod
-    def of(cls, simulation: Simulation, seeds: Sequence[int], metrics: Sequence[Metric]) -> Task:
-        """A task with the digest of its trace instead of the trace."""
+    def of(cls, simulation: Simulation, *shared: Any) -> Task:
+        """A task with the digest of its trace instead of the trace; `shared`: its next fields."""
         workload = simulation.workload
         if not isinstance(workload, Trace) or not workload.sha256:
-            return cls(simulation, tuple(seeds), tuple(metrics))
-        simulation = simulation.replace(workload=Trace())
-        return cls(simulation, tuple(seeds), tuple(metrics), workload.sha256, workload._replayed())
+            return cls(simulation, *shared)
+        task = cls(simulation.replace(workload=Trace()), *shared)
+        digest, replayed = workload.sha256, workload._replayed()
+        return dataclasses.replace(task, trace_digest=digest, replayed=replayed)
 
     def with_trace(self, simulation: Simulation) -> Task:
         """The task with the trace of `simulation`."""
-        workload = simulation.workload
-        assert isinstance(workload, Trace)
-        return dataclasses.replace(self, trace=workload)
+        assert isinstance(simulation.workload, Trace)
+        return dataclasses.replace(self, trace=simulation.workload)
 
 
 _TRACES: dict[str, Trace] = {}
@@ -254,23 +245,22 @@ def measure(
     There are several calls if the requests of all runs together take too much memory.
     """
     keep = is_judging or any(getattr(metric, "needs_requests", False) for metric in metrics)
+    run = functools.partial(finished_runs, threads=threads, keep_requests=keep)
     found: dict[int, Measured] = {}
     done = 0
     total = len(simulations) * len(seeds)
     for places, portion in _portions(simulations, seeds, threads, keep=keep):
         part = [simulations[i] for i in places]
+        progress = _shifted(report, done, total) or False
         outputs: list[Results | str | None]
         try:
-            outputs = [
-                *_run(part, portion, threads, keep=keep, report=_shifted(report, done, total))
-            ]
-        except (ConfigError, InvariantError, LivelockError, UsageError):
+            outputs = [*run(part, portion, progress=progress)]
+        except _CANNOT_RUN:
             # A simulation that cannot be run stops all of them: find out which one it is.
             outputs = []
             for simulation in part:
                 is_over = None in outputs  # Ctrl-C
-                run = None if is_over else _run_alone(simulation, portion, threads, keep=keep)
-                outputs.append(run)
+                outputs.append(None if is_over else _run_alone(run, simulation, portion))
         done += len(part) * len(portion)
         for i, results in zip(places, outputs, strict=True):
             measurement = _taken(results, metrics, is_judging=is_judging)
@@ -314,29 +304,12 @@ def _portions(
         yield together, seeds
 
 
-def _run(
-    simulations: Sequence[Simulation],
-    seeds: Sequence[int],
-    threads: int | None,
-    *,
-    keep: bool,
-    report: Report | None = None,
-) -> list[Results | None]:
-    return finished_runs(
-        simulations,
-        seeds,
-        threads=threads,
-        keep_requests=keep,
-        progress=False if report is None else report,
-    )
-
-
 def _run_alone(
-    simulation: Simulation, seeds: Sequence[int], threads: int | None, *, keep: bool
+    run: Callable[..., list[Results | None]], simulation: Simulation, seeds: Sequence[int]
 ) -> Results | str | None:
     try:
-        return _run([simulation], seeds, threads, keep=keep)[0]
-    except (ConfigError, InvariantError, LivelockError, UsageError) as error:
+        return run([simulation], seeds)[0]
+    except _CANNOT_RUN as error:
         return str(error)
 
 
@@ -357,15 +330,13 @@ def _taken(
     if results.is_resampled:
         summaries = [result.summary() for result in results]
         doubts = tuple(effective.doubt(metric.name, summaries) for metric in metrics)
-    trends: tuple[stationarity.Trend, ...] = ()
-    if is_judging and all(result.has_requests for result in results):
-        trends = tuple(_trend(result) for result in results)
+    is_known = is_judging and all(result.has_requests for result in results)
     return Measured(
         rows,
         is_replicated=results.is_replicated,
         num_blocks=results.num_blocks,
         doubts=doubts,
-        trends=trends,
+        trends=tuple(map(_trend, results)) if is_known else (),
     )
 
 
