@@ -51,12 +51,11 @@ def assess(
             to_run[number] = simulation
     leader = study.feasible[0] if race is not None and study.feasible else None
     measured = _raced(study, list(to_run.values()), evaluator, race, leader)
-    found = dict(zip(to_run, measured, strict=True))
     by_number = dict(zip(numbers, points, strict=True))
-    for number, measurement in found.items():
+    for (number, simulation), measurement in zip(to_run.items(), measured, strict=True):
         trial = judged(study, number, by_number[number], measurement, leader)
         assessed[number] = dataclasses.replace(
-            trial, fingerprint=prints[number], warnings=caveats(to_run[number])
+            trial, fingerprint=prints[number], warnings=caveats(simulation)
         )
     for number, same in same_as.items():
         original = assessed[same] if isinstance(same, int) else same

@@ -89,7 +89,10 @@ class Trial:
         return "complete" if self.is_feasible else "infeasible"
 
 
-_ROWS = ("objectives", "constraints", "metrics")
+_RECORDED = (
+    *("seeds", "values", "violations", "is_replicated", "saturation", "fingerprint", "warnings"),
+    *("objectives", "constraints", "metrics"),
+)
 
 
 def attributes(trial: Trial) -> dict[str, Any]:
@@ -106,17 +109,8 @@ def attributes(trial: Trial) -> dict[str, Any]:
     for name in ("duplicate_of", "failure"):
         if getattr(trial, name) is not None:
             found[name] = getattr(trial, name)
-    found["record"] = {
-        "point": trial.point,
-        "seeds": list(trial.seeds),
-        "values": list(trial.values),
-        "violations": list(trial.violations),
-        "is_replicated": trial.is_replicated,
-        "saturation": trial.saturation,
-        "fingerprint": trial.fingerprint,
-        "warnings": list(trial.warnings),
-        **{name: [list(row) for row in getattr(trial, name)] for name in _ROWS},
-    }
+    record = {name: _as_lists(getattr(trial, name)) for name in _RECORDED}
+    found["record"] = {"point": trial.point, **record}
     return found
 
 
@@ -130,20 +124,21 @@ def from_optuna(frozen: FrozenTrial) -> Trial | None:
     return Trial(
         number=frozen.number,
         point=dict(record["point"]),
-        seeds=tuple(record["seeds"]),
-        values=tuple(record["values"]),
         ses=tuple(held.get("objective_se", ())),
-        violations=tuple(record["violations"]),
         violation_ses=tuple(held.get("constraints_se", ())),
-        is_replicated=record["is_replicated"],
-        saturation=record["saturation"],
-        fingerprint=record["fingerprint"],
         duplicate_of=held.get("duplicate_of"),
         failure=held.get("failure", None if record["values"] else "it was abandoned"),
-        warnings=tuple(record["warnings"]),
         is_baseline=bool(held.get("baseline", False)),
-        **{name: tuple(tuple(row) for row in record[name]) for name in _ROWS},
+        **{name: _as_tuples(record[name]) for name in _RECORDED},
     )
+
+
+def _as_lists(value: Any) -> Any:
+    return [_as_lists(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def mean(values: Sequence[float]) -> float:

@@ -59,9 +59,8 @@ def parts(study: StudyData) -> Parts:
     if len(rows) == 1:
         return head, [], []
     if any(trial.saturation not in (None, "unsaturated") for trial in tried):
-        verdicts = (trial.saturation or "-" for trial in tried)
-        for row, shown_verdict in zip(rows, ("saturation", *verdicts), strict=True):
-            row.append(shown_verdict)
+        verdicts = ("saturation", *(trial.saturation or "-" for trial in tried))
+        rows = [[*row, verdict] for row, verdict in zip(rows, verdicts, strict=True)]
     blocks = [rows]
     if best:
         shown = (*current, best[0]) if current and best[0] is not current[0] else best[:1]
@@ -76,19 +75,13 @@ def parts(study: StudyData) -> Parts:
 
 def long_rows(study: StudyData, confidence: float) -> list[dict[str, Any]]:
     """One row per evaluated trial and figure, with the columns of `Study.to_frame`."""
-    found = []
+    lines = []
     held = num_blocks(study.simulation)
     for trial in study.records:
         if not trial.has_values:
             continue
-        named = [
-            *(("objective", figure.name) for figure in study.objectives),
-            *(("constraint", figure.name) for figure in study.constraints),
-            *(("metric", figure.name) for figure in study.metrics),
-        ]
-        rows_of_values = (*trial.objectives, *trial.constraints, *trial.metrics)
-        for (role, figure), values in zip(named, rows_of_values, strict=True):
-            known = [value for value in values[: trial.num_runs] if not math.isnan(value)]
+        for role, figure, values in _columns(study, trial):
+            known = [value for value in values or () if not math.isnan(value)]
             mean_of = None
             if known:
                 mean_of = interval(
@@ -99,7 +92,7 @@ def long_rows(study: StudyData, confidence: float) -> list[dict[str, Any]]:
                     num_blocks=held,
                     skewness=usual_skewness(figure),
                 )
-            found.append(
+            lines.append(
                 {
                     "trial": trial.number,
                     "state": trial.state,
@@ -110,7 +103,19 @@ def long_rows(study: StudyData, confidence: float) -> list[dict[str, Any]]:
                     "fingerprint": trial.fingerprint,
                 }
             )
-    return found
+    return lines
+
+
+def _columns(study: StudyData, trial: Trial) -> list[tuple[str, str, Sequence[float] | None]]:
+    """Role and name of each figure, and its values in the different runs, if there are any."""
+    names = [("objective", objective.name) for objective in study.objectives]
+    names += [("constraint", constraint.name) for constraint in study.constraints]
+    names += [("metric", metric.name) for metric in study.metrics]
+    values = (*trial.objectives, *trial.constraints, *trial.metrics)
+    return [
+        (role, name, values[i][: trial.num_runs] if values else None)
+        for i, (role, name) in enumerate(names)
+    ]
 
 
 def rows(study: StudyData) -> list[dict[str, Any]]:
@@ -122,21 +127,12 @@ def _row(study: StudyData, trial: Trial) -> dict[str, Any]:
     row: dict[str, Any] = {"trial": trial.number, "state": trial.state}
     row |= {name: trial.point.get(name) for name in study.bound.parameters}
     row["n"] = trial.num_runs
-    named: list[tuple[str, tuple[float, ...] | None]] = []
-    for names, values in (
-        ([figure.name for figure in study.objectives], trial.objectives),
-        ([figure.name for figure in study.constraints], trial.constraints),
-        ([figure.name for figure in study.metrics], trial.metrics),
-    ):
-        named += [(name, values[i] if values else None) for i, name in enumerate(names)]
-    for name, column in named:
-        per_seed = None if column is None else column[: trial.num_runs]
+    for _, name, per_seed in _columns(study, trial):
         row[name] = math.nan if per_seed is None else mean(per_seed)
         row[f"{name}_se"] = math.nan if per_seed is None else _standard_error(study, per_seed)
         row[f"{name}_per_seed"] = per_seed
-    for objective, value, se in zip(
-        study.objectives, trial.values, errors(study, trial), strict=False
-    ):
+    means = zip(study.objectives, trial.values, errors(study, trial), strict=False)
+    for objective, value, se in means:
         row[objective.name] = value
         row[f"{objective.name}_se"] = math.nan if trial.is_exact else se
     row["saturation"] = trial.saturation
