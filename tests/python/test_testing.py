@@ -248,9 +248,7 @@ def test_verdicts_are_those_of_a_run(policy: Any) -> None:
 
 
 def test_weighted_router_by_hand() -> None:
-    policy = router.Weighted(
-        scorers=[router.QueueDepth(weight=1), router.KvUtilization(weight=3)],
-    )
+    policy = router.Weighted(scorers=[router.QueueDepth(weight=1), router.KvUtilization(weight=3)])
     seen = [
         InstanceSignals(waiting=0, kv_utilization=0.5),
         InstanceSignals(waiting=4, kv_utilization=0.1),
@@ -871,14 +869,8 @@ def test_time_does_not_go_backwards() -> None:
             lambda: build(gateway.TokenBucket()).decide(Request(), instances=[]),
             r"instances = \[\]: must hold at least one",
         ),
-        (
-            lambda: build(router.Best()).decide([]),
-            r"scores = \[\]: must hold at least one",
-        ),
-        (
-            lambda: build(router.Best()).decide([1, -1]),
-            r"scores\[1\] = -1: must be >= 0",
-        ),
+        (lambda: build(router.Best()).decide([]), r"scores = \[\]: must hold at least one"),
+        (lambda: build(router.Best()).decide([1, -1]), r"scores\[1\] = -1: must be >= 0"),
         (
             lambda: build(gateway.GlobalFifo()).decide(may_start=["x"]),
             r"may_start = 'x': must be one of 'default'",
@@ -919,8 +911,7 @@ def test_time_does_not_go_backwards() -> None:
         ),
         (
             lambda: build(
-                router.KvCost(),
-                simulation=Simulation(instances=[{"data_parallel_size": 2}]),
+                router.KvCost(), simulation=Simulation(instances=[{"data_parallel_size": 2}])
             ),
             r"instances\[0\].data_parallel_size = 2: must be 1 in a test: ranks cannot be scripted",
         ),

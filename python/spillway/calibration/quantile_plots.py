@@ -26,10 +26,7 @@ _LOAD_CLASSES = 6
 
 
 def quantiles(
-    recordings: Sequence[Recording],
-    profile: Profile,
-    *,
-    figure: Figure | SubFigure | None = None,
+    recordings: Sequence[Recording], profile: Profile, *, figure: Figure | SubFigure | None = None
 ) -> Figure | SubFigure:
     """Draws replays of measured runs on a fitted server beside the measurements.
 

@@ -443,10 +443,7 @@ def _merged(covariance: Floats, coefficients: Floats, columns: Floats) -> tuple[
 
 
 def _check_arguments(
-    logs: list[StepLogLike],
-    relative_width: float,
-    norms: Sequence[float | None],
-    bootstraps: int,
+    logs: list[StepLogLike], relative_width: float, norms: Sequence[float | None], bootstraps: int
 ) -> None:
     wrong = []
     if not logs:

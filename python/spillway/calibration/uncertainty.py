@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 def intervals(
-    simulation: Simulation,
-    profile: Profile,
-    *,
-    draws: int = 20,
-    level: float = 0.9,
-    seed: int = 0,
+    simulation: Simulation, profile: Profile, *, draws: int = 20, level: float = 0.9, seed: int = 0
 ) -> Mapping[str, tuple[float, float]]:
     """The figures of a simulation, each as an interval over the uncertainty of a fit.
 

@@ -203,8 +203,7 @@ def _pictures(run: ResultData) -> list[str]:
     found = [
         picture("Outcomes over time", lambda: plots.outcomes_over_time(run)),
         chart(
-            "Time to first token",
-            lambda axes: plots.latency_cdf(run, "ttft_s", log=True, ax=axes),
+            "Time to first token", lambda axes: plots.latency_cdf(run, "ttft_s", log=True, ax=axes)
         ),
     ]
     if run.simulation.metrics.timeline_step_s is not None:

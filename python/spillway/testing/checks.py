@@ -289,11 +289,7 @@ def _admitted(
 
 
 def _decision(
-    built: Any,
-    request: Request,
-    instances: list[InstanceSignals],
-    now_s: float,
-    seen: Counter[str],
+    built: Any, request: Request, instances: list[InstanceSignals], now_s: float, seen: Counter[str]
 ) -> object:
     """The decision about a request, which then passes through its phases."""
     if isinstance(built, Admission):

@@ -146,7 +146,7 @@ def _laws(
     center, spread = best(normal, (mean, deviation), "=+")
     (scale,) = best(exponential, (max(mean, 1e-3),), "+")
     found: dict[str, tuple[Any, Cdf, int]] = {
-        "uniform": (Uniform(**bounds), _uniform(low, high), 2),
+        "uniform": (Uniform(**bounds), _uniform(low, high), 2)
     }
     if -20 <= mu <= 20 and sigma <= 10:
         law: Any = Lognormal(mu=mu, sigma=sigma, **bounds)

@@ -210,7 +210,7 @@ class SessionFit:
     def text(self) -> str:
         """The users, and where they differ from the trace, as lines of text."""
         lines = [
-            f"{self.sessions:,} sessions, {self.requests / self.sessions:.2f} turns on average",
+            f"{self.sessions:,} sessions, {self.requests / self.sessions:.2f} turns on average"
         ]
         if math.isfinite(self.think_s):
             lines.append(f"think time: {self.think_s:.3g} s on average")

@@ -354,10 +354,7 @@ def test_states_are_those_of_a_busy_server() -> None:
 @pytest.mark.slow
 def test_quantiles_lie_on_the_diagonal() -> None:
     pytest.importorskip("matplotlib")
-    runs = [
-        *three_runs()[:2],
-        measured_run("full", 200, (100, 300), (30, 60), max_in_flight=16),
-    ]
+    runs = [*three_runs()[:2], measured_run("full", 200, (100, 300), (30, 60), max_in_flight=16)]
     figure = quantiles(runs, profile())
     upper, lower = figure.get_axes()[:3], figure.get_axes()[3:]
     for axes in upper:

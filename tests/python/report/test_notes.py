@@ -95,8 +95,7 @@ def test_policy_that_sheds_everything_is_named(path: str, kind: str, reason: str
 
 
 @pytest.mark.parametrize(
-    ("reason", "changes"),
-    [(reason, one) for reason, many in OF_SETTINGS.items() for one in many],
+    ("reason", "changes"), [(reason, one) for reason, many in OF_SETTINGS.items() for one in many]
 )
 def test_setting_that_sheds_everything_is_named(reason: str, changes: dict[str, Any]) -> None:
     result = shedding(Simulation().with_(changes), reason)

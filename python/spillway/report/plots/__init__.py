@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.data.replications import Replications
 from spillway.report.plots.across_runs import heat_map, sweep
-from spillway.report.plots.admission import (
-    admission_by_length,
-    admitted_tokens,
-    outcomes_over_time,
-)
+from spillway.report.plots.admission import admission_by_length, admitted_tokens, outcomes_over_time
 from spillway.report.plots.counted_runs import Grouping
 from spillway.report.plots.gateway_panels import gateway
 from spillway.report.plots.latency import METRICS, Population, latency_cdf

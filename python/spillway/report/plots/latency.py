@@ -115,10 +115,7 @@ def latency_cdf(
         make_x_logarithmic(axes)
     axes.grid(alpha=0.3)
     axes.legend(
-        title=f"{title}: measured of offered",
-        loc="lower right",
-        fontsize="small",
-        framealpha=1,
+        title=f"{title}: measured of offered", loc="lower right", fontsize="small", framealpha=1
     )
     mark_unvalidated(axes, (run.simulation for run in runs))
     return axes

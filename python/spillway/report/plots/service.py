@@ -37,11 +37,7 @@ _LOST_COLORS = ("#7F7F7F", "#CC79A7", "#009E73", "#56B4E9")
 
 
 def requests(
-    result: ResultData,
-    start_s: float = 0,
-    end_s: float | None = None,
-    *,
-    ax: Axes | None = None,
+    result: ResultData, start_s: float = 0, end_s: float | None = None, *, ax: Axes | None = None
 ) -> Axes:
     """Draws a bar per request of a span of time: where it waited, and when it was served.
 
