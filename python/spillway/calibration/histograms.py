@@ -24,12 +24,10 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
-    import numpy.typing as npt
-
     from spillway._core.instance import InstanceGroup
+    from spillway.data.arrays import Floats
     from spillway.data.result_data import ResultData
 
-    Floats = npt.NDArray[np.float64]
     Sample = tuple[Floats, Floats]  # values and their counts
 
 

@@ -11,12 +11,9 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
     from spillway._core.instance import InstanceGroup
+    from spillway.data.arrays import Floats
     from spillway.data.result_data import ResultData
-
-    Floats = npt.NDArray[np.float64]
 
 
 SAMPLES = 2000

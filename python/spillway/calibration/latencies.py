@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from spillway.calibration.replay import Replay
+    from spillway.data.arrays import Booleans, Floats, Ints
     from spillway.data.result_data import ResultData
-
-    Floats = npt.NDArray[np.float64]
 
 
 METRICS = ("ttft", "itl", "e2e")
@@ -74,7 +71,7 @@ class Latencies:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(np.concatenate(rows)))
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Latencies:
+    def take(self, rows: Ints) -> Latencies:
         """The latencies of some rows, which may repeat."""
         return Latencies(self.ttft_s[rows], self.itl_s[rows], self.e2e_s[rows], self.done_s[rows])
 
@@ -91,14 +88,14 @@ def _percentiles(values: Floats) -> Floats:
     return np.asarray(np.where(part < 0.5, low + step * part, high - step * (1 - part)))
 
 
-def measured(replay: Replay, rows: npt.NDArray[np.bool_]) -> Latencies:
+def measured(replay: Replay, rows: Booleans) -> Latencies:
     """The latencies of `rows` of the recording."""
     run = replay.recording
     gaps = np.maximum(replay.output_tokens - 1, 0)
     return _latencies(run.send_s[rows], run.ttft_s[rows], run.e2e_s[rows], gaps[rows])
 
 
-def simulated(result: ResultData, rows: npt.NDArray[np.bool_]) -> Latencies:
+def simulated(result: ResultData, rows: Booleans) -> Latencies:
     """The latencies of these rows of its simulated replay."""
     requests = result.requests
     gaps = np.maximum(requests["output_tokens"].astype(np.int64) - 1, 0)
@@ -106,9 +103,7 @@ def simulated(result: ResultData, rows: npt.NDArray[np.bool_]) -> Latencies:
     return _latencies(*(column[rows] for column in columns))
 
 
-def _latencies(
-    send_s: Floats, ttft_s: Floats, e2e_s: Floats, gaps: npt.NDArray[np.int64]
-) -> Latencies:
+def _latencies(send_s: Floats, ttft_s: Floats, e2e_s: Floats, gaps: Ints) -> Latencies:
     with np.errstate(divide="ignore", invalid="ignore"):
         itl_s = np.where(gaps > 0, (e2e_s - ttft_s) / gaps, np.nan)
     return Latencies(ttft_s, itl_s, e2e_s, send_s + e2e_s)

@@ -14,12 +14,9 @@ from spillway.calibration.step_log import NAMES, StepTimes, fit_step_logs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
     from spillway._core.instance import Roofline
+    from spillway.data.arrays import Floats
     from spillway.data.recording import ServerFacts, StepLog
-
-    Floats = npt.NDArray[np.float64]
 
 
 _LEAST_WIDTH = 0.02

@@ -16,14 +16,11 @@ from spillway.calibration.refinement import Load
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy.typing as npt
-
     from spillway._core.cluster import Simulation
     from spillway.calibration.replay import Replay
+    from spillway.data.arrays import Booleans, Floats, Ints
     from spillway.data.result_data import ResultData
     from spillway.instance import InstanceGroup
-
-    Floats = npt.NDArray[np.float64]
 
 
 _BLOCK_S = 30.0
@@ -47,7 +44,7 @@ class Part:
     """Some requests of a replayed run; `rows` are those to fit."""
 
     replay: Replay
-    rows: npt.NDArray[np.bool_]
+    rows: Booleans
 
     @property
     def num_seeds(self) -> int:
@@ -107,7 +104,7 @@ class Part:
     def _logs(self) -> Floats:
         return self._measured.logs()
 
-    def _blocks(self) -> list[npt.NDArray[np.int64]]:
+    def _blocks(self) -> list[Ints]:
         """Positions among the requests, by 30 s of sending."""
         which = (self.replay.recording.send_s[self.rows] // _BLOCK_S).astype(int)
         return [np.flatnonzero(which == block) for block in np.unique(which)]

@@ -26,20 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import TypeAlias
 
-    import numpy.typing as npt
-
     from spillway._core.instance import Roofline, StepTable
     from spillway.calibration.histograms import Scraped
     from spillway.calibration.log_prior import LogPrior
     from spillway.calibration.parts import Measured
     from spillway.config.progress import Remarks
+    from spillway.data.arrays import Booleans, Floats
     from spillway.data.recording import Recording, ServerFacts, StepLog
     from spillway.data.result_data import ResultData
 
     Source: TypeAlias = str | os.PathLike[str] | Recording | StepLog | Scraped
-
-    Floats = npt.NDArray[np.float64]
-    Rows = npt.NDArray[np.bool_]
 
 
 NORMS = (4.0, 2.0, 1.5, None, 1.0)
@@ -60,7 +56,7 @@ def calibrate(
     norms: Sequence[float | None] = NORMS,
     table: StepTable | None = None,
     ahead: bool | None = None,
-    rows: Callable[[Recording], Rows] | None = None,
+    rows: Callable[[Recording], Booleans] | None = None,
     repeats: bool = True,
     progress: Remarks = False,
 ) -> Profile:
@@ -186,7 +182,7 @@ def calibrate(
     )
 
 
-def _part_of(replay: Replay, rows: Callable[[Recording], Rows] | None) -> Part:
+def _part_of(replay: Replay, rows: Callable[[Recording], Booleans] | None) -> Part:
     run = replay.recording
     chosen = replay.compared if rows is None else replay.compared & rows(run)
     if chosen.sum() < _LEAST_REQUESTS:

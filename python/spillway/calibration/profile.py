@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    import numpy.typing as npt
-
+    from spillway.data.arrays import Floats
     from spillway.data.result_data import ResultData
 
 
@@ -117,7 +116,7 @@ class Profile:
         return coefficients_of(self.latency)
 
     @property
-    def theta(self) -> npt.NDArray[np.float64]:
+    def theta(self) -> Floats:
         """The logarithms of the coefficients."""
         return np.log(list(self.coefficients.values()))
 

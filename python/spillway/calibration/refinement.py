@@ -15,15 +15,13 @@ from spillway.simulate import run_many
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
     from spillway._core.cluster import Simulation
+    from spillway.data.arrays import Floats
     from spillway.data.recording import ServerFacts
     from spillway.data.result_data import ResultData
     from spillway.instance import InstanceGroup
     from spillway.result import Results
 
-    Floats = npt.NDArray[np.float64]
     Latency = instance.Roofline | instance.StepTable
 
 

@@ -15,9 +15,8 @@ from spillway.files.recordings.repeats import repeat_period
 from spillway.files.traces import trace
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from spillway._core.workload import Trace
+    from spillway.data.arrays import Booleans, Ints
     from spillway.data.recording import Recording, ServerFacts
 
 
@@ -53,13 +52,13 @@ class Replay:
         return repeat_period(self.recording.input_tokens) if self.repeats else None
 
     @cached_property
-    def input_tokens(self) -> npt.NDArray[np.int64]:
+    def input_tokens(self) -> Ints:
         """Lengths of the replayed prompts."""
         tokens = self.recording.input_tokens
         return _with_median(tokens, (tokens < 1) | self.recording.failed)
 
     @cached_property
-    def output_tokens(self) -> npt.NDArray[np.int64]:
+    def output_tokens(self) -> Ints:
         """Lengths of the replayed outputs."""
         tokens = self.recording.output_tokens
         served = tokens[~self.recording.failed]
@@ -70,7 +69,7 @@ class Replay:
         return _with_median(tokens, short | self.recording.failed)
 
     @cached_property
-    def compared(self) -> npt.NDArray[np.bool_]:
+    def compared(self) -> Booleans:
         """The requests to compare: served, and not at the cold start."""
         run = self.recording
         rows = ~run.failed & np.isfinite(run.e2e_s) & np.isfinite(run.ttft_s)
@@ -151,9 +150,7 @@ def measured_turnaround_s(runs: list[Recording]) -> float:
     return float(np.median(spans)) if spans else 0.0
 
 
-def _with_median(
-    tokens: npt.NDArray[np.int64], wrong: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.int64]:
+def _with_median(tokens: Ints, wrong: Booleans) -> Ints:
     if not wrong.any() or wrong.all():
         return np.maximum(tokens, 1)
     return np.where(wrong, int(np.median(tokens[~wrong])), tokens)

@@ -16,12 +16,8 @@ from spillway.config.classes import config_error
 from spillway.data.intervals import student_t_quantile
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from spillway import instance
-
-    Floats = npt.NDArray[np.float64]
-    Ints = npt.NDArray[np.int64]
+    from spillway.data.arrays import Booleans, Floats, Ints
 
 
 NAMES = (
@@ -306,9 +302,7 @@ class _Problem:
         self._mean = mean
         self.width = width
 
-    def fit(
-        self, norm: float | None, rows: npt.NDArray[np.bool_] | None = None
-    ) -> numerics.StepFit:
+    def fit(self, norm: float | None, rows: Booleans | None = None) -> numerics.StepFit:
         """First with errors relative to measured step times, then to fitted ones, without noise."""
         counts = np.ones(len(self._step_us)) if rows is None else rows.astype(float)
         first = self._solve(norm, counts / self._step_us**2, None)
@@ -461,7 +455,7 @@ def _check_arguments(
         raise config_error(wrong)
 
 
-def _check_column(path: str, column: Floats, is_valid: npt.NDArray[np.bool_], allowed: str) -> None:
+def _check_column(path: str, column: Floats, is_valid: Booleans, allowed: str) -> None:
     wrong = ~(is_valid & np.isfinite(column))
     if wrong.any():
         row = int(np.argmax(wrong))

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from spillway.data.arrays import Booleans, Floats, Ints
     from spillway.data.result_data import ResultData
 
 
@@ -40,16 +39,16 @@ class ClientView:
 
     """
 
-    done: NDArray[np.bool_]
-    failed: NDArray[np.bool_]
-    arrival_s: NDArray[np.float64]
-    input_tokens: NDArray[np.int64]
-    output_tokens: NDArray[np.int64]
-    requested_output_tokens: NDArray[np.int64]
-    ttft_s: NDArray[np.float64]
-    e2e_s: NDArray[np.float64]
-    tpot_s: NDArray[np.float64]
-    ntpot_s: NDArray[np.float64]
+    done: Booleans
+    failed: Booleans
+    arrival_s: Floats
+    input_tokens: Ints
+    output_tokens: Ints
+    requested_output_tokens: Ints
+    ttft_s: Floats
+    e2e_s: Floats
+    tpot_s: Floats
+    ntpot_s: Floats
     duration_s: float
 
     @classmethod

@@ -16,11 +16,7 @@ from spillway.config.classes import config_error
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Int64s = NDArray[np.int64]
-    Booleans = NDArray[np.bool_]
+    from spillway.data.arrays import Booleans, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ class TokenGaps(NamedTuple):
     """
 
     values_s: Floats
-    offsets: Int64s
+    offsets: Ints
 
     def of(self, request: int) -> Floats:
         """The gaps of one request in seconds."""
@@ -162,8 +158,8 @@ class Recording:
     name: str
     server: ServerFacts
     send_s: Floats
-    input_tokens: Int64s
-    output_tokens: Int64s
+    input_tokens: Ints
+    output_tokens: Ints
     ttft_s: Floats
     e2e_s: Floats
     failed: Booleans
@@ -301,12 +297,12 @@ class StepLog:
 
     name: str
     server: ServerFacts
-    prefill_requests: Int64s
-    prefill_tokens: Int64s
-    decode_requests: Int64s
-    decode_tokens: Int64s
+    prefill_requests: Ints
+    prefill_tokens: Ints
+    decode_requests: Ints
+    decode_tokens: Ints
     step_s: Floats
-    context_tokens: Int64s | None = None
+    context_tokens: Ints | None = None
     source: str = ""
     format: str = ""
     sha256: str = ""
@@ -349,7 +345,7 @@ class Histogram:
     """
 
     upper: Floats
-    cumulative: Int64s
+    cumulative: Ints
     sum: float
 
     def __post_init__(self) -> None:
@@ -490,7 +486,7 @@ class LatencyPoints:
     group: Mapping[str, str]
     input_tokens: int
     output_tokens: int
-    concurrency: Int64s
+    concurrency: Ints
     ttft_s: Floats
     itl_s: Floats
     source: str = ""

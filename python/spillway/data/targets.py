@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spillway._core.workload import SloClass
+    from spillway.data.arrays import Booleans, Floats
 
 
 def has_targets(slo_class: SloClass) -> bool:
@@ -23,10 +24,10 @@ def has_targets(slo_class: SloClass) -> bool:
 def compare_with_targets(
     classes: Iterable[SloClass],
     slo_class: NDArray[np.str_],
-    ttft_ns: NDArray[np.float64],
-    tpot_ns: NDArray[np.float64],
-    e2e_ns: NDArray[np.float64],
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    ttft_ns: Floats,
+    tpot_ns: Floats,
+    e2e_ns: Floats,
+) -> tuple[Booleans, Booleans]:
     """Which requests are of a class with latency targets, and which of those meet all of them.
 
     A request without an end (`e2e_ns` NaN) meets none. As in goodput, any other latency that a

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from spillway._core.workload import Client, Poisson, Synthetic
-from spillway.config.classes import config_error
 from spillway.config.progress import reporting
 from spillway.traffic import laws, processes
 from spillway.traffic.generation import generated
 from spillway.traffic.trace_statistics import (
     TITLES,
     Check,
+    Compared,
     Requests,
     Statistics,
-    _correlation,
-    _failed,
-    _ranks,
-    _rounded,
+    check_resamples,
     compare,
+    failure_note,
+    rank_correlation,
     requests_of,
+    rounding_note,
 )
 
 if TYPE_CHECKING:
@@ -32,11 +32,22 @@ if TYPE_CHECKING:
 
     from spillway._core.workload import Trace
     from spillway.config.progress import Remarks
+    from spillway.data.arrays import Ints
     from spillway.traffic.laws import LengthFit
 
 
 _FEWEST = 50
-_FEWEST_RESAMPLES = 199
+_PLACES = {
+    "gaps_s": " at their {:.0%} quantile, in s",
+    "requests_per_s": " at {:,.4g} s, in requests/s",
+    "autocorrelation": " at lag {:.3g} s",
+    "dispersion": " in windows of {:.3g} s",
+    "input_tokens": " at their {:.0%} quantile, in tokens",
+    "output_tokens": " at their {:.0%} quantile, in tokens",
+    "length_correlation": "",
+    "input_serial": " {:.0f} requests apart",
+    "output_serial": " {:.0f} requests apart",
+}
 
 
 @dataclass(frozen=True)
@@ -107,7 +118,7 @@ def _arrivals(client: Client) -> str:
 
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(Compared):
     """A generator fitted to a trace; see `fit`.
 
     Attributes
@@ -127,23 +138,15 @@ class Fit:
     checks: tuple[Check, ...]
     notes: tuple[str, ...]
 
-    def check(self, name: str) -> Check:
-        """The check of one statistic; KeyError if there is none of that name."""
-        return next((check for check in self.checks if check.name == name), None) or _missing(name)
-
     def text(self) -> str:
         """The generator, and where it differs from the trace, as lines of text."""
         lines = [client.text() for client in self.clients]
-        bad = [check for check in self.checks if check.is_bad]
-        good = [
-            f"{TITLES[check.name]} (p = {check.p_value:.2g})"
-            for check in self.checks
-            if not check.is_bad
-        ]
         lines.append("")
+        good = [check for check in self.checks if not check.is_bad]
         if good:
-            lines.append("reproduced: " + ", ".join(good))
-        lines += [f"DIFFERS: {_difference(check)}" for check in bad]
+            titles = (f"{TITLES[check.name]} (p = {check.p_value:.2g})" for check in good)
+            lines.append("reproduced: " + ", ".join(titles))
+        lines += [f"DIFFERS: {_difference(check)}" for check in self.checks if check.is_bad]
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -158,30 +161,11 @@ class Fit:
         return figure(self.checks)
 
 
-def _missing(name: str) -> Check:
-    raise KeyError(f"no statistic {name!r}; one of " + ", ".join(TITLES))
-
-
 def _difference(check: Check) -> str:
-    """Where a statistic of the trace is farthest outside of the generator's band."""
-    at = int(check.deviations.argmax())
-    place = {
-        "gaps_s": "at their {:.0%} quantile, in s",
-        "requests_per_s": "at {:,.4g} s, in requests/s",
-        "autocorrelation": "at lag {:.3g} s",
-        "dispersion": "in windows of {:.3g} s",
-        "input_tokens": "at their {:.0%} quantile, in tokens",
-        "output_tokens": "at their {:.0%} quantile, in tokens",
-        "length_correlation": "",
-        "input_serial": "{:.0f} requests apart",
-        "output_serial": "{:.0f} requests apart",
-    }[check.name].format(check.grid[at])
     share = f"; outside at {check.outside.sum()} of {len(check.grid)} places"
     return (
-        f"{TITLES[check.name]}{' ' + place if place else ''}: trace {check.trace[at]:.4g}, "
-        f"generator {check.low[at]:.4g} to {check.high[at]:.4g}"
-        + (share if len(check.grid) > 1 else "")
-        + f" (p = {check.p_value:.2g})"
+        f"{TITLES[check.name]}{check.worst(_PLACES)}{share if len(check.grid) > 1 else ''} "
+        f"(p = {check.p_value:.2g})"
     )
 
 
@@ -232,7 +216,7 @@ def fit(
     _check(arrivals, resamples, seed)
     requests = requests_of(trace)
     origin_s = float(requests.arrival_s[0])
-    requests = Requests(**{**vars(requests), "arrival_s": requests.arrival_s - origin_s})
+    requests = replace(requests, arrival_s=requests.arrival_s - origin_s)
     number = len(requests.arrival_s)
     length_s = float(requests.arrival_s[-1]) * number / (number - 1)
     clients: list[ClientFit] = []
@@ -262,20 +246,11 @@ def _check(arrivals: Sequence[str], resamples: int, seed: int) -> None:
             for i, process in enumerate(arrivals)
             if process not in processes.PROCESSES
         ]
-    if resamples < _FEWEST_RESAMPLES:
-        violations.append(("resamples", str(resamples), f"must be >= {_FEWEST_RESAMPLES}"))
-    if not 0 <= seed < 2**63:
-        violations.append(("seed", str(seed), "must be >= 0 and < 2**63"))
-    if violations:
-        raise config_error(violations)
+    check_resamples(violations, resamples, seed)
 
 
 def _client(
-    requests: Requests,
-    rows: np.ndarray[tuple[int], np.dtype[np.int64]],
-    length_s: float,
-    names: tuple[str, str],
-    arrivals: Sequence[str],
+    requests: Requests, rows: Ints, length_s: float, names: tuple[str, str], arrivals: Sequence[str]
 ) -> ClientFit:
     times = requests.arrival_s[rows]
     settings: dict[str, Any] = {"arrivals": Poisson()}
@@ -288,11 +263,9 @@ def _client(
             "rate_profile": best.profile.points,
             "rate_period_s": best.profile.period_s,
         }
-        for candidate in reversed(found):
-            bic[candidate.name] = candidate.bic
+        bic = {candidate.name: candidate.bic for candidate in reversed(found)}
     own_input, own_output = requests.input_tokens[rows], requests.output_tokens[rows]
     input_fit, output_fit = laws.fitted(own_input), laws.fitted(own_output)
-    correlation = _correlation(_ranks(own_input), _ranks(own_output))
     client = Client(
         name="/".join(names),
         tenant=names[0],
@@ -300,7 +273,7 @@ def _client(
         requests_per_s=len(rows) / length_s,
         input_tokens=input_fit.lengths,
         output_tokens=output_fit.lengths,
-        length_correlation=round(min(max(correlation, -1.0), 1.0), 4),
+        length_correlation=round(rank_correlation(own_input, own_output), 4),
         **settings,
     )
     return ClientFit(client, len(rows), bic, input_fit, output_fit)
@@ -310,27 +283,14 @@ def _checks(
     requests: Requests, synthetic: Synthetic, length_s: float, resamples: int, seed: int
 ) -> tuple[Check, ...]:
     statistics = Statistics.of(requests, length_s)
-    observed = statistics.values(requests)
-    samples: dict[str, list[Any]] = {name: [] for name in observed}
-    for i in range(resamples):
-        columns = generated(synthetic, seed + i)._columns()
-        if len(columns["arrival_ns"]) < 2:
-            continue
-        sample = Requests(
-            arrival_s=columns["arrival_ns"] / 1e9,
-            input_tokens=columns["input_tokens"].astype(np.int64),
-            output_tokens=columns["output_tokens"].astype(np.int64),
-            client=columns["tenant"].astype(np.int64),
-            names=requests.names,
-            spread_s=None,
-            reused=0.0,
-        )
-        for name, value in statistics.values(sample).items():
-            samples[name].append(value)
-    grids = statistics.grids()
-    return tuple(
-        compare(name, grids[name], value, samples[name]) for name, value in observed.items()
-    )
+    observed = statistics.values(requests.arrival_s, requests.input_tokens, requests.output_tokens)
+    traces = (generated(synthetic, seed + i)._columns() for i in range(resamples))
+    samples = [
+        statistics.values(trace["arrival_ns"] / 1e9, trace["input_tokens"], trace["output_tokens"])
+        for trace in traces
+        if len(trace["arrival_ns"]) >= 2
+    ]
+    return compare(statistics.grids(), observed, samples)
 
 
 def _notes(requests: Requests) -> tuple[str, ...]:
@@ -342,9 +302,9 @@ def _notes(requests: Requests) -> tuple[str, ...]:
             "where prefix caching matters, or see fit_sessions (--sessions)"
         )
     if requests.spread_s is not None:
-        notes.append(_rounded(requests.spread_s))
+        notes.append(rounding_note(requests.spread_s))
     if requests.failed:
-        notes.append(_failed(requests.failed, len(requests.arrival_s)))
+        notes.append(failure_note(requests.failed, len(requests.arrival_s)))
     if len(requests.names) > 1:
         notes.append("the clients are independent; the checks are of all together")
     return tuple(notes)

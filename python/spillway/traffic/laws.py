@@ -22,9 +22,8 @@ from spillway.config.extras import require
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy.typing as npt
+    from spillway.data.arrays import Floats, Ints
 
-    Floats = npt.NDArray[np.float64]
     Cdf = Callable[[Floats], Floats]
 
 
@@ -56,7 +55,7 @@ class LengthFit:
     aic: dict[str, float]
 
 
-def fitted(tokens: npt.NDArray[np.int64]) -> LengthFit:
+def fitted(tokens: Ints) -> LengthFit:
     """The best distribution of given lengths.
 
     The likelihood is that of whole numbers: draws are rounded, and cut to the range of the data.
@@ -78,9 +77,7 @@ def fitted(tokens: npt.NDArray[np.int64]) -> LengthFit:
     return LengthFit(lengths, best, ks[best], aic)
 
 
-def _empirical(
-    tokens: npt.NDArray[np.int64], values: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
-) -> Empirical:
+def _empirical(tokens: Ints, values: Ints, counts: Ints) -> Empirical:
     """The values themselves if they are few, or else quantiles in the middle of equal shares."""
     if len(values) > _VALUES:
         middles = (np.arange(_VALUES) + 0.5) / _VALUES
@@ -89,16 +86,14 @@ def _empirical(
     return Empirical(values=values.tolist(), weights=counts.astype(float).tolist())
 
 
-def _likelihood(cdf: Cdf, x: Floats, counts: npt.NDArray[np.int64], low: int, high: int) -> float:
+def _likelihood(cdf: Cdf, x: Floats, counts: Ints, low: int, high: int) -> float:
     """The log-likelihood of rounded draws of a law that is cut to [low, high]."""
     above = np.where(x >= high, 1.0, cdf(x + 0.5))
     below = np.where(x <= low, 0.0, cdf(x - 0.5))
     return float((counts * np.log(np.maximum(above - below, 1e-300))).sum())
 
 
-def _laws(
-    x: Floats, counts: npt.NDArray[np.int64], low: int, high: int
-) -> dict[str, tuple[Any, Cdf, int]]:
+def _laws(x: Floats, counts: Ints, low: int, high: int) -> dict[str, tuple[Any, Cdf, int]]:
     """Settings, distribution function and number of parameters of each law, bounds included."""
     special = require("scipy.special", "study")
     bounds = {"min_tokens": low, "max_tokens": high}

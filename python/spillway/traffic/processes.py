@@ -20,9 +20,7 @@ from spillway.config.extras import require
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
+    from spillway.data.arrays import Floats
 
 
 _INTERVALS = (4, 8, 16, 32)

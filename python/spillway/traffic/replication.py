@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from spillway import _core
 from spillway._core.sim import UsageError
@@ -12,9 +14,6 @@ from spillway.config.classes import config_error
 from spillway.config.messages import checked
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from spillway._core.cluster import Simulation
     from spillway._core.workload import (
         CapLengths,
@@ -25,20 +24,14 @@ if TYPE_CHECKING:
         Thin,
         Upsample,
     )
+    from spillway.data.arrays import Floats, Ints
 
-    Transform = (
-        ScaleRate
-        | Thin
-        | Superpose
-        | Upsample
-        | Window
-        | Shift
-        | Relabel
-        | CapLengths
-        | DrawLengths
-        | BlockResample
-    )
+    Transform = (ScaleRate | Thin | Superpose | Upsample | Window | Shift | Relabel | CapLengths
+                 | DrawLengths | BlockResample)  # fmt: skip
 
+
+_KEPT = ("max_in_flight", "open_loop_requests", "turnaround_s", "session_segments", "empty_outputs")
+"""Settings of a trace that `applied` leaves as they are."""
 
 _MOST_BLOCKS = 40
 """Most blocks of a bootstrap whose block length is not stated."""
@@ -64,18 +57,7 @@ def applied(trace: Trace, seed: int = 0) -> Trace:
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed = {seed}: must be >= 0 and < 2**64")
     found: Trace = _core.workload._transformed(_trace(trace), seed)  # type: ignore[attr-defined]
-    return found.replace(
-        **{
-            name: getattr(trace, name)
-            for name in (
-                "max_in_flight",
-                "open_loop_requests",
-                "turnaround_s",
-                "session_segments",
-                "empty_outputs",
-            )
-        }
-    )
+    return found.replace(**{name: getattr(trace, name) for name in _KEPT})
 
 
 def merged(*traces: Trace) -> Trace:
@@ -89,8 +71,6 @@ def merged(*traces: Trace) -> Trace:
     `max_in_flight`: apply them first (see `applied`), and for traces that differ in
     `empty_outputs`.
     """
-    import numpy as np
-
     if not traces:
         raise UsageError("merged needs at least one trace")
     columns = []
@@ -106,10 +86,10 @@ def merged(*traces: Trace) -> Trace:
     tenants = list(dict.fromkeys(name for own in columns for name in own["tenants"]))
     classes = list(dict.fromkeys(name for own in columns for name in own["slo_classes"]))
 
-    def joined(name: str) -> npt.NDArray[np.int64]:
+    def joined(name: str) -> Ints:
         return np.concatenate([own[name] for own in columns])
 
-    def recoded(name: str, names: str, known: list[str]) -> npt.NDArray[np.int64]:
+    def recoded(name: str, names: str, known: list[str]) -> Ints:
         return np.concatenate(
             [np.array([known.index(key) for key in own[names]])[own[name]] for own in columns]
         )
@@ -246,9 +226,7 @@ def block_length_s(trace: Trace) -> float:
 
     Raises UsageError if the trace holds fewer than 100 requests.
     """
-    import numpy as np
-
-    columns = _columns(applied(trace) if _trace(trace).transforms else trace)
+    columns = applied_columns(trace)
     arrival_s = columns["arrival_ns"] / 1e9
     count = len(arrival_s)
     if count < 100:
@@ -268,12 +246,10 @@ def block_length_s(trace: Trace) -> float:
 
 def _longest_session_s(trace: Trace) -> float:
     """The longest time within a session, between its first and last request, under seed 0."""
-    import numpy as np
-
     depth = trace.session_segments
     if not depth:
         return 0.0
-    columns = _columns(applied(trace) if trace.transforms else trace)
+    columns = applied_columns(trace)
     begin = columns["segment_begin"].astype(np.int64)
     rows = np.flatnonzero(np.diff(begin) >= depth)
     if not len(rows):
@@ -290,10 +266,8 @@ def _longest_session_s(trace: Trace) -> float:
     return float((ends - starts).max() / 1e9)
 
 
-def _politis_white(series: npt.NDArray[np.float64]) -> float:
+def _politis_white(series: Floats) -> float:
     """The block length of a circular bootstrap of the mean, in entries of the series."""
-    import numpy as np
-
     n = len(series)
     centered = series - series.mean()
     variance = float(centered @ centered) / n
@@ -323,12 +297,8 @@ def _politis_white(series: npt.NDArray[np.float64]) -> float:
     return float(min(max(length, 1.0), longest))
 
 
-def _merged_segments(
-    columns: list[dict[str, npt.NDArray[np.int64]]], order: npt.NDArray[np.int64]
-) -> dict[str, npt.NDArray[np.int64]]:
+def _merged_segments(columns: list[dict[str, Ints]], order: Ints) -> dict[str, Ints]:
     """The shared segments of all traces, with contents of their own."""
-    import numpy as np
-
     counts, contents, tokens, number = [], [], [], 0
     for own in columns:
         begin = own["segment_begin"]
@@ -354,11 +324,16 @@ def _merged_segments(
     }
 
 
+def applied_columns(trace: Trace) -> dict[str, Any]:
+    """The columns of the requests that the runs under seed 0 see."""
+    return _columns(applied(trace) if _trace(trace).transforms else trace)
+
+
 def _trace(trace: Trace) -> Trace:
     return checked("trace", trace, Trace, "a Trace, e.g. from spillway.read_trace")
 
 
-def _columns(trace: Trace) -> dict[str, npt.NDArray[np.int64]]:
+def _columns(trace: Trace) -> dict[str, Ints]:
     if not trace.has_requests:
         raise UsageError("the trace holds no requests, only their digest: read it again")
     return trace._columns()

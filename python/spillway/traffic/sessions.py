@@ -3,43 +3,40 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from spillway._core.sim import UsageError
 from spillway._core.workload import Client, ClosedLoop, Poisson, Synthetic
-from spillway.config.classes import config_error
 from spillway.config.extras import require
 from spillway.config.progress import reporting
 from spillway.traffic import laws
 from spillway.traffic.generation import generated
-from spillway.traffic.replication import _columns, _trace, applied
+from spillway.traffic.replication import applied_columns
 from spillway.traffic.trace_statistics import (
     Check,
+    Compared,
     Requests,
-    _correlation,
-    _failed,
-    _ranks,
+    check_resamples,
     compare,
+    failure_note,
+    rank_correlation,
     requests_of,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy.typing as npt
     from matplotlib.figure import Figure
 
     from spillway._core.workload import Trace
     from spillway.config.progress import Remarks
-
-    Ints = npt.NDArray[np.int64]
-    Floats = npt.NDArray[np.float64]
+    from spillway.data.arrays import Booleans, Floats, Ints
 
 
-_FEWEST_RESAMPLES = 199
 _COMMON_SHARE = 0.01  # of all requests that begin alike: a shared prefix, not a conversation
 _COMMON_REQUESTS = 50
 _MOST_GROUPS = 64
@@ -56,6 +53,13 @@ TITLES = {
     "think_s": "think times",
 }
 """The compared statistics in words, by name."""
+
+_PLACES = {
+    "turns": " at turn {:.0f}",
+    "input_by_turn": " at turn {:.0f}, in tokens",
+    "reused": "",
+    "think_s": " at their {:.0%} quantile, in s",
+}
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,7 @@ class PrefixGroup:
 
 
 @dataclass(frozen=True)
-class SessionFit:
+class SessionFit(Compared):
     """Users fitted to the sessions of a trace; see `fit_sessions`.
 
     Attributes
@@ -200,13 +204,6 @@ class SessionFit:
     checks: tuple[Check, ...]
     notes: tuple[str, ...]
 
-    def check(self, name: str) -> Check:
-        """The check of one statistic; KeyError if there is none of that name."""
-        found = {check.name: check for check in self.checks}
-        if name not in found:
-            raise KeyError(f"no statistic {name!r}; one of {', '.join(found)}")
-        return found[name]
-
     def text(self) -> str:
         """The users, and where they differ from the trace, as lines of text."""
         lines = [
@@ -216,15 +213,12 @@ class SessionFit:
             lines.append(f"think time: {self.think_s:.3g} s on average")
         if self.groups:
             tokens = [group.tokens for group in self.groups]
-            popularity = (
-                f", popularity rank^-{self.zipf_exponent:.2f}"
-                if math.isfinite(self.zipf_exponent)
-                else ""
+            line = (
+                f"{len(self.groups)} shared prefixes of {min(tokens):,} to {max(tokens):,} tokens"
             )
-            lines.append(
-                f"{len(self.groups)} shared prefixes of {min(tokens):,} to {max(tokens):,} "
-                f"tokens{popularity}"
-            )
+            if math.isfinite(self.zipf_exponent):
+                line += f", popularity rank^-{self.zipf_exponent:.2f}"
+            lines.append(line)
         for client in self.workload.clients:
             loop = _loop(client)
             prefix = f", prefix of {client.prefix_tokens:,}" if client.prefix_group else ""
@@ -237,8 +231,8 @@ class SessionFit:
             f"generator {self.generated_reused_share:.1%}"
         )
         lines += [
-            f"{'DIFFERS' if check.is_bad else 'reproduced'}: {TITLES[check.name]}{_where(check)} "
-            f"(p = {check.p_value:.2g})"
+            f"{'DIFFERS' if check.is_bad else 'reproduced'}: {TITLES[check.name]}"
+            f"{check.worst(_PLACES) if check.is_bad else ''} (p = {check.p_value:.2g})"
             for check in self.checks
         ]
         lines += [f"note: {note}" for note in self.notes]
@@ -255,25 +249,7 @@ class SessionFit:
 
 
 def _loop(client: Client) -> ClosedLoop:
-    found: Any = client.arrivals
-    loop: ClosedLoop = found
-    return loop
-
-
-def _where(check: Check) -> str:
-    if not check.is_bad:
-        return ""
-    at = int(check.deviations.argmax())
-    place = {
-        "turns": f" at turn {check.grid[at]:.0f}",
-        "input_by_turn": f" at turn {check.grid[at]:.0f}, in tokens",
-        "reused": "",
-        "think_s": f" at their {check.grid[at]:.0%} quantile, in s",
-    }[check.name]
-    return (
-        f"{place}: trace {check.trace[at]:.4g}, generator {check.low[at]:.4g} to "
-        f"{check.high[at]:.4g}"
-    )
+    return cast("ClosedLoop", client.arrivals)
 
 
 def fit_sessions(
@@ -317,9 +293,9 @@ def fit_sessions(
     """
     _check(ttft_s, tpot_s, resamples, seed)
     requests = requests_of(trace)
-    columns = _columns(applied(trace) if _trace(trace).transforms else trace)
+    columns = applied_columns(trace)
     # Requests of one instant are not spread: that would blur think times.
-    requests = Requests(**{**vars(requests), "arrival_s": columns["arrival_ns"] / 1e9})
+    requests = replace(requests, arrival_s=columns["arrival_ns"] / 1e9)
     if len(columns["segment_content"]) == 0:
         raise UsageError(
             "the prompts of the trace share nothing that it states: no hash ids, no prefix groups"
@@ -336,17 +312,13 @@ def fit_sessions(
             if report is not None:
                 report(i, resamples, f"comparing with {resamples} generated traces")
             samples.append(_statistics_of(workload, counts, observed, seed + i))
-    values = observed.statistics()
     grids = {
         "turns": np.arange(1, _TURNS + 2).astype(float),
         "input_by_turn": np.arange(1, observed.turns + 1).astype(float),
         "reused": np.zeros(1),
         "think_s": _SHARES,
     }
-    checks = tuple(
-        compare(name, grids[name], value, [sample[name] for sample in samples])
-        for name, value in values.items()
-    )
+    checks = compare(grids, observed.statistics(), samples)
     groups = tuple(
         PrefixGroup(int(structure.group_tokens[code]), number)
         for code, number in observed.popularity
@@ -372,12 +344,7 @@ def _check(ttft_s: float, tpot_s: float, resamples: int, seed: int) -> None:
         for name, value in (("ttft_s", ttft_s), ("tpot_s", tpot_s))
         if not (math.isfinite(value) and value >= 0)
     ]
-    if resamples < _FEWEST_RESAMPLES:
-        violations.append(("resamples", str(resamples), f"must be >= {_FEWEST_RESAMPLES}"))
-    if not 0 <= seed < 2**63:
-        violations.append(("seed", str(seed), "must be >= 0 and < 2**63"))
-    if violations:
-        raise config_error(violations)
+    check_resamples(violations, resamples, seed)
 
 
 @dataclass(frozen=True)
@@ -409,15 +376,10 @@ class _Observed:
         answer_s = ttft_s + tpot_s * np.maximum(output - 1, 0)
         think_s = requests.arrival_s[later] - requests.arrival_s[before] - answer_s[before]
         added = prompt.copy()
-        prefix = np.where(
-            structure.group >= 0, np.append(structure.group_tokens, 0)[structure.group], 0
-        )
-        added[structure.turn == 0] -= prefix[structure.turn == 0]
+        grouped = (structure.turn == 0) & (structure.group >= 0)
+        added[grouped] -= structure.group_tokens[structure.group[grouped]]
         added[later] = prompt[later] - prompt[before] - output[before]
-        codes, counts = np.unique(
-            structure.group[(structure.turn == 0) & (structure.group >= 0)], return_counts=True
-        )
-        pairs = zip(codes.tolist(), counts.tolist(), strict=True)
+        groups = Counter(np.sort(structure.group[grouped]).tolist())
         span_s = float(requests.arrival_s[-1] - requests.arrival_s[0])
         return cls(
             requests=requests,
@@ -429,7 +391,7 @@ class _Observed:
             added_tokens=np.maximum(added, 1),
             cut_share=float((added[later] < 1).mean()) if len(later) else 0.0,
             cut_thinks=float((think_s < 0).mean()) if len(later) else 0.0,
-            popularity=sorted(pairs, key=lambda pair: -pair[1]),
+            popularity=groups.most_common(),
         )
 
     @property
@@ -439,12 +401,8 @@ class _Observed:
 
     def statistics(self) -> dict[str, Floats]:
         """The compared statistics of the trace."""
-        found = _statistics(
-            self.structure.turn,
-            self.requests.input_tokens,
-            self.structure.shared_tokens,
-            self.turns,
-        )
+        structure, prompt = self.structure, self.requests.input_tokens
+        found = _statistics(structure.turn, prompt, structure.shared_tokens, self.turns)
         if self.think_s.size:
             found["think_s"] = np.quantile(self.think_s, _SHARES)
         return found
@@ -491,25 +449,19 @@ def _workload(observed: _Observed) -> tuple[Synthetic, list[int]]:
     return Synthetic(duration_s=observed.length_s, clients=clients), counts
 
 
-def _classes(
-    turns: Ints, length_s: float, think_s: float | None
-) -> Iterable[npt.NDArray[np.bool_]]:
+def _classes(turns: Ints, length_s: float, think_s: float | None) -> Iterable[Booleans]:
     """Sessions of similar numbers of turns, each class with several users."""
     edges = [1, 2, 3, 4, 6, 11, 21]
-    found: list[npt.NDArray[np.bool_]] = []
+    found: list[Booleans] = []
     waiting = np.zeros(len(turns), dtype=bool)
     for low, high in zip(edges, [*edges[1:], np.inf], strict=True):
         waiting |= (turns >= low) & (turns < high)
         users = turns[waiting].sum() * (think_s or 0.0) / length_s
-        enough = waiting.sum() >= _FEWEST_OF_CLIENT and (think_s is None or users >= _FEWEST_USERS)
-        if enough:
+        if waiting.sum() >= _FEWEST_OF_CLIENT and (think_s is None or users >= _FEWEST_USERS):
             found.append(waiting)
             waiting = np.zeros(len(turns), dtype=bool)
     if waiting.any():
-        if found:
-            found[-1] = found[-1] | waiting
-        else:
-            found.append(waiting)
+        found.append(found.pop() | waiting if found else waiting)
     return found
 
 
@@ -529,7 +481,6 @@ def _client(
         observed.think_s.std() < _REGULAR_CV * observed.think_s.mean()
     )
     added, output = observed.added_tokens[rows], requests.output_tokens[rows]
-    correlation = _correlation(_ranks(added), _ranks(output))
     loop = ClosedLoop(
         users=users,
         turns=number,
@@ -540,7 +491,7 @@ def _client(
         "arrivals": loop,
         "input_tokens": laws.fitted(added).lengths,
         "output_tokens": laws.fitted(output).lengths,
-        "length_correlation": round(min(max(correlation, -1.0), 1.0), 4),
+        "length_correlation": round(rank_correlation(added, output), 4),
     }, sessions
 
 
@@ -570,7 +521,8 @@ def _statistics_of(
     seen: set[str] = set()
     for k, (client, sessions) in enumerate(zip(workload.clients, counts, strict=True)):
         rows = columns["tenant"] == code[f"{k}"]
-        shape = (sessions, _loop(client).turns)
+        loop = _loop(client)
+        shape = (sessions, loop.turns)
         added = columns["input_tokens"][rows].astype(np.int64).reshape(shape)
         output = columns["output_tokens"][rows].astype(np.int64).reshape(shape)
         whole = client.prefix_tokens + np.cumsum(added, 1)
@@ -585,11 +537,10 @@ def _statistics_of(
         prompt.append(whole.ravel())
         shared.append(again.ravel())
         later = sessions * (shape[1] - 1)
-        mean_s = _loop(client).think_time_s
         think_s.append(
-            rng.exponential(mean_s, later)
-            if _loop(client).think_time == "exponential"
-            else np.full(later, mean_s)
+            rng.exponential(loop.think_time_s, later)
+            if loop.think_time == "exponential"
+            else np.full(later, loop.think_time_s)
         )
     found = _statistics(
         np.concatenate(turn), np.concatenate(prompt), np.concatenate(shared), observed.turns
@@ -648,5 +599,5 @@ def _notes(observed: _Observed) -> tuple[str, ...]:
     if observed.requests.spread_s is not None:
         notes.append(f"timestamps are rounded to about {observed.requests.spread_s:.3g} s")
     if observed.requests.failed:
-        notes.append(_failed(observed.requests.failed, len(observed.requests.arrival_s)))
+        notes.append(failure_note(observed.requests.failed, len(observed.requests.arrival_s)))
     return tuple(notes)

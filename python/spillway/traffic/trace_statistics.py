@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from spillway._core.sim import UsageError
-from spillway.traffic.replication import _columns, _trace, applied
+from spillway.config.classes import config_error
+from spillway.traffic.replication import applied_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
+    from collections.abc import Mapping, Sequence
 
     from spillway._core.workload import Trace
-
-    Floats = npt.NDArray[np.float64]
+    from spillway.data.arrays import Booleans, Floats, Ints
 
 
 _SHARES = np.array([0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99])
@@ -26,6 +24,7 @@ _LAGS = 20
 _INTERVALS = 20
 _BAD = 0.05
 _FEWEST = 100
+_FEWEST_RESAMPLES = 199
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,9 @@ class Requests:
     """
 
     arrival_s: Floats
-    input_tokens: npt.NDArray[np.int64]
-    output_tokens: npt.NDArray[np.int64]
-    client: npt.NDArray[np.int64]
+    input_tokens: Ints
+    output_tokens: Ints
+    client: Ints
     names: list[tuple[str, str]]
     spread_s: float | None
     reused: float
@@ -52,7 +51,7 @@ def requests_of(trace: Trace) -> Requests:
 
     Raises UsageError if it holds fewer than 100 requests, or all at one instant.
     """
-    columns = _columns(applied(trace) if _trace(trace).transforms else trace)
+    columns = applied_columns(trace)
     arrival_s = columns["arrival_ns"] / 1e9
     if len(arrival_s) < _FEWEST:
         raise UsageError(
@@ -82,9 +81,7 @@ def requests_of(trace: Trace) -> Requests:
     )
 
 
-def _with_lengths(
-    output: npt.NDArray[np.int64], has_failed: npt.NDArray[np.bool_], client: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def _with_lengths(output: Ints, has_failed: Booleans, client: Ints) -> Ints:
     """Output lengths in which failed calls have those of the others of their client.
 
     If all calls of a client failed, they have those of the other clients.
@@ -102,7 +99,8 @@ def _with_lengths(
     return found
 
 
-def _failed(count: int, requests: int) -> str:
+def failure_note(count: int, requests: int) -> str:
+    """Says how calls that failed count."""
     return (
         f"{count:,} of {requests:,} requests have no output: calls that failed. They count as "
         "arrivals, and the lengths of outputs are those of the others"
@@ -125,7 +123,7 @@ def _spread(arrival_s: Floats) -> tuple[Floats, float | None]:
     return spread, distance if len(instants) < 0.9 * len(arrival_s) else None
 
 
-def _reused(columns: dict[str, npt.NDArray[np.int64]]) -> float:
+def _reused(columns: dict[str, Ints]) -> float:
     content, tokens = columns["segment_content"], columns["segment_tokens"].astype(np.int64)
     if len(content) == 0:
         return 0.0
@@ -164,9 +162,8 @@ class Statistics:
             "output_serial": np.arange(1, 6).astype(float),
         }
 
-    def values(self, requests: Requests) -> dict[str, Floats]:
-        """The statistics of given requests, by name."""
-        times = requests.arrival_s
+    def values(self, times: Floats, input_tokens: Ints, output_tokens: Ints) -> dict[str, Floats]:
+        """The statistics of requests at these times with these lengths, by name."""
         span = (0.0, self.length_s)
 
         def counts(intervals: int) -> Floats:
@@ -176,7 +173,7 @@ class Statistics:
             found = counts(max(2, int(self.length_s / window_s)))
             return float(found.var(ddof=1) / max(found.mean(), 1e-12))
 
-        ranks = [_ranks(tokens) for tokens in (requests.input_tokens, requests.output_tokens)]
+        ranks = [_ranks(tokens) for tokens in (input_tokens, output_tokens)]
         return {
             # Shorter gaps are one burst: how short they are is a matter of the clock.
             "gaps_s": np.maximum(
@@ -187,8 +184,8 @@ class Statistics:
                 counts(max(round(self.length_s / self.bin_s), 2)), _LAGS
             ),
             "dispersion": np.array([dispersion(window_s) for window_s in self.windows_s]),
-            "input_tokens": np.quantile(requests.input_tokens, _SHARES),
-            "output_tokens": np.quantile(requests.output_tokens, _SHARES),
+            "input_tokens": np.quantile(input_tokens, _SHARES),
+            "output_tokens": np.quantile(output_tokens, _SHARES),
             "length_correlation": np.array([_correlation(*ranks)]),
             "input_serial": _autocorrelation(ranks[0], 5),
             "output_serial": _autocorrelation(ranks[1], 5),
@@ -209,7 +206,7 @@ TITLES = {
 """The statistics in words, by name."""
 
 
-def _ranks(values: npt.NDArray[np.int64]) -> Floats:
+def _ranks(values: Ints) -> Floats:
     """Ranks, the mean rank for ties."""
     _, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
@@ -221,6 +218,11 @@ def _correlation(a: Floats, b: Floats) -> float:
     a, b = a - a.mean(), b - b.mean()
     scale = math.sqrt(float(a @ a) * float(b @ b))
     return float(a @ b) / scale if scale > 0 else 0.0
+
+
+def rank_correlation(a: Ints, b: Ints) -> float:
+    """Spearman's coefficient."""
+    return min(max(_correlation(_ranks(a), _ranks(b)), -1.0), 1.0)
 
 
 def _autocorrelation(series: Floats, lags: int) -> Floats:
@@ -274,9 +276,33 @@ class Check:
         return _deviations(self.trace, self.low, self.middle, self.high)
 
     @property
-    def outside(self) -> npt.NDArray[np.bool_]:
+    def outside(self) -> Booleans:
         """Where the trace lies outside of [low, high]; about 5 % do by chance."""
         return (self.trace < self.low) | (self.trace > self.high)
+
+    def worst(self, places: Mapping[str, str]) -> str:
+        """Where the trace deviates most, and what both have there, as text.
+
+        `places`: words for a value of the grid, as a format, by the name of the check.
+        """
+        at = int(self.deviations.argmax())
+        return (
+            f"{places[self.name].format(self.grid[at])}: trace {self.trace[at]:.4g}, "
+            f"generator {self.low[at]:.4g} to {self.high[at]:.4g}"
+        )
+
+
+class Compared:
+    """A fit whose statistics were compared with those of its trace."""
+
+    checks: tuple[Check, ...]
+
+    def check(self, name: str) -> Check:
+        """The check of one statistic; KeyError if there is none of that name."""
+        by_name = {check.name: check for check in self.checks}
+        if name not in by_name:
+            raise KeyError(f"no statistic {name!r}; one of {', '.join(by_name)}")
+        return by_name[name]
 
 
 def _deviations(values: Floats, low: Floats, middle: Floats, high: Floats) -> Floats:
@@ -288,7 +314,29 @@ def _deviations(values: Floats, low: Floats, middle: Floats, high: Floats) -> Fl
     return np.maximum(above, below)
 
 
-def compare(name: str, grid: Floats, observed: Floats, generated: Sequence[Floats]) -> Check:
+def check_resamples(violations: list[tuple[str, str, str]], resamples: int, seed: int) -> None:
+    """Raises ConfigError with the violations, and those of the generated traces."""
+    if resamples < _FEWEST_RESAMPLES:
+        violations.append(("resamples", str(resamples), f"must be >= {_FEWEST_RESAMPLES}"))
+    if not 0 <= seed < 2**63:
+        violations.append(("seed", str(seed), "must be >= 0 and < 2**63"))
+    if violations:
+        raise config_error(violations)
+
+
+def compare(
+    grids: Mapping[str, Floats],
+    observed: Mapping[str, Floats],
+    generated: Sequence[Mapping[str, Floats]],
+) -> tuple[Check, ...]:
+    """The statistics of the trace against those of generated traces."""
+    return tuple(
+        _compared(name, grids[name], values, [sample[name] for sample in generated])
+        for name, values in observed.items()
+    )
+
+
+def _compared(name: str, grid: Floats, observed: Floats, generated: Sequence[Floats]) -> Check:
     """A statistic of the trace against those of generated traces.
 
     Deviations are in units of the generator's own, above and below the median apart, because many
@@ -367,13 +415,14 @@ class Description:
         shown = ", ".join(f"{name} {share:.1%}" for name, share in largest[:5])
         lines.append(f"{len(largest)} tenants: {shown}{', …' if len(largest) > 5 else ''}")
         if self.spread_s is not None:
-            lines.append(_rounded(self.spread_s))
+            lines.append(rounding_note(self.spread_s))
         if self.failed:
-            lines.append(_failed(self.failed, self.requests))
+            lines.append(failure_note(self.failed, self.requests))
         return "\n".join(lines)
 
 
-def _rounded(spread_s: float) -> str:
+def rounding_note(spread_s: float) -> str:
+    """Says how requests of one instant are spread."""
     return (
         f"timestamps are rounded to about {spread_s:.3g} s; requests of one instant are spread "
         "at random, so shorter bursts are not visible"
@@ -390,9 +439,8 @@ def describe(trace: Trace) -> Description:
     length_s = float(times[-1])
     gaps = np.diff(times)
     counted = Statistics.of(requests, length_s)
-    counted = Statistics(length_s, counted.bin_s, counted.windows_s[[0, 4, 8, 11]])
-    shifted = Requests(**{**vars(requests), "arrival_s": times})
-    values = counted.values(shifted)
+    counted = replace(counted, windows_s=counted.windows_s[[0, 4, 8, 11]])
+    values = counted.values(times, requests.input_tokens, requests.output_tokens)
     shares: dict[str, float] = {}
     counts = np.bincount(requests.client, minlength=len(requests.names))
     for (tenant, _), count in zip(requests.names, counts, strict=True):

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
-    from numpy.typing import NDArray
 
     from spillway._core.gateway import TokenBucket
+    from spillway.data.arrays import Booleans, Floats
     from spillway.data.result_data import ResultData
     from spillway.report.plots.counted_runs import Grouping
 
@@ -214,17 +214,13 @@ def admission_by_length(
     return axes
 
 
-def _admitted(run: ResultData) -> NDArray[np.bool_]:
+def _admitted(run: ResultData) -> Booleans:
     """Which requests the gateway admitted; workers may have refused them afterwards."""
     requests = run.requests
     undecided = (requests["outcome"] == "in_transit") & np.isnan(requests["queue_s"])
-    admitted: NDArray[np.bool_] = ~undecided & ~np.isin(
-        requests["reason"], list(run.ledger["rejected"])
-    )
+    admitted: Booleans = ~undecided & ~np.isin(requests["reason"], list(run.ledger["rejected"]))
     return admitted
 
 
-def _rate(
-    arrivals: NDArray[np.float64], edges: NDArray[np.float64], runs: int
-) -> NDArray[np.float64]:
+def _rate(arrivals: Floats, edges: Floats, runs: int) -> Floats:
     return np.histogram(arrivals, edges)[0] / (np.diff(edges) * runs)

@@ -10,8 +10,7 @@ import numpy as np
 from spillway.data.replications import Replications
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from spillway.data.arrays import Booleans, Floats
     from spillway.data.result_data import ResultData
 
 
@@ -39,14 +38,14 @@ def group_names(runs: Sequence[ResultData], by: Grouping) -> list[str]:
     return list(dict.fromkeys(name for table in tables_of for name in table))
 
 
-def is_counted(run: ResultData, by: Grouping | None = None, name: str = "") -> NDArray[np.bool_]:
+def is_counted(run: ResultData, by: Grouping | None = None, name: str = "") -> Booleans:
     """Which requests count in the summary: all, or those of one class or tenant."""
     requests = run.requests
-    counted: NDArray[np.bool_] = requests["arrival_s"] >= run.simulation.warm_up_s
+    counted: Booleans = requests["arrival_s"] >= run.simulation.warm_up_s
     return counted if by is None else counted & (requests[by] == name)
 
 
-def bin_edges(bins: int | Sequence[float], last_s: float) -> NDArray[np.float64]:
+def bin_edges(bins: int | Sequence[float], last_s: float) -> Floats:
     """The edges of intervals: as given, or of a number of equal intervals from 0 to `last_s`."""
     # A single instant has no rate.
     edges = (

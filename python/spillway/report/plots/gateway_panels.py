@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
-    from numpy.typing import NDArray
 
     from spillway._core.gateway import Gateway
     from spillway._core.signals import Sensor
+    from spillway.data.arrays import Floats, Ints
     from spillway.data.result_data import ResultData
     from spillway.data.timeline import Control, Timeline
 
@@ -150,7 +150,7 @@ def _draw_tenants(axes: Mapping[str, Axes], timeline: Timeline, step_s: float | 
         axes["queued"].set(ylim=(0, 1))
 
 
-def _steps(timeline: Timeline, step_s: float | None) -> NDArray[np.int64]:
+def _steps(timeline: Timeline, step_s: float | None) -> Ints:
     """The rows of a timeline between which rates are averaged."""
     time_s = timeline["time_s"]
     step_rows = len(time_s) / 100 if step_s is None else step_s / (time_s[1] - time_s[0])
@@ -158,7 +158,7 @@ def _steps(timeline: Timeline, step_s: float | None) -> NDArray[np.int64]:
     return np.append(np.arange(0, last, max(1, round(step_rows))), last)
 
 
-def _within_targets(result: ResultData) -> NDArray[np.float64]:
+def _within_targets(result: ResultData) -> Floats:
     """1 for requests within the targets of their class, 0 for others, NaN without targets."""
     if not result.has_requests:
         return np.array([])
@@ -169,9 +169,7 @@ def _within_targets(result: ResultData) -> NDArray[np.float64]:
     return np.where(promised, met, np.nan)
 
 
-def _draw_goodput(
-    axes: Axes, result: ResultData, met: NDArray[np.float64], step_s: float | None
-) -> None:
+def _draw_goodput(axes: Axes, result: ResultData, met: Floats, step_s: float | None) -> None:
     timeline = result.timeline
     edges = timeline["time_s"][_steps(timeline, step_s)]
     columns = result.requests
