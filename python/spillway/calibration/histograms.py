@@ -88,14 +88,9 @@ class Scraped:
         if names[0] != names[1]:
             raise TraceError(f"{early} has the engines {names[0]}, but {late} has {names[1]}")
         between = [later.since(other) for later, other in zip(last, first, strict=True)]
-        if isinstance(workload, Trace | Synthetic):
-            return cls(_together(between), workload, Path(late).stem)
-        path = Path(workload)
-        if path.suffix in _CONFIGURATIONS:
-            from spillway import loading
-
-            return cls(_together(between), loading.load(path).workload, Path(late).stem)
-        return cls(_together(between), read_trace(path), Path(late).stem)
+        if not isinstance(workload, Trace | Synthetic):
+            workload = _workload_of(Path(workload))
+        return cls(_together(between), workload, Path(late).stem)
 
     @property
     def requests(self) -> int:
@@ -115,6 +110,14 @@ class Scraped:
         """The histograms to fit."""
         found = self.histograms.histograms
         return tuple(name for name in _NAMES if name in found and found[name].count)
+
+
+def _workload_of(path: Path) -> Trace | Synthetic:
+    if path.suffix not in _CONFIGURATIONS:
+        return read_trace(path)
+    from spillway import loading
+
+    return loading.load(path).workload
 
 
 def _together(engines: Sequence[LatencyHistograms]) -> LatencyHistograms:
@@ -190,11 +193,9 @@ class HistogramPart:
 
     def residuals(self, results: Sequence[ResultData]) -> Floats:
         """Weighted differences, simulated minus measured, of the requests of all seeds."""
-        rows = []
-        for name in self.given.known:
-            values, counts = _pooled([sample_of(result, name) for result in results])
-            rows.append(self._compared(name, values, counts))
-        return np.concatenate(rows)
+        return np.concatenate(
+            [self._compared(name, *_pooled(results, name)) for name in self.given.known]
+        )
 
     def resampler(self, results: Sequence[ResultData]) -> Callable[[np.random.Generator], Floats]:
         """How residuals scatter from one run of the workload to another.
@@ -234,7 +235,7 @@ class HistogramPart:
         """The errors of means in percent, and the largest of shares in percentage points."""
         found = {}
         for name in self.given.known:
-            values, counts = _pooled([sample_of(result, name) for result in results])
+            values, counts = _pooled(results, name)
             histogram = self.given.histograms.histograms[name]
             short = name.removesuffix("_s")
             if np.isfinite(histogram.sum):
@@ -276,9 +277,10 @@ def sample_of(result: ResultData, name: str) -> Sample:
     return values, np.ones(len(values))
 
 
-def _pooled(samples: Sequence[Sample]) -> Sample:
-    values = np.concatenate([values for values, _ in samples])
-    counts = np.concatenate([counts for _, counts in samples])
+def _pooled(results: Sequence[ResultData], name: str) -> Sample:
+    """The simulated observations of several runs, in ascending order."""
+    samples = [sample_of(result, name) for result in results]
+    values, counts = (np.concatenate(column) for column in zip(*samples, strict=True))
     order = np.argsort(values, kind="stable")
     return values[order], counts[order]
 

@@ -64,9 +64,7 @@ class Hull:
                 for context in (_MORE_CONTEXT, 1 / _MORE_CONTEXT)
             }
         )
-        lower = _chain(points)
-        upper = _chain(points[::-1])
-        return cls(tuple(lower[:-1] + upper[:-1]))
+        return cls((*_chain(points)[:-1], *_chain(points[::-1])[:-1]))
 
     def corners(self, group: InstanceGroup) -> list[dict[str, float]]:
         """The vertices as `fitted_states` of a group: per rank, and in tokens instead of shares.

@@ -60,24 +60,19 @@ class Latencies:
 
     def logs(self) -> Floats:
         """Logarithms of mean and percentiles of each metric, then of the capacity."""
-        rows = []
-        for metric in METRICS:
-            values = self.of(metric)
-            if len(values) == 0:
-                rows.append(np.full(1 + len(PERCENTILES), np.nan))
-                continue
-            rows.append(np.array([values.mean(), *_percentiles(values)]))
-        rows.append(np.array([self.capacity_per_s]))
+        statistics = [_mean_and_percentiles(self.of(metric)) for metric in METRICS]
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(np.concatenate(rows)))
+            return np.asarray(np.log(np.concatenate([*statistics, [self.capacity_per_s]])))
 
     def take(self, rows: Ints) -> Latencies:
         """The latencies of some rows, which may repeat."""
         return Latencies(self.ttft_s[rows], self.itl_s[rows], self.e2e_s[rows], self.done_s[rows])
 
 
-def _percentiles(values: Floats) -> Floats:
-    """`np.percentile(values, PERCENTILES)` of finite values to the last bit, without its checks."""
+def _mean_and_percentiles(values: Floats) -> Floats:
+    """With `np.percentile(values, PERCENTILES)` to the last bit, without its checks."""
+    if len(values) == 0:
+        return np.full(1 + len(PERCENTILES), np.nan)
     ordered = np.sort(values)
     place = (len(values) - 1) * _SHARES
     below = place.astype(np.int64)
@@ -85,7 +80,8 @@ def _percentiles(values: Floats) -> Floats:
     part = place - below
     low, high = ordered[below], ordered[above]
     step = high - low
-    return np.asarray(np.where(part < 0.5, low + step * part, high - step * (1 - part)))
+    percentiles = np.where(part < 0.5, low + step * part, high - step * (1 - part))
+    return np.append(values.mean(), percentiles)
 
 
 def measured(replay: Replay, rows: Booleans) -> Latencies:

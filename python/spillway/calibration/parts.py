@@ -46,10 +46,7 @@ class Part:
     replay: Replay
     rows: Booleans
 
-    @property
-    def num_seeds(self) -> int:
-        """1, because a replay draws nothing."""
-        return 1
+    num_seeds = 1  # a replay draws nothing
 
     @property
     def source(self) -> Replay:

@@ -119,25 +119,21 @@ def calibrate(
         if not runs and not scraped:
             return _logged(facts, known, logs, ahead=ahead)
     used = [run for run in runs if run.failed.mean() <= MAX_ERROR_SHARE]
-    left_out = tuple(
-        f"{run.name}: {run.failed.mean():.1%} of its requests failed" for run in runs
-        if run.failed.mean() > MAX_ERROR_SHARE
-    )  # fmt: skip
+    others = [run for run in runs if run.failed.mean() > MAX_ERROR_SHARE]
+    left_out = [f"{run.name}: {run.failed.mean():.1%} of its requests failed" for run in others]
     if runs and not used and not scraped:
         raise TraceError("no run is left to fit: " + "; ".join(left_out))
     turnaround_s = measured_turnaround_s(used)
-    parts: list[Measured] = [
-        _part_of(Replay(run, turnaround_s, repeats), rows) for run in used
-    ]  # fmt: skip
+    parts: list[Measured] = [_part_of(Replay(run, turnaround_s, repeats), rows) for run in used]
     parts += _checked([HistogramPart(scrape) for scrape in scraped], facts)
 
     tried: list[tuple[Fit, Floats]] = []
     if ahead is None:
         ahead = plans_ahead(facts)
-    bases: list[Roofline | StepTable] = [START.replace(norm=norm) for norm in norms]
+    bases: list[Roofline | StepTable] = (
+        [START.replace(norm=norm) for norm in norms] if table is None else [table]
+    )
     prior, covariance = None, None
-    if table is not None:
-        bases = [table]
     if known is not None:
         bases, prior, covariance = [known.latency], known.theta, known.covariance
     folds = _folds(parts)
@@ -174,7 +170,7 @@ def calibrate(
         hull=Hull.around(np.concatenate([*states, logged_states(logs, facts)])),
         runs=tuple(part.report(of_part) for part, of_part in zip(parts, results, strict=True)),
         logs=fitted_logs(known, logs),
-        left_out=left_out,
+        left_out=tuple(left_out),
         choices=tuple(
             Choice(form_of(fitted.base), fitted.ahead, float(costs.mean()))
             for fitted, costs in sorted(tried, key=lambda pair: float(pair[1].mean()))

@@ -15,6 +15,7 @@ from spillway._core.sim import ConfigError
 from spillway.calibration.hull import Hull, states_of
 from spillway.calibration.refinement import coefficients_of, form_of, latency_of
 from spillway.calibration.replay import group_of
+from spillway.calibration.step_log import correlated_pairs
 from spillway.config.classes import config_error
 from spillway.config.files import read_settings
 from spillway.config.filesystem import replacing
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 _KIND = "server_profile"
 _VERSION = 1
-_CORRELATED = 0.95
 _INSIDE = 0.95
 
 
@@ -145,16 +145,9 @@ class Profile:
 
     def correlated(self) -> list[tuple[str, str, float]]:
         """Pairs of coefficients that the data do not tell apart: correlated above 0.95."""
-        covariance = np.array(self.covariance)
-        spread = np.sqrt(np.diag(covariance))
-        found = []
         names = list(self.coefficients)
-        for i, a in enumerate(names):
-            for j in range(i):
-                rho = covariance[i, j] / (spread[i] * spread[j])
-                if abs(rho) > _CORRELATED:
-                    found.append((names[j], a, float(rho)))
-        return found
+        pairs = correlated_pairs(np.array(self.covariance))
+        return [(names[i], names[j], correlation) for i, j, correlation in pairs]
 
     def share_inside(self, result: ResultData) -> float:
         """Share of the sampled time of a run at which its batch was in the hull of the fit.

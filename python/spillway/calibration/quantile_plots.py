@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from spillway.calibration.latencies import METRICS, measured, simulated
 from spillway.calibration.replay import Replay
-from spillway.report.style import STYLES, legend_above, number_logarithmic, pyplot
+from spillway.report.style import STYLES, figure_or_new, legend_above, number_logarithmic
 from spillway.simulate import simulate
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ def quantiles(
         The extra `plot` is not installed.
 
     """
-    drawn = figure or pyplot().figure(figsize=(10, 6), layout="constrained")
+    drawn = figure_or_new(figure, 10, 6)
     axes = drawn.subplots(2, len(METRICS))
-    for recording, style in zip(recordings, _repeated(len(recordings)), strict=True):
+    for recording, style in zip(recordings, itertools.cycle(STYLES)):
         replay = Replay(recording, profile.turnaround_s)
         result = simulate(replay.simulation(profile.group))
         real, sim = measured(replay, replay.compared), simulated(result, replay.compared)
@@ -78,10 +79,6 @@ def quantiles(
     return drawn
 
 
-def _repeated(count: int) -> list[dict[str, object]]:
-    return [STYLES[i % len(STYLES)] for i in range(count)]
-
-
 def _in_flight(run: Recording) -> np.ndarray:
     """Requests in flight when each one was sent, itself included."""
     ends_s = np.sort((run.send_s + run.e2e_s)[~np.isnan(run.e2e_s)])
@@ -92,6 +89,6 @@ def _by_load(in_flight: np.ndarray, errors: np.ndarray) -> tuple[list[float], li
     """Medians in classes of load with about as many requests each."""
     finite = np.isfinite(errors)
     order = np.argsort(in_flight[finite], kind="stable")
-    classes = np.array_split(order, _LOAD_CLASSES)
-    loads = [float(np.median(in_flight[finite][members])) for members in classes if len(members)]
-    return loads, [float(np.median(errors[finite][members])) for members in classes if len(members)]
+    classes = [members for members in np.array_split(order, _LOAD_CLASSES) if len(members)]
+    loads = [float(np.median(in_flight[finite][members])) for members in classes]
+    return loads, [float(np.median(errors[finite][members])) for members in classes]

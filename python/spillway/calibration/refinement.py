@@ -13,7 +13,7 @@ from spillway.calibration.start import START
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from spillway._core.cluster import Simulation
     from spillway.data.arrays import Floats
@@ -109,22 +109,25 @@ class Fit:
 
     def curvature(self, parts: Sequence[int] | None = None) -> Floats:
         """Second derivatives of the objective over some parts, with the prior."""
-        chosen = range(len(self.residuals)) if parts is None else parts
         hessian = self.ridge.copy()
-        for i in chosen:
-            jacobian = _finite_rows(self.residuals[i], self.jacobian[i])
-            hessian += (jacobian.T * _robust(_finite(self.residuals[i]))) @ jacobian
-        return np.asarray(hessian)
+        for row, jacobian in self._finite(self.residuals, parts):
+            hessian += (jacobian.T * _robust(row)) @ jacobian
+        return hessian
 
     def slope(self, residuals: Floats, parts: Sequence[int] | None = None) -> Floats:
         """First derivatives, with other residuals in place of its own."""
-        chosen = range(len(residuals)) if parts is None else parts
-        slope = self.ridge @ (self.theta - self.prior)
-        for i in chosen:
-            jacobian = _finite_rows(residuals[i], self.jacobian[i])
-            row = _finite(residuals[i])
-            slope = slope + jacobian.T @ (_robust(row) * row)
-        return np.asarray(slope)
+        slope: Floats = self.ridge @ (self.theta - self.prior)
+        for row, jacobian in self._finite(residuals, parts):
+            slope += jacobian.T @ (_robust(row) * row)
+        return slope
+
+    def _finite(
+        self, residuals: Floats, parts: Sequence[int] | None
+    ) -> Iterator[tuple[Floats, Floats]]:
+        """The residuals of some parts that are finite, with their derivatives."""
+        for i in range(len(residuals)) if parts is None else parts:
+            is_finite = np.isfinite(residuals[i])
+            yield residuals[i][is_finite], np.nan_to_num(self.jacobian[i][is_finite])
 
     def held_out_costs(self) -> Floats:
         """Objective of each part under the coefficients fitted without it.
@@ -278,10 +281,7 @@ class _Problem:
         self._base = base
         self._ahead = ahead
         # Parts of one run share its simulation.
-        self._loads: list[Load] = []
-        for part in parts:
-            if all(part.source is not load.source for load in self._loads):
-                self._loads.append(part)
+        self._loads = {id(part.source): part for part in parts}
 
     def residuals(self, thetas: Sequence[Floats]) -> list[Floats]:
         groups = [
@@ -289,27 +289,14 @@ class _Problem:
             for theta in thetas
         ]
         results: dict[tuple[int, int], Results] = {}
-        for seeds in sorted({load.num_seeds for load in self._loads}):
-            pairs = [
-                (i, k)
-                for i in range(len(groups))
-                for k, load in enumerate(self._loads)
-                if load.num_seeds == seeds
-            ]
-            runs = run_many(
-                [self._loads[k].simulation(groups[i]) for i, k in pairs],
-                seeds=range(seeds),
-                keep_requests=True,
-            )
+        for seeds in sorted({load.num_seeds for load in self._loads.values()}):
+            keys = [key for key, load in self._loads.items() if load.num_seeds == seeds]
+            pairs = [(i, key) for i in range(len(groups)) for key in keys]
+            simulations = [self._loads[key].simulation(groups[i]) for i, key in pairs]
+            runs = run_many(simulations, seeds=range(seeds), keep_requests=True)
             results |= dict(zip(pairs, runs, strict=True))
-        where = [
-            next(k for k, load in enumerate(self._loads) if load.source is part.source)
-            for part in self._parts
-        ]
         return [
-            _as_table(
-                [part.residuals(results[i, k]) for part, k in zip(self._parts, where, strict=True)]
-            )
+            _as_table([part.residuals(results[i, id(part.source)]) for part in self._parts])
             for i in range(len(groups))
         ]
 
@@ -322,20 +309,12 @@ def _as_table(rows: Sequence[Floats]) -> Floats:
     return table
 
 
-def _finite(row: Floats) -> Floats:
-    return np.asarray(row[np.isfinite(row)])
-
-
-def _finite_rows(row: Floats, jacobian: Floats) -> Floats:
-    return np.asarray(np.nan_to_num(jacobian[np.isfinite(row)]))
-
-
 def _robust(row: Floats) -> Floats:
     return np.asarray(1 / np.sqrt(1 + (row / _SOFT) ** 2))
 
 
 def _cost(row: Floats) -> float:
-    row = _finite(row)
+    row = row[np.isfinite(row)]
     return float((_SOFT**2 * (np.sqrt(1 + (row / _SOFT) ** 2) - 1)).sum())
 
 

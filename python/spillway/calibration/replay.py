@@ -90,21 +90,12 @@ class Replay:
     @cached_property
     def trace(self) -> Trace:
         """The workload."""
-        period = self.period
-        prefixes: dict[str, Any] = {}
+        prompts, period = self.input_tokens, self.period
+        columns: dict[str, Any] = {"input_tokens": prompts, "output_tokens": self.output_tokens}
         if period is not None:
-            prefixes = {
-                "prefix_group": [
-                    f"{i % period}/{tokens}" for i, tokens in enumerate(self.input_tokens)
-                ],
-                "prefix_tokens": self.input_tokens,
-            }
-        found = trace(
-            arrival_s=self.recording.send_s,
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
-            **prefixes,
-        )
+            groups = [f"{i % period}/{tokens}" for i, tokens in enumerate(prompts)]
+            columns |= {"prefix_group": groups, "prefix_tokens": prompts}
+        found = trace(arrival_s=self.recording.send_s, **columns)
         limit = self.recording.client_max_in_flight
         if not self.is_closed_loop or limit is None:
             return found
@@ -192,9 +183,8 @@ def group_of(
         "block_size_tokens": 16,
         "num_kv_blocks": 132_139,
     }
-    for name in limits:
-        if (limit := getattr(server, name)) is not None:
-            limits[name] = limit
+    stated = {name: getattr(server, name) for name in limits}
+    limits |= {name: limit for name, limit in stated.items() if limit is not None}
     return instance.InstanceGroup(
         **limits,
         kv_cache=instance.KvCache(

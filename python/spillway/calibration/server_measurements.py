@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway.calibration.histograms import Scraped
-from spillway.data.recording import LatencyHistograms, Recording, ServerFacts, StepLog
+from spillway.data.recording import Recording, ServerFacts, StepLog
 from spillway.files.recordings import format_of, read_recordings, read_step_logs
 from spillway.files.recordings.formats import FORMATS
 from spillway.files.recordings.source import Source
@@ -34,30 +34,22 @@ def read(
     known = {field.name for field in dataclasses.fields(ServerFacts)}
     if unknown := sorted(set(server or {}) - known):
         raise TraceError(f"server: {unknown[0]!r} is not one of {', '.join(sorted(known))}")
-    server_facts: dict[str, Any] = dict(server or {})
-
-    def complete(facts: ServerFacts) -> ServerFacts:
-        return dataclasses.replace(facts, **server_facts)
-
-    runs = [item for item in found if isinstance(item, Recording)]
-    logs = [item for item in found if isinstance(item, StepLog)]
-    scraped = [item for item in found if isinstance(item, Scraped)]
+    stated = [_stating(item, server or {}) for item in found]
     return (
-        [dataclasses.replace(run, server=complete(run.server)) for run in runs],
-        [dataclasses.replace(log, server=complete(log.server)) for log in logs],
-        [
-            dataclasses.replace(
-                scrape,
-                histograms=dataclasses.replace(
-                    scrape.histograms, server=complete(scrape.histograms.server)
-                ),
-            )
-            for scrape in scraped
-        ],
+        [item for item in stated if isinstance(item, Recording)],
+        [item for item in stated if isinstance(item, StepLog)],
+        [item for item in stated if isinstance(item, Scraped)],
     )
 
 
 _Kinds = Recording | StepLog | Scraped
+
+
+def _stating(item: Any, server: Mapping[str, Any]) -> Any:
+    """The measurements with further facts of their server."""
+    if isinstance(item, Scraped):
+        return dataclasses.replace(item, histograms=_stating(item.histograms, server))
+    return dataclasses.replace(item, server=item.server.replace(**server))
 
 
 def _of_path(path: Path) -> list[Recording | StepLog]:
@@ -83,17 +75,11 @@ def facts_of(
     keys = sorted({run.server.key for run in runs})
     if len(keys) > 1:
         raise TraceError("the runs are of several servers; fit each by itself:\n" + "\n".join(keys))
-    measured: list[Recording | StepLog | LatencyHistograms] = [
-        *runs[:1],
-        *logs,
-        *(scrape.histograms for scrape in scraped),
-    ]
-    facts = measured[0].server
+    measured: list[Any] = [*runs[:1], *logs, *(scrape.histograms for scrape in scraped)]
+    facts: ServerFacts = measured[0].server
     for measurement in measured[1:]:
-        known = {
-            name: value for name, value in dataclasses.asdict(measurement.server).items()
-            if value is not None
-        }  # fmt: skip
+        known = dataclasses.asdict(measurement.server)
+        known = {name: value for name, value in known.items() if value is not None}
         for name, value in known.items():
             other = getattr(facts, name)
             if other not in (None, value):

@@ -150,10 +150,7 @@ class StepTimes:
     @cached_property
     def correlation(self) -> Floats:
         """Correlations of the errors, in the order of `NAMES`; 0 where a coefficient is held."""
-        covariance = np.array(self.covariance)
-        spread = np.sqrt(np.diag(covariance))
-        scale = np.where(spread > 0, spread, 1)
-        return np.asarray(covariance / np.outer(scale, scale))
+        return correlations(np.array(self.covariance))
 
 
 def fit_step_logs(
@@ -418,22 +415,29 @@ def _blocks(data: list[_Rows]) -> Ints:
 
 def _merged(covariance: Floats, coefficients: Floats, columns: Floats) -> tuple[Merged, ...]:
     """Pairs of correlated coefficients; `columns`: derivatives of the mean step time in each."""
-    spread = np.sqrt(np.diag(covariance))
     found = []
-    for j in range(len(NAMES)):
-        for i in range(j):
-            if spread[i] == 0 or spread[j] == 0:
-                continue
-            rho = float(covariance[i, j] / (spread[i] * spread[j]))
-            if abs(rho) <= _CORRELATED:
-                continue
-            pair = [i, j]
-            part = columns[pair]
-            together_us = float(part @ coefficients[pair])
-            error_us = math.sqrt(max(0.0, float(part @ covariance[np.ix_(pair, pair)] @ part)))
-            relative = error_us / together_us if together_us > 0 else math.inf
-            found.append(Merged((NAMES[i], NAMES[j]), rho, together_us, relative))
+    for i, j, correlation in correlated_pairs(covariance):
+        pair = [i, j]
+        part = columns[pair]
+        together_us = float(part @ coefficients[pair])
+        error_us = math.sqrt(max(0.0, float(part @ covariance[np.ix_(pair, pair)] @ part)))
+        relative = error_us / together_us if together_us > 0 else math.inf
+        found.append(Merged((NAMES[i], NAMES[j]), correlation, together_us, relative))
     return tuple(found)
+
+
+def correlations(covariance: Floats) -> Floats:
+    """The matrix of correlations; 0 where a variance is 0."""
+    spread = np.sqrt(np.diag(covariance))
+    scale = np.where(spread > 0, spread, 1)
+    return np.asarray(covariance / np.outer(scale, scale))
+
+
+def correlated_pairs(covariance: Floats) -> list[tuple[int, int, float]]:
+    """Pairs with a correlation beyond 0.95 in magnitude, and that correlation."""
+    matrix = correlations(covariance)
+    pairs = ((i, j) for j in range(len(matrix)) for i in range(j))
+    return [(i, j, float(matrix[i, j])) for i, j in pairs if abs(matrix[i, j]) > _CORRELATED]
 
 
 def _check_arguments(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import zipfile
 from typing import TYPE_CHECKING, Any
 
@@ -93,14 +94,14 @@ def read(stream: BinaryIO) -> dict[str, Any]:
         if len(set(names)) < len(names):
             raise ValueError("a member occurs twice")
         headers = {name.removesuffix(".npy"): _header(archive, name) for name in names}
-        needed = sum(np.dtype(kind).itemsize * _size(shape) for kind, shape in headers.values())
+        needed = sum(np.dtype(kind).itemsize * math.prod(shape) for kind, shape in headers.values())
         if needed > memory.available_bytes():
             raise ValueError(
                 f"it takes {memory.shown(needed)} of memory, but "
                 f"{memory.shown(memory.available_bytes())} are available"
             )
         text = str(_array(archive, "document"))
-        document = json.loads(text)
+        document: dict[str, Any] = json.loads(text)
         version = document["result_version"]
         if version != VERSION:
             raise ValueError(f"result_version {version}")
@@ -127,8 +128,7 @@ def read(stream: BinaryIO) -> dict[str, Any]:
     for column, named in _CODES.items():
         if (output["columns"][column] >= len(output[named])).any():
             raise ValueError(f"column {column} holds a number without a name")
-    found: dict[str, Any] = document
-    return found
+    return document
 
 
 def _header(archive: zipfile.ZipFile, name: str) -> _Header:
@@ -141,17 +141,9 @@ def _header(archive: zipfile.ZipFile, name: str) -> _Header:
     return kind.str, shape
 
 
-def _size(shape: tuple[int, ...]) -> int:
-    product = 1
-    for extent in shape:
-        product *= extent
-    return product
-
-
 def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
     with archive.open(f"{name}.npy") as member:
-        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
-        return array
+        return npy.read_array(member, allow_pickle=False)
 
 
 def _digest(document: str, arrays: Table) -> str:

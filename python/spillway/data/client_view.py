@@ -58,12 +58,7 @@ class ClientView:
         done = requests["outcome"] == "completed"
         output = requests["output_tokens"]
         arrival_s = requests["arrival_s"]
-        ttft_s, e2e_s, tokens = (
-            column[done] for column in (requests["ttft_s"], requests["e2e_s"], output)
-        )
-        asked = requests[
-            "requested_output_tokens" if "requested_output_tokens" in requests else "output_tokens"
-        ]
+        ttft_s, e2e_s, tokens = requests["ttft_s"][done], requests["e2e_s"][done], output[done]
         several = tokens > 1
         return cls(
             done=done,
@@ -71,7 +66,7 @@ class ClientView:
             arrival_s=arrival_s,
             input_tokens=requests["input_tokens"],
             output_tokens=output,
-            requested_output_tokens=asked,
+            requested_output_tokens=requests.get("requested_output_tokens", output),
             ttft_s=ttft_s[tokens > 0],
             e2e_s=e2e_s,
             tpot_s=(e2e_s - ttft_s)[several] / (tokens[several] - 1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +15,7 @@ from spillway import _core
 from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from spillway.data.arrays import Booleans, Floats, Ints
 
@@ -172,14 +173,9 @@ class Recording:
     sha256: str = ""
 
     def __post_init__(self) -> None:
-        for name, kind in _RECORDING_COLUMNS.items():
-            _freeze(self, name, kind)
+        _freeze(self, _RECORDING_COLUMNS)
         rows = len(self.send_s)
-        violations = [
-            (name, f"{len(getattr(self, name))} values", f"must hold {rows}, as send_s does")
-            for name in (*_RECORDING_COLUMNS, "tenant")
-            if getattr(self, name) is not None and len(getattr(self, name)) != rows
-        ]
+        violations = _of_other_length(self, (*_RECORDING_COLUMNS, "tenant"), "send_s")
         if rows == 0:
             violations.append(("send_s", "[]", "must hold at least one request"))
         elif not (self.send_s[0] == 0 and np.all(np.diff(self.send_s) >= 0)):  # false for NaN
@@ -248,21 +244,15 @@ class Recording:
             if self.failed[row]:
                 allowed += "; keep_failed=False leaves out failed requests"
             raise config_error([(f"input_tokens[{row}]", str(self.input_tokens[row]), allowed)])
-        names = self.tenant or ("default",) * self.num_requests
-        tenants: dict[str, int] = {}
-        codes = [
-            tenants.setdefault(name, len(tenants))
-            for name, keep in zip(names, kept, strict=True)
-            if keep
-        ]
-        rows = int(kept.sum())
+        names = list(itertools.compress(self.tenant or ("default",) * self.num_requests, kept))
+        tenants = {name: code for code, name in enumerate(dict.fromkeys(names))}
         return _core.workload.make_trace(
             arrival_ns=np.rint(self.send_s[kept] * 1e9).astype(np.int64),
             input_tokens=self.input_tokens[kept].astype(np.int32),
             output_tokens=self.output_tokens[kept].astype(np.int32),
-            tenant=np.array(codes, dtype=np.uint16),
+            tenant=np.array([tenants[name] for name in names], dtype=np.uint16),
             tenants=list(tenants),
-            slo_class=np.zeros(rows, dtype=np.uint16),
+            slo_class=np.zeros(len(names), dtype=np.uint16),
             slo_classes=["standard"],
             segment_begin=np.zeros(0, dtype=np.uint32),
             segment_content=np.zeros(0, dtype=np.uint64),
@@ -308,16 +298,11 @@ class StepLog:
     sha256: str = ""
 
     def __post_init__(self) -> None:
-        for name, kind in _STEP_COLUMNS.items():
-            if getattr(self, name) is not None:
-                _freeze(self, name, kind)
-        rows = len(self.step_s)
-        violations = [
-            (name, f"{len(getattr(self, name))} values", f"must hold {rows}, as step_s does")
-            for name in _STEP_COLUMNS
-            if getattr(self, name) is not None and len(getattr(self, name)) != rows
-        ]
-        if violations:
+        known = {
+            name: kind for name, kind in _STEP_COLUMNS.items() if getattr(self, name) is not None
+        }
+        _freeze(self, known)
+        if violations := _of_other_length(self, known, "step_s"):
             raise config_error(violations)
 
     def __repr__(self) -> str:
@@ -349,8 +334,7 @@ class Histogram:
     sum: float
 
     def __post_init__(self) -> None:
-        _freeze(self, "upper", np.float64)
-        _freeze(self, "cumulative", np.int64)
+        _freeze(self, {"upper": np.float64, "cumulative": np.int64})
         if len(self.upper) != len(self.cumulative) or len(self.upper) == 0:
             shown = f"{len(self.upper)} bounds, {len(self.cumulative)} counts"
             raise config_error([("histogram", shown, "must be equally many, at least one")])
@@ -494,9 +478,7 @@ class LatencyPoints:
     sha256: str = ""
 
     def __post_init__(self) -> None:
-        _freeze(self, "concurrency", np.int64)
-        _freeze(self, "ttft_s", np.float64)
-        _freeze(self, "itl_s", np.float64)
+        _freeze(self, {"concurrency": np.int64, "ttft_s": np.float64, "itl_s": np.float64})
         object.__setattr__(self, "group", MappingProxyType(dict(self.group)))
 
     def __repr__(self) -> str:
@@ -528,13 +510,25 @@ _STEP_COLUMNS: Mapping[str, type[np.generic]] = {
 }
 
 
-def _freeze(holder: object, name: str, kind: type[np.generic]) -> None:
-    """Replaces an array of a frozen object by a read-only copy."""
-    copy = np.array(getattr(holder, name), dtype=kind)
-    if copy.ndim != 1:
-        raise config_error([(name, f"{copy.ndim} dimensions", "must have one dimension")])
-    copy.setflags(write=False)
-    object.__setattr__(holder, name, copy)
+def _freeze(holder: object, columns: Mapping[str, type[np.generic]]) -> None:
+    """Replaces arrays of a frozen object by read-only copies."""
+    for name, kind in columns.items():
+        copy = np.array(getattr(holder, name), dtype=kind)
+        if copy.ndim != 1:
+            raise config_error([(name, f"{copy.ndim} dimensions", "must have one dimension")])
+        copy.setflags(write=False)
+        object.__setattr__(holder, name, copy)
+
+
+def _of_other_length(holder: object, names: Iterable[str], key: str) -> list[tuple[str, str, str]]:
+    """The violations by columns that are not as long as one of them."""
+    rows = len(getattr(holder, key))
+    columns = {name: getattr(holder, name) for name in names}
+    return [
+        (name, f"{len(column)} values", f"must hold {rows}, as {key} does")
+        for name, column in columns.items()
+        if column is not None and len(column) != rows
+    ]
 
 
 def _are_offsets(gaps: TokenGaps, rows: int) -> bool:

@@ -45,18 +45,16 @@ class Intervals(dict[str, "Interval | None"]):
     def _shown(self) -> dict[str, Interval]:
         return {name: interval for name, interval in self.items() if interval is not None}
 
+    def rows(self) -> list[list[str]]:
+        """The intervals as text, below a header."""
+        rows = [["figure", self._mean, "low", "high", "runs"]]
+        for name, shown in self._shown().items():
+            values = (shown.mean, shown.low, shown.high)
+            rows.append([name, *map(number, values), str(shown.n)])
+        return rows
+
     def __repr__(self) -> str:
-        rows = [
-            [
-                name,
-                number(interval.mean),
-                number(interval.low),
-                number(interval.high),
-                str(interval.n),
-            ]
-            for name, interval in self._shown().items()
-        ]
-        return table([["figure", self._mean, "low", "high", "runs"], *rows])
+        return table(self.rows())
 
 
 class Differences(Intervals):
@@ -66,11 +64,7 @@ class Differences(Intervals):
 
     def _shown(self) -> dict[str, Interval]:
         known = super()._shown().items()
-        return {
-            name: interval
-            for name, interval in known
-            if any((interval.mean, interval.low, interval.high))
-        }
+        return {name: gap for name, gap in known if any((gap.mean, gap.low, gap.high))}
 
 
 class Replications(Sequence[_Run_co]):
@@ -195,9 +189,8 @@ class Replications(Sequence[_Run_co]):
         """
         if self.seeds != checked("other", other, Replications, "Results").seeds:
             raise ValueError(f"the seeds differ: {self.seeds} and {other.seeds}")
-        summaries, other_summaries = (
-            [result.summary() for result in runs] for runs in (self, other)
-        )
+        summaries = [result.summary() for result in self]
+        other_summaries = [result.summary() for result in other]
         gaps = [_difference(a, b) for a, b in zip(summaries, other_summaries, strict=True)]
         if not (self.is_replicated or other.is_replicated):
             gaps = gaps[:1]
@@ -231,22 +224,17 @@ def _intervals(
         if name == "approximate":
             continue
         values = [float(v) for p in populations if (v := p[name]) is not None]
+        if not values:
+            result[name] = None
+            continue
         doubt = ""
         if num_blocks is not None:
             doubt = next(filter(None, (effective.doubt(name, runs) for runs in sources)), "")
         skewness = usual_skewness(name) if len(sources) == 1 else 0.0
-        result[name] = (
-            interval(
-                values,
-                confidence,
-                is_share=is_share(name),
-                num_blocks=num_blocks,
-                skewness=skewness,
-                doubt=doubt,
-            )
-            if values
-            else None
-        )
+        result[name] = interval(
+            values, confidence, is_share=is_share(name), num_blocks=num_blocks, skewness=skewness,
+            doubt=doubt,
+        )  # fmt: skip
     return result
 
 

@@ -164,13 +164,11 @@ class Requests(Mapping[str, "NDArray[Any]"]):
                 codes = arrow.array(self._columns[name].astype(np.int32))
                 words = arrow.array(list(self._names[CODED[name]]), arrow.string())
                 columns[name] = arrow.DictionaryArray.from_arrays(codes, words)
-                continue
-            if name == "request_id":
+            elif name == "request_id":
                 columns[name] = self._arrow_ids()
-                continue
-            values = self[name]
-            missing = values < 0 if name == "instance" else None
-            columns[name] = arrow.array(values, mask=missing, from_pandas=True)
+            else:
+                missing = self[name] < 0 if name == "instance" else None
+                columns[name] = arrow.array(self[name], mask=missing, from_pandas=True)
         table: pa.Table = arrow.table(columns)
         return table
 

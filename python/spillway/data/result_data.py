@@ -39,14 +39,13 @@ class ResultData:
         self.simulation = simulation
         self.seed = seed
         self._output = dict(output)
+        self._token_gaps: Columns | None = None
         record = self._output.pop("record", None)
         if record is not None:
             self._output["columns"] = Columns(_core.cluster.columns, record.column)
             self._output["offered"] = Columns(_core.cluster.offered_columns, record.offered_column)
             self._output["request_id"] = RequestIds(record)
-        self._token_gaps = (
-            None if record is None else Columns(("gap_s", "count"), record.token_gaps)
-        )  # fmt: skip
+            self._token_gaps = Columns(("gap_s", "count"), record.token_gaps)
         groups = self._output.pop("groups", None)
         if groups is not None:
             self._output["by_class"] = FiguresByName(groups.by_class)
@@ -59,14 +58,9 @@ class ResultData:
 
     def _columns(self) -> Mapping[str, NDArray[Any]]:
         if not self.has_requests:
-            raise _core.sim.UsageError(
-                "the requests of this run were not kept: "
-                + (
-                    "metrics.streaming is on"
-                    if self.simulation.metrics.streaming
-                    else "give run_many keep_requests=True"
-                )
-            )
+            is_streamed = self.simulation.metrics.streaming
+            why = "metrics.streaming is on" if is_streamed else "give run_many keep_requests=True"
+            raise _core.sim.UsageError(f"the requests of this run were not kept: {why}")
         columns: Mapping[str, NDArray[Any]] = self._output["columns"]
         return columns
 
@@ -100,15 +94,14 @@ class ResultData:
 
     def by_class(self) -> Groups:
         """The figures of `summary` per class of service."""
-        return Groups(
-            (name, Figures(figures)) for name, figures in self._output["by_class"].items()
-        )
+        return self._groups("by_class")
 
     def by_tenant(self) -> Groups:
         """The figures of `summary` per tenant."""
-        return Groups(
-            (name, Figures(figures)) for name, figures in self._output["by_tenant"].items()
-        )
+        return self._groups("by_tenant")
+
+    def _groups(self, table: str) -> Groups:
+        return Groups((name, Figures(figures)) for name, figures in self._output[table].items())
 
     @property
     def requests(self) -> Requests:
@@ -324,16 +317,14 @@ class ResultData:
         from spillway.data import archive
 
         self._columns()  # raises if they were not kept
-        archive.write(
-            Path(path),
-            {
-                "version": _core.sim.build_info["version"],
-                "fingerprint": self.fingerprint,
-                "seed": self.seed,
-                "simulation": self.simulation.to_dict(),
-            },
-            {**self._output, "request_id": list(self._output["request_id"])},
-        )
+        content = {
+            "version": _core.sim.build_info["version"],
+            "fingerprint": self.fingerprint,
+            "seed": self.seed,
+            "simulation": self.simulation.to_dict(),
+        }
+        output = {**self._output, "request_id": list(self._output["request_id"])}
+        archive.write(Path(path), content, output)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -107,9 +107,8 @@ def _in_full(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         for name, column in columns.items()
         if name not in _OF_REPEATS
     }
-    time_ns = np.repeat(columns["time_ns"], times) + number * np.repeat(
-        columns["interval_ns"], times
-    )
+    time_ns, interval_ns = (np.repeat(columns[name], times) for name in ("time_ns", "interval_ns"))
+    time_ns = time_ns + number * interval_ns
     order = np.lexsort((full["replica"], time_ns))
     full["time_s"] = time_ns / 1e9
     for name, column in full.items():

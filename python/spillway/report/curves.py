@@ -60,23 +60,14 @@ def _draw_curve(
     lower, upper = (list(side) for side in zip(*reaches, strict=True))
     if log_y:  # the lower end of an interval may be negative
         lower = [min(below, 0.9 * mean) for below, mean in zip(lower, means, strict=True)]
-    axes.errorbar(
-        [value for value, _ in curve],
-        means,
-        yerr=[lower, upper],
-        label=name or None,
-        marker="o",
-        markersize=4,
-        capsize=3,
-        **STYLES[len(axes.containers) % len(STYLES)],
-    )
+    values = [value for value, _ in curve]
+    style = STYLES[len(axes.containers) % len(STYLES)] | {"marker": "o", "markersize": 4}
+    axes.errorbar(values, means, yerr=[lower, upper], label=name or None, capsize=3, **style)
 
 
 def name_seeds(axes: Axes, counts: Collection[int], confidence: float) -> None:
     """Writes above the axes over how many seeds the means and intervals are."""
     least, most = min(counts), max(counts)
-    seeds = f"{most} seed" + ("s" if most > 1 else "")
-    if least < most:
-        seeds = f"{least} to {most} seeds"
-    population = seeds if most == 1 else f"mean of {seeds}, {confidence:.0%} interval"
+    seeds = f"{least} to {most}" if least < most else str(most)
+    population = f"mean of {seeds} seeds, {confidence:.0%} interval" if most > 1 else "1 seed"
     axes.set_title(population, loc="right", fontsize="small")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from spillway._core.cluster import Simulation
 from spillway._core.instance import InstanceGroup, Jittered, StepLoop
@@ -150,10 +150,8 @@ def _stopped_tenants(result: ResultData) -> Iterator[str]:
         if band.fairness.kind == "global_fifo"
         or getattr(band.fairness, "semantics", "") == "verbatim"
     ]
-    where = (
-        ", ".join(bands[:_MOST_SHOWN])
-        or "a band is served only when the bands above it are not held"
-    )
+    strict = "a band is served only when the bands above it are not held"
+    where = ", ".join(bands[:_MOST_SHOWN]) or strict
     first = next(i for i, limit in enumerate(gateway.limit) if limit.kind == "per_tenant")
     yield (
         f"requests within every limit waited behind a tenant at its own (gateway.limit[{first}] = "
@@ -168,14 +166,9 @@ def _small_index(result: ResultData, parts: Parts) -> Iterator[str]:
     if index.capacity_blocks is None or not result.activity["prefix_index_forgot"]:
         return
     held = index.capacity_blocks * index.block_size_tokens
-    cached = max(
-        (
-            group.num_kv_blocks * group.block_size_tokens
-            for group in groups
-            if group.kv_cache.prefix_caching
-        ),
-        default=0,
-    )
+    caching = [group for group in groups if group.kv_cache.prefix_caching]
+    sizes = (group.num_kv_blocks * group.block_size_tokens for group in caching)
+    cached = max(sizes, default=0)
     if held < cached and result.simulation.metrics.accounting == "clock":
         capacity = parts.stated("prefix_index.capacity_blocks")
         yield (
@@ -240,31 +233,24 @@ def _hidden_group(result: ResultData) -> Iterator[str]:
                 continue
             target_ms = target_s * 1e3
             if of_all <= target_ms < own:
-                late.append(
-                    (
-                        own / target_ms,
-                        (
-                            f"{figure} of all requests, {number(of_all)}, meets the target of "
-                            f"{number(target_ms)}, but that of {noun} {group} is {number(own)} "
-                            f"(goodput {number(values['goodput'])}); {figure}[worst {noun}] shows "
-                            "it in constraints and tables."
-                        ),
-                    )
+                note = (
+                    f"{figure} of all requests, {number(of_all)}, meets the target of "
+                    f"{number(target_ms)}, but that of {noun} {group} is {number(own)} "
+                    f"(goodput {number(values['goodput'])}); {figure}[worst {noun}] shows it in "
+                    "constraints and tables."
                 )
+                late.append((own / target_ms, note))
     if late:
         yield max(late)[1]
         return
     goodput = summary["goodput"]
-    known = {
-        tenant: values["goodput"]
-        for tenant, values in by_tenant.items()
-        if values["goodput"] is not None
-    }
+    shares = [(values["goodput"], tenant) for tenant, values in by_tenant.items()]
+    known = [(share, tenant) for share, tenant in shares if share is not None]
     if meet and all(meet) and goodput is not None and known:
-        worst = min(known, key=lambda tenant: known[tenant])
-        if known[worst] < goodput - _FAR_LOWER:
+        lowest, worst = min(known, key=lambda pair: pair[0])
+        if lowest < goodput - _FAR_LOWER:
             yield (
-                f"goodput of tenant {worst} is {number(known[worst])}, of all requests "
+                f"goodput of tenant {worst} is {number(lowest)}, of all requests "
                 f"{number(goodput)}, whose p99 meets the targets; goodput[worst tenant] shows it "
                 "in constraints and tables."
             )
@@ -378,12 +364,10 @@ class _Noun(NamedTuple):
     values: Mapping[str, Any]
 
     def __str__(self) -> str:
-        fields = [
-            field for field in self.description["fields"] if self.values[field["name"]] is not None
-        ]
-        # Changed settings come first.
-        fields.sort(key=lambda field: bool(self.values[field["name"]] == field["default"]))
-        shown = [f"{field['name']} = {setting(self.values[field['name']])}" for field in fields]
+        pairs = [(field, self.values[field["name"]]) for field in self.description["fields"]]
+        known = [(field, value) for field, value in pairs if value is not None]
+        known.sort(key=lambda pair: bool(pair[1] == pair[0]["default"]))  # first what was changed
+        shown = [f"{field['name']} = {setting(value)}" for field, value in known]
         if len(shown) > _MOST_SETTINGS:
             shown[_MOST_SETTINGS:] = ["…"]
         kind = self.values["kind"]
@@ -449,11 +433,8 @@ class Parts:
 
 def _described(field: Mapping[str, Any], value: Mapping[str, Any]) -> Mapping[str, Any]:
     if field["type"] == "struct":
-        found: Mapping[str, Any] = field["of"]
-        return found
-    return next(
-        alternative for alternative in field["alternatives"] if alternative["kind"] == value["kind"]
-    )
+        return cast("Mapping[str, Any]", field["of"])
+    return next(known for known in field["alternatives"] if known["kind"] == value["kind"])
 
 
 @functools.cache

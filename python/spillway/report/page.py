@@ -14,7 +14,7 @@ from spillway.config.extras import require
 from spillway.config.filesystem import replacing
 from spillway.config.formatting import number
 from spillway.config.yaml import to_yaml
-from spillway.data.figures import FIGURES
+from spillway.data.figures import FIGURES, group_rows
 from spillway.report import tables as texts
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def result(run: ResultData, remarks: Sequence[str]) -> list[str]:
     ]
     for heading, populations in (("Classes", run.by_class()), ("Tenants", run.by_tenant())):
         if len(populations) > 1:
-            parts += [f"<h2>{heading}</h2>", table(*texts.population_rows("name", populations))]
+            parts += [f"<h2>{heading}</h2>", table(*group_rows("name", populations))]
     return [
         *parts,
         *_pictures(run),
@@ -202,9 +202,7 @@ def _pictures(run: ResultData) -> list[str]:
 
     found = [
         picture("Outcomes over time", lambda: plots.outcomes_over_time(run)),
-        chart(
-            "Time to first token", lambda axes: plots.latency_cdf(run, "ttft_s", log=True, ax=axes)
-        ),
+        chart("Time to first token", lambda axes: plots.latency_cdf(run, log=True, ax=axes)),
     ]
     if run.simulation.metrics.timeline_step_s is not None:
         found.append(picture("Gateway and fleet over time", lambda: plots.gateway(run)))

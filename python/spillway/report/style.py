@@ -68,6 +68,13 @@ def axes_or_new(ax: Axes | None) -> Axes:
     return axes
 
 
+def figure_or_new(
+    figure: Figure | SubFigure | None, width: float, height: float
+) -> Figure | SubFigure:
+    """The figure of the caller, or else a new one of this size in inches."""
+    return figure or pyplot().figure(figsize=(width, height), layout="constrained")
+
+
 def ink(axes: Axes) -> Any:
     """The color of the axes' texts: black on white, white in a dark style."""
     return axes.xaxis.label.get_color()
@@ -103,15 +110,9 @@ def number_logarithmic(axis: Axis, at: Sequence[float] | None = None) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def legend_above(axes: Axes) -> None:
+def legend_above(axes: Axes, *, handlelength: float = 1.6, columnspacing: float = 1) -> None:
     """A legend in one line above the axes, at their right end."""
     axes.legend(
-        loc="lower right",
-        bbox_to_anchor=(1, 1),
-        ncols=5,
-        fontsize="small",
-        frameon=False,
-        borderaxespad=0.1,
-        handlelength=1.6,
-        columnspacing=1,
-    )
+        loc="lower right", bbox_to_anchor=(1, 1), ncols=5, fontsize="small", frameon=False,
+        borderaxespad=0.1, handlelength=handlelength, columnspacing=columnspacing,
+    )  # fmt: skip

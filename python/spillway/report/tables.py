@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.config.formatting import number, table
 from spillway.data.figures import FIGURES, LATENCIES, STATISTICS, group_rows
+from spillway.data.replications import Intervals
 from spillway.report.notes import SMALL_SAMPLE
 
 if TYPE_CHECKING:
@@ -39,21 +40,6 @@ def latency_rows(values: Mapping[str, Any]) -> list[list[str]]:
             cells[-1] += "*"
         rows.append([name, *cells, number(n)])
     return rows
-
-
-def latency_table(values: Mapping[str, Any]) -> str:
-    """The rows of `latency_rows` as text."""
-    return table(latency_rows(values))
-
-
-def population_rows(title: str, populations: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """One row per class or tenant below a header."""
-    return group_rows(title, populations)
-
-
-def population_table(title: str, populations: Mapping[str, Mapping[str, Any]]) -> str:
-    """The rows of `population_rows` as text."""
-    return table(population_rows(title, populations))
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
@@ -98,11 +84,11 @@ def result(run: ResultData, remarks: Sequence[str]) -> str:
     ]
     if anomalies:
         head.append(", ".join(anomalies))
-    blocks = ["\n".join(head), latency_table(summary)]
+    blocks = ["\n".join(head), table(latency_rows(summary))]
     # The figures of a single class or tenant equal those of all requests.
     for title, populations in (("class", run.by_class()), ("tenant", run.by_tenant())):
         if len(populations) > 1:
-            blocks.append(population_table(title, populations))
+            blocks.append(table(group_rows(title, populations)))
     if remarks:
         blocks.append("\n".join(f"note: {remark}" for remark in remarks))
     return "\n\n".join(blocks)
@@ -130,13 +116,8 @@ def results_parts(runs: Replications[ResultData]) -> Parts:
     """The text of `results` in parts."""
     if not runs:
         return "no runs", [], []
-    shown = {name for name, figure in FIGURES.items() if figure.is_main}
-    rows = [["figure", "mean", "low", "high", "runs"]]
-    for name, interval in runs.summary().items():
-        if interval is None or name not in shown:
-            continue
-        cells = [number(interval.mean), number(interval.low), number(interval.high)]
-        rows.append([name, *cells, str(interval.n)])
+    summary = runs.summary().items()
+    shown = Intervals((name, mean) for name, mean in summary if FIGURES[name].is_main)
     head = f"{len(runs)} seeds, 95% confidence intervals of the mean"
     if runs.is_resampled:
         head = (
@@ -146,4 +127,4 @@ def results_parts(runs: Replications[ResultData]) -> Parts:
     remarks = runs.notes()
     if not runs.is_replicated:
         head, *remarks = remarks or ["1 seed: no confidence interval"]
-    return head, [rows], remarks
+    return head, [shown.rows()], remarks

@@ -51,16 +51,12 @@ def heat_map(
     if figure not in FIGURES:
         raise ValueError(f"figure = {figure!r}: must be a key of Result.by_tenant()")
     runs = {name: distinct_runs(result) for name, result in systems.items()}
-    groups = list(
-        dict.fromkeys(name for members in runs.values() for name in group_names(members, by))
-    )
+    groups = group_names([run for members in runs.values() for run in members], by)
     cells = np.full((len(groups), len(runs)), np.nan)
     for column, members in enumerate(runs.values()):
-        lines = _intervals_of([replications(members)], figure, by, 0.95)
-        for row, name in enumerate(groups):
-            (interval,) = lines.get(name, (None,))
+        for name, (interval,) in _intervals_of([replications(members)], figure, by, 0.95).items():
             if interval is not None:
-                cells[row, column] = interval.mean
+                cells[groups.index(name), column] = interval.mean
     axes = axes_or_new(ax)
     image = axes.imshow(cells, cmap="cividis", aspect="auto")
     middle = np.nanmean([np.nanmin(cells), np.nanmax(cells)]) if np.isfinite(cells).any() else 0
@@ -116,17 +112,12 @@ def sweep(
         raise ValueError(f"log = {log!r}: must be x, y, xy or empty")
     runs_at = {value: replications(result) for value, result in results_by_value.items()}
     lines = _intervals_of([*runs_at.values()], figure, by, confidence)
+    curves = {
+        " ".join(filter(None, (label, name))): list(zip(runs_at, intervals, strict=True))
+        for name, intervals in lines.items()
+    }
     axes = axes_or_new(ax)
-    draw_curves(
-        axes,
-        {
-            " ".join(filter(None, (label, name))): list(zip(runs_at, intervals, strict=True))
-            for name, intervals in lines.items()
-        },
-        setting=setting,
-        figure=FIGURES[figure].label,
-        log=log,
-    )
+    draw_curves(axes, curves, setting=setting, figure=FIGURES[figure].label, log=log)
     distinct = [runs.distinct for runs in runs_at.values()]
     name_seeds(axes, [len(runs) for runs in distinct], confidence)
     mark_unvalidated(axes, (run.simulation for runs in distinct for run in runs))
@@ -153,6 +144,4 @@ def _intervals_of(
         name: [group[name].get(figure) if name in group else None for group in groups]
         for name in names
     }
-    return {
-        name: line for name, line in lines.items() if any(interval is not None for interval in line)
-    }
+    return {name: line for name, line in lines.items() if any(line)}

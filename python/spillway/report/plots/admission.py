@@ -11,10 +11,11 @@ from spillway.report.plots.counted_runs import bin_edges, distinct_runs, group_n
 from spillway.report.style import (
     STYLES,
     axes_or_new,
+    figure_or_new,
     ink,
+    legend_above,
     make_x_logarithmic,
     mark_unvalidated,
-    pyplot,
 )
 
 if TYPE_CHECKING:
@@ -70,9 +71,7 @@ def outcomes_over_time(
     arrivals = np.concatenate([columns["arrival_s"] for columns in requests])
     outcomes = np.concatenate([columns["outcome"] for columns in requests])
     layers = [layer for layer in _LAYERS if np.isin(outcomes, layer[1]).any()]
-    if figure is None:
-        height = 0.8 + 1.7 * len(names)
-        figure = pyplot().figure(figsize=(7.5, height), layout="constrained")
+    figure = figure_or_new(figure, 7.5, 0.8 + 1.7 * len(names))
     panels = figure.subplots(len(names), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     warm_up_s = runs[0].simulation.warm_up_s
     for axes, name in zip(panels, names, strict=True):
@@ -97,14 +96,7 @@ def outcomes_over_time(
         axes.set(ylabel="requests/s")
         axes.grid(alpha=0.3)
     panels[0].set(xlim=(edges[0], edges[-1]), ylim=(0, None))
-    panels[0].legend(
-        loc="lower right",
-        bbox_to_anchor=(1, 1),
-        ncols=5,
-        fontsize="small",
-        frameon=False,
-        borderaxespad=0.1,
-    )
+    legend_above(panels[0], handlelength=2, columnspacing=2)
     panels[-1].set(xlabel="time of arrival (s)")
     mark_unvalidated(figure.axes[0], (run.simulation for run in runs))
     return figure
@@ -128,8 +120,8 @@ def admitted_tokens(
     """
     gateway = result.simulation.gateway
     if bucket is None:
-        buckets = [policy for policy in gateway.admission if policy.kind == "token_bucket"]
-        bucket = buckets[0] if buckets else None
+        buckets = (policy for policy in gateway.admission if policy.kind == "token_bucket")
+        bucket = next(buckets, None)
     requests = result.requests
     arrivals, tokens = requests["arrival_s"], requests["input_tokens"]
     admitted = _admitted(result)
@@ -141,24 +133,14 @@ def admitted_tokens(
     ):
         times = np.concatenate([[0.0], arrivals[which], [last_s]])
         totals = np.concatenate([[0], np.cumsum(tokens[which]), [tokens[which].sum()]])
-        axes.step(
-            times,
-            totals,
-            where="post",
-            label=f"{name}: {formatting.number(int(which.sum()))} requests",
-            **style,
-        )
+        label = f"{name}: {formatting.number(int(which.sum()))} requests"
+        axes.step(times, totals, where="post", label=label, **style)
     if bucket is not None:
         ends = np.array([0.0, last_s])
-        axes.plot(
-            ends,
-            bucket.capacity_tokens
-            + bucket.refill_tokens_per_s * (ends + gateway.admission_latency_s),
-            color=ink(axes),
-            linestyle=":",
-            label=f"bound: {formatting.number(bucket.capacity_tokens)} "
-            f"+ {formatting.number(bucket.refill_tokens_per_s)}/s · time",
-        )
+        capacity, refill = bucket.capacity_tokens, bucket.refill_tokens_per_s
+        bound = capacity + refill * (ends + gateway.admission_latency_s)
+        label = f"bound: {formatting.number(capacity)} + {formatting.number(refill)}/s · time"
+        axes.plot(ends, bound, color=ink(axes), linestyle=":", label=label)
     mark_unvalidated(axes, [result.simulation])
     axes.set(xlabel="time of arrival (s)", ylabel="cumulative prompt tokens", ylim=(0, None))
     axes.yaxis.set_major_formatter("{x:,.0f}")
@@ -198,14 +180,10 @@ def admission_by_length(
     present = np.unique(groups)
     axes = axes_or_new(ax)
     style = STYLES[len(axes.get_lines()) % len(STYLES)]
-    axes.plot(
-        [np.median(lengths[groups == group]) for group in present],
-        [admitted[groups == group].mean() for group in present],
-        marker="o",
-        markersize=4,
-        label=f"{label + ': ' if label else ''}{formatting.number(len(lengths))} requests",
-        **style,
-    )
+    middles = [np.median(lengths[groups == group]) for group in present]
+    shares = [admitted[groups == group].mean() for group in present]
+    name = f"{label + ': ' if label else ''}{formatting.number(len(lengths))} requests"
+    axes.plot(middles, shares, marker="o", markersize=4, label=name, **style)
     mark_unvalidated(axes, (run.simulation for run in runs))
     axes.set(xlabel="prompt length (tokens)", ylabel="share admitted", ylim=(0, 1.02))
     make_x_logarithmic(axes)

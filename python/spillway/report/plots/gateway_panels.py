@@ -9,7 +9,7 @@ import numpy as np
 
 from spillway.config import formatting
 from spillway.data.targets import compare_with_targets
-from spillway.report.style import STYLES, ink, legend_above, mark_unvalidated, pyplot
+from spillway.report.style import STYLES, figure_or_new, ink, legend_above, mark_unvalidated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,8 +80,7 @@ def gateway(
         raise ValueError("there is nothing to draw: the run ended within one step of the timeline")
     if step_s is not None and not step_s > 0:
         raise ValueError(f"step_s = {step_s!r}: must be > 0")
-    if figure is None:
-        figure = pyplot().figure(figsize=(11, 8.5), layout="constrained")
+    figure = figure_or_new(figure, 11, 8.5)
     sensor = "sensor" if len(control["time_s"]) else "limit"
     kv = "kv" if timeline["kv_utilization"].any() else "batch"
     rows: list[Any] = [
@@ -198,15 +197,9 @@ def _draw_limit(axes: Axes, timeline: Timeline, control: Control) -> None:
             continue
         # Markers lie on the line of all replicas, at the first sample after the tick.
         rows = np.minimum(np.searchsorted(time_s, at_s), len(time_s) - 1)
-        axes.plot(
-            at_s,
-            np.where(np.isnan(permits), in_flight, permits)[rows],
-            label=f"{action} ({len(at_s)})",
-            color=color,
-            marker=marker,
-            markersize=4,
-            linestyle="",
-        )
+        heights = np.where(np.isnan(permits), in_flight, permits)[rows]
+        label = f"{action} ({len(at_s)})"
+        axes.plot(at_s, heights, marker, label=label, color=color, markersize=4)
     _name_panel(axes, "limit", "requests")
     axes.legend(fontsize="small")
 
@@ -226,13 +219,8 @@ def _draw_sensor(axes: Axes, control: Control, settings: Gateway) -> None:
     label: str | None = "sensor" if len(replicas) == 1 else f"{len(replicas)} replicas"
     for style, replica in zip(itertools.cycle(STYLES), replicas):
         of_replica = control["replica"] == replica
-        axes.plot(
-            control["time_s"][of_replica],
-            control["value"][of_replica],
-            marker=".",
-            label=label,
-            **style,
-        )
+        time_s, value = control["time_s"][of_replica], control["value"][of_replica]
+        axes.plot(time_s, value, marker=".", label=label, **style)
         label = None  # one entry for all replicas
     _name_panel(axes, title, unit)
     legend_above(axes)

@@ -97,13 +97,10 @@ def latency_cdf(
         if population == "offered":
             served = measured / offered if offered else 0.0
             values, shares = np.append(values, last_s), np.append(shares, served)
-        axes.step(
-            np.append(values[:1], values),
-            np.append(np.zeros(len(values[:1])), shares),
-            where="post",
-            label=f"{name}: {formatting.number(measured)} of {formatting.number(offered)}",
-            **style,
-        )
+        label = f"{name}: {formatting.number(measured)} of {formatting.number(offered)}"
+        if len(values):  # from 0 on
+            values, shares = np.append(values[0], values), np.append(0, shares)
+        axes.step(values, shares, where="post", label=label, **style)
     for style, name in zip(itertools.cycle(STYLES), groups):
         if name in targets:
             label = f"target of {name}: {targets[name]:g} s"
@@ -125,8 +122,6 @@ def _targets(run: ResultData, metric: str, groups: Sequence[str]) -> dict[str, f
     """The targets of the classes among `groups` for a metric, in seconds."""
     if metric not in _TARGETS:
         return {}
-    promised = {
-        slo_class.name: getattr(slo_class, _TARGETS[metric])
-        for slo_class in run.simulation.slo_classes
-    }
+    classes = run.simulation.slo_classes
+    promised = {slo_class.name: getattr(slo_class, _TARGETS[metric]) for slo_class in classes}
     return {name: promised[name] for name in groups if promised.get(name) is not None}

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway.report.plots.counted_runs import bin_edges
-from spillway.report.style import STYLES, axes_or_new, ink, legend_above, mark_unvalidated, pyplot
+from spillway.report.style import (
+    STYLES,
+    axes_or_new,
+    figure_or_new,
+    ink,
+    legend_above,
+    mark_unvalidated,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,22 +148,15 @@ def instances(
         for edge in edges
     ]
     held = (np.diff(spent, axis=0) / np.diff(edges)[:, None]).T
-    if figure is None:
-        height = 1.6 + 0.28 * min(count, 24)
-        figure = pyplot().figure(figsize=(7.5, height), layout="constrained")
+    figure = figure_or_new(figure, 7.5, 1.6 + 0.28 * min(count, 24))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
     rows = np.arange(count + 1) - 0.5
     mesh = left.pcolormesh(edges, rows, held, cmap="cividis", vmin=0, rasterized=True)
     figure.colorbar(mesh, ax=left, label="requests in the instance", location="top", aspect=40)
     tokens = np.bincount(where, columns["output_tokens"][done], minlength=count)
     # One shape: a bar for each of many instances takes seconds.
-    right.stairs(
-        tokens / float(edges[-1]),
-        rows,
-        orientation="horizontal",
-        fill=True,
-        color=STYLES[0]["color"],
-    )
+    bars = {"orientation": "horizontal", "fill": True, "color": STYLES[0]["color"]}
+    right.stairs(tokens / float(edges[-1]), rows, **bars)
     left.set(xlabel="time (s)", ylabel="instance", ylim=(count - 0.5, -0.5))
     left.yaxis.get_major_locator().set_params(integer=True)
     right.set(xlabel="output tokens/s")
