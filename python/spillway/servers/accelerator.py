@@ -11,6 +11,7 @@ from spillway.servers.data_files import entry, names
 
 _FILE = "accelerators.yaml"
 _GIB = 2**30
+_DATASHEET = ("memory_gib", "bandwidth_tb_s", "dense_tflops", "link_gb_s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,18 +51,15 @@ class Accelerator:
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Accelerator:
         """An accelerator from the numbers of its datasheet; ConfigError names what is missing."""
-        required = ("memory_gib", "bandwidth_tb_s", "dense_tflops", "link_gb_s")
-        known = {"name", "source", *required}
-        for name in required:
+        known = {"name", "source", *_DATASHEET}
+        for name in _DATASHEET:
             if name not in given:
-                raise config_error(
-                    [(f"gpu.{name}", "", f"is missing; needed: {_listed(required)}")]
-                )
+                allowed = f"is missing; needed: {', '.join(sorted(_DATASHEET))}"
+                raise config_error([(f"gpu.{name}", "", allowed)])
         for name, value in given.items():
             if name not in known:
-                raise config_error(
-                    [(f"gpu.{name}", repr(value), f"must be one of {_listed(known)}")]
-                )
+                allowed = f"must be one of {', '.join(sorted(known))}"
+                raise config_error([(f"gpu.{name}", repr(value), allowed)])
         flops = given["dense_tflops"]
         if not isinstance(flops, Mapping) or "bf16" not in flops:
             allowed = "must be a mapping with bf16, e.g. {bf16: 989, fp8: 1979}"
@@ -86,15 +84,4 @@ def accelerator(name: str | Mapping[str, Any]) -> Accelerator:
         return Accelerator.from_dict(name)
     also = "or give memory_gib, bandwidth_tb_s, dense_tflops and link_gb_s"
     key, found = entry(_FILE, name, "gpu", also=also)
-    return Accelerator(
-        name=key,
-        source=found["source"],
-        memory_gib=found["memory_gib"],
-        bandwidth_tb_s=found["bandwidth_tb_s"],
-        dense_tflops=found["dense_tflops"],
-        link_gb_s=found["link_gb_s"],
-    )
-
-
-def _listed(given: Any) -> str:
-    return ", ".join(sorted(given))
+    return Accelerator(name=key, **{field: found[field] for field in ("source", *_DATASHEET)})

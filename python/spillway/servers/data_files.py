@@ -33,9 +33,8 @@ def entry(file: str, name: str, what: str, *, also: str) -> tuple[str, dict[str,
     key = known.get(name.lower()) if isinstance(name, str) else None
     if key is None:
         near = difflib.get_close_matches(str(name).lower(), known, n=3, cutoff=0.5)
-        hint = f"did you mean {', '.join(map(repr, near))}?" if near else (
-            f"one of {', '.join(names(file))}"
-        )  # fmt: skip
+        meant = f"did you mean {', '.join(map(repr, near))}?"
+        hint = meant if near else f"one of {', '.join(names(file))}"
         raise config_error([(what, repr(name), f"is not in the catalog; {hint} {also}")])
     return key, entries(file)[key]
 

@@ -154,16 +154,14 @@ def _durations_us(
             for context in contexts:
                 if prompt == 0:
                     # The output's length of 2 puts the step at the end of the context.
-                    alone = requests or decodes[0]
                     at = context if requests else contexts[0]
-                    ms = steps.decode_step_latency(alone, at, 2)
+                    ms = steps.decode_step_latency(requests or decodes[0], at, 2)
                 else:
-                    _, shared, attention, _ = steps.mixed_step_breakdown(prompt, 0, prompt, 2)
+                    mixed = steps.mixed_step_breakdown
+                    _, shared, attention, _ = mixed(prompt, 0, prompt, 2)
                     reads = 0.0
                     if requests:
-                        _, shared, _, reads = steps.mixed_step_breakdown(
-                            prompt, requests, context, 2
-                        )
+                        _, shared, _, reads = mixed(prompt, requests, context, 2)
                     ms = shared + attention + reads
                 found.append(1e3 * ms)
     return found
@@ -226,13 +224,8 @@ def _model_path(server: Server, folder: Path) -> str:
         fields = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
                   "head_dim", "intermediate_size", "vocab_size", "max_position_embeddings",
                   "tie_word_embeddings")  # fmt: skip
-        text = json.dumps(
-            {
-                "architectures": ["LlamaForCausalLM"],
-                "model_type": "llama",
-                **{name: getattr(model, name) for name in fields},
-            }
-        )
+        config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+        text = json.dumps(config | {name: getattr(model, name) for name in fields})
     (folder / "config.json").write_text(text, encoding="utf-8")
     return str(folder)
 

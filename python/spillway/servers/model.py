@@ -153,9 +153,9 @@ class Model:
         if not self.kv_lora_rank:
             return h * self.head_dim * (2 * heads + 2 * self.num_key_value_heads)
         query_dim = self.qk_nope_head_dim + self.qk_rope_head_dim
-        query = self.q_lora_rank * (h + heads * query_dim) if self.q_lora_rank else (
-            h * heads * query_dim
-        )  # fmt: skip
+        query = h * heads * query_dim
+        if self.q_lora_rank:
+            query = self.q_lora_rank * (h + heads * query_dim)
         compressed = h * (self.kv_lora_rank + self.qk_rope_head_dim)
         expanded = self.kv_lora_rank * heads * (self.qk_nope_head_dim + self.v_head_dim)
         return query + compressed + expanded + heads * self.v_head_dim * h
@@ -216,14 +216,9 @@ def model(name: str) -> Model:
         return Model.from_config(name)
     key, found = entry(_FILE, name, "model", also="or give the path of its config.json")
     dtype = found["dtype"]
-    return Model(
-        name=key,
-        repository=found["repository"],
-        source=found["source"],
-        license=found["license"],
-        dtype=_DTYPES.get(dtype, dtype),
-        **_normalized(found["config"]),
-    )
+    text = {field: found[field] for field in ("repository", "source", "license")}
+    config = _normalized(found["config"])
+    return Model(name=key, dtype=_DTYPES.get(dtype, dtype), **text, **config)
 
 
 def _normalized(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,14 +255,12 @@ def _from_hugging_face(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     for ours, theirs in _RENAMED.items():
         fields[ours] = next((inner[key] for key in theirs if inner.get(key)), 0)
     if fields["num_experts"]:
-        fields["moe_intermediate_size"] = (
-            inner.get("moe_intermediate_size") or fields["intermediate_size"]
-        )
+        width = inner.get("moe_intermediate_size") or fields["intermediate_size"]
+        fields["moe_intermediate_size"] = width
     else:
         fields["num_experts_per_tok"] = 0
-    for key in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
-                "v_head_dim"):  # fmt: skip
-        fields[key] = inner.get(key) or 0
+    latent = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    fields |= {key: inner.get(key) or 0 for key in latent}
     layer_types = inner.get("layer_types") or []
     sliding = sum("sliding" in str(kind) for kind in layer_types)
     if sliding and inner.get("sliding_window"):

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from spillway._core.instance import InstanceGroup, KvCache
 from spillway._core.sim import ConfigError
@@ -106,31 +106,37 @@ class Server:
 
     def __post_init__(self) -> None:
         for name in ("tp", "dp", "pp", "block_size_tokens"):
-            _check_whole(name, getattr(self, name))
+            self._check_whole(name)
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "num_kv_blocks"):
             if getattr(self, name) is not None:
-                _check_whole(name, getattr(self, name))
+                self._check_whole(name)
         if self.dtype is not None and self.dtype not in WEIGHT_BYTES:
-            raise config_error([("dtype", repr(self.dtype), _one_of(WEIGHT_BYTES))])
+            self._refuse("dtype", _one_of(WEIGHT_BYTES))
         if self.kv_cache_dtype not in ELEMENT_BYTES:
-            raise config_error(
-                [("kv_cache_dtype", repr(self.kv_cache_dtype), _one_of(ELEMENT_BYTES))]
-            )
+            self._refuse("kv_cache_dtype", _one_of(ELEMENT_BYTES))
         share = self.gpu_memory_utilization
         if share is not None and not (isinstance(share, int | float) and 0 < share <= 1):
-            raise config_error([("gpu_memory_utilization", repr(share), "must be > 0 and <= 1")])
+            self._refuse("gpu_memory_utilization", "must be > 0 and <= 1")
         heads = self.architecture.num_attention_heads
         if self.tp > _MOST_TP or heads % self.tp:
-            allowed = f"must divide the {heads} attention heads of {self.architecture.name}"
-            raise config_error([("tp", repr(self.tp), allowed)])
+            self._refuse(
+                "tp", f"must divide the {heads} attention heads of {self.architecture.name}"
+            )
         layers = self.architecture.num_hidden_layers
         if self.pp > layers:
-            raise config_error([("pp", repr(self.pp), f"must be <= {layers}, the layers")])
+            self._refuse("pp", f"must be <= {layers}, the layers")
         if self.pp > 1 and self.dp > 1 and self.architecture.is_mixture:
-            allowed = f"must be 1 for a mixture of experts with dp = {self.dp}"
-            raise config_error([("pp", repr(self.pp), allowed)])
+            self._refuse("pp", f"must be 1 for a mixture of experts with dp = {self.dp}")
         if self.num_kv_blocks is None and self.memory.blocks(self.block_size_tokens) < 1:
-            raise config_error([("tp", repr(self.tp), self._too_large())])
+            self._refuse("tp", self._too_large())
+
+    def _check_whole(self, name: str) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            self._refuse(name, "must be a whole number >= 1")
+
+    def _refuse(self, name: str, allowed: str) -> NoReturn:
+        raise config_error([(name, repr(getattr(self, name)), allowed)])
 
     @cached_property
     def architecture(self) -> Model:
@@ -184,7 +190,6 @@ class Server:
     def group_with(self, efficiencies: physics.Efficiencies) -> InstanceGroup:
         """The server as settings of an instance, with other efficiencies."""
         seqs, tokens = self._batch_limits
-        blocks = self._blocks // self.pp
         version = self.version
         return InstanceGroup(
             data_parallel_size=self.dp * self.pp,
@@ -193,7 +198,7 @@ class Server:
             max_num_batched_tokens=tokens,
             max_model_len=self._max_model_len,
             block_size_tokens=self.block_size_tokens,
-            num_kv_blocks=blocks,
+            num_kv_blocks=self._blocks // self.pp,
             kv_cache=KvCache(reserve_full_prompt=version.reserve_full_prompt),
             latency=physics.roofline(
                 self.architecture,
@@ -209,10 +214,7 @@ class Server:
 
     def draws(self, count: int, seed: int = 0) -> list[InstanceGroup]:
         """Servers with efficiencies drawn from their uncertainty."""
-        return [
-            self.group_with(efficiencies)
-            for efficiencies in physics.drawn(self.knowledge, count, seed)
-        ]
+        return [self.group_with(drawn) for drawn in physics.drawn(self.knowledge, count, seed)]
 
     @property
     def knowledge(self) -> physics.Knowledge:
@@ -232,14 +234,11 @@ class Server:
     @property
     def settings(self) -> dict[str, Any]:
         """What was given, in the form of a configuration file."""
-        settings: dict[str, Any] = {
-            "model": self.architecture.name if isinstance(self.model, Model) else self.model
-        }
-        for field in dataclasses.fields(self)[1:]:
+        settings = {}
+        for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value != field.default:
-                if isinstance(value, Accelerator):
-                    value = value.name
+                value = value.name if isinstance(value, Model | Accelerator) else value
                 settings[field.name] = dict(value) if isinstance(value, Mapping) else value
         return settings
 
@@ -276,11 +275,9 @@ class Server:
             rows.append(Origin("lockstep_ranks", "true", "mixture of experts with dp > 1"))
         for name in ("constant_us", "weights_us", "expert_weights_us", "token_us", "decode_us",
                      "decode_context_us", "prefill_context_us", "alpha0_us"):  # fmt: skip
-            value = getattr(group.latency, name)
-            if value:
-                rows.append(
-                    Origin(f"latency.{name}", f"{value:.4g}", f"physics, {self.knowledge.source}")
-                )
+            if value := getattr(group.latency, name):
+                source = f"physics, {self.knowledge.source}"
+                rows.append(Origin(f"latency.{name}", f"{value:.4g}", source))
         return rows
 
     def __settings__(self) -> InstanceGroup:
@@ -350,12 +347,11 @@ def with_servers(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the key `server`."""
-    types = {"model": {"type": "string"}, "gpu": {"type": ["string", "object"]}}
-    whole = {"type": "integer", "minimum": 1}
+    types: dict[str, Any] = {"model": {"type": "string"}, "gpu": {"type": ["string", "object"]}}
+    names = {"bool": "boolean", "str": "string", "float": "number"}
     for field in dataclasses.fields(Server)[2:]:
-        kind = {"bool": {"type": "boolean"}, "str": {"type": "string"},
-                "float": {"type": "number"}}  # fmt: skip
-        types[field.name] = kind.get(str(field.type).partition(" ")[0], whole)
+        name = names.get(str(field.type).partition(" ")[0])
+        types[field.name] = {"type": name} if name else {"type": "integer", "minimum": 1}
     settings = {
         "type": "object",
         "properties": types,
@@ -414,18 +410,11 @@ def _of_profile(file: Path) -> dict[str, Any]:
 
 def _counted(document: Mapping[str, Any]) -> str:
     """The measurements of a profile."""
-    counts = {
-        "measured run": len(document.get("runs", [])),
-        "step log": len(document.get("logs", [])),
-    }
+    kinds = (("measured run", "runs"), ("step log", "logs"))
+    counts = [(len(document.get(key, [])), what) for what, key in kinds]
     return " and ".join(
-        f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items() if count
+        f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count
     )
-
-
-def _check_whole(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise config_error([(name, repr(value), "must be a whole number >= 1")])
 
 
 def _one_of(names: Any) -> str:

@@ -30,15 +30,14 @@ def drawn(simulation: Simulation, count: int, seed: int = 0) -> list[Simulation]
     for i, group in enumerate(simulation.instances):
         if group.provenance not in by_provenance:
             by_provenance[group.provenance] = _draws(group, f"instances[{i}]", count, seed)
-    return [
-        simulation.replace(
-            instances=[
-                group.replace(latency=by_provenance[group.provenance][k].latency)
-                for group in simulation.instances
-            ]
-        )
-        for k in range(count)
-    ]
+
+    def groups(k: int) -> list[InstanceGroup]:
+        return [
+            group.replace(latency=by_provenance[group.provenance][k].latency)
+            for group in simulation.instances
+        ]
+
+    return [simulation.replace(instances=groups(k)) for k in range(count)]
 
 
 _LEAST = 0.05
@@ -71,14 +70,11 @@ def _of_profile(file: Path, count: int, seed: int) -> tuple[InstanceGroup, list[
     covariance = np.array(document["covariance_of_logs"])
     rng = np.random.default_rng(seed)
     moves = rng.multivariate_normal(np.zeros(len(names)), covariance, size=count)
-    return itself, [
-        itself.replace(
-            latency=itself.latency.replace(
-                **dict(zip(names, np.exp(logs + moved_logs(move)).tolist(), strict=True))
-            )
-        )
-        for move in moves
-    ]
+    draws = []
+    for move in moves:
+        drawn = dict(zip(names, np.exp(logs + moved_logs(move)).tolist(), strict=True))
+        draws.append(itself.replace(latency=itself.latency.replace(**drawn)))
+    return itself, draws
 
 
 def moved_logs(moves: np.ndarray) -> np.ndarray:
