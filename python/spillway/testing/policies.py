@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from numbers import Real
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from spillway import _core
 from spillway._core.cluster import Simulation
@@ -59,6 +59,7 @@ _MOST = 1e9
 _ADMITTED = Decision(admitted=True)
 _REQUEST = attrgetter(*Request.__dataclass_fields__)
 _SIGNALS = attrgetter(*InstanceSignals.__dataclass_fields__)
+_READING = attrgetter(*Reading.__dataclass_fields__)
 
 
 def _values(request: Request) -> tuple[Any, ...]:
@@ -328,20 +329,13 @@ class Controller(_Built):
 
     def decide(self, reading: Reading, *, now_s: float | None = None) -> ControlDecision:
         """One tick."""
-        seen = checked("reading", reading, Reading, "a Reading")
-        most = seen.in_flight if seen.max_in_flight is None else seen.max_in_flight
+        value, samples, in_flight, queued, most, *others = _READING(
+            checked("reading", reading, Reading, "a Reading")
+        )
+        value = math.nan if value is None else value
+        most = in_flight if most is None else most
         return ControlDecision(
-            *self._native.decide(
-                math.nan if seen.value is None else seen.value,
-                seen.samples,
-                seen.in_flight,
-                seen.queued,
-                most,
-                seen.shed,
-                seen.kv_utilization,
-                seen.hit_rate,
-                _when(now_s),
-            )
+            *self._native.decide(value, samples, in_flight, queued, most, *others, _when(now_s))
         )
 
     def sample(
@@ -415,62 +409,52 @@ class Router(_WithRequests):
         self._native.finished(self._id(request), _when(now_s))
 
 
-class Scorer(_WithRequests):
-    """One scorer of a weighted router."""
+_Value = TypeVar("_Value", int, float)
+
+
+class _OfRouter(_WithRequests, Generic[_Value]):
+    """A part of a weighted router."""
+
+    def decide(
+        self,
+        request: Request,
+        *,
+        instances: Sequence[InstanceSignals] | None = None,
+        now_s: float | None = None,
+    ) -> tuple[_Value, ...]:
+        """What the part says of the instances; see its class.
+
+        `instances`: as for a `Router`.
+        """
+        self._ids[request], values = self._native.decide(
+            _values(request), _when(now_s), _scripts(instances)
+        )
+        return tuple(values)
+
+    def learn(self, request: Request, *, instance: int) -> None:
+        """The request of the last decision goes to an instance.
+
+        Raises UsageError if it has gone to one already.
+        """
+        self._native.learn(self._id(request), instance)
+
+
+class Scorer(_OfRouter[float]):
+    """One scorer of a weighted router.
+
+    It decides on the score of each instance, higher is better; a router clamps it to [0, 1].
+    """
 
     _core = _core.testing.Scorer
 
-    def decide(
-        self,
-        request: Request,
-        *,
-        instances: Sequence[InstanceSignals] | None = None,
-        now_s: float | None = None,
-    ) -> tuple[float, ...]:
-        """The score of each instance, higher is better; a router clamps it to [0, 1].
 
-        `instances`: as for a `Router`.
-        """
-        self._ids[request], scores = self._native.decide(
-            _values(request), _when(now_s), _scripts(instances)
-        )
-        return tuple(scores)
+class Filter(_OfRouter[int]):
+    """One filter of a weighted router.
 
-    def learn(self, request: Request, *, instance: int) -> None:
-        """The request of the last decision goes to an instance.
-
-        Raises UsageError if it has gone to one already.
-        """
-        self._native.learn(self._id(request), instance)
-
-
-class Filter(_WithRequests):
-    """One filter of a weighted router."""
+    It decides on the indices of the instances that pass, at least one.
+    """
 
     _core = _core.testing.Filter
-
-    def decide(
-        self,
-        request: Request,
-        *,
-        instances: Sequence[InstanceSignals] | None = None,
-        now_s: float | None = None,
-    ) -> tuple[int, ...]:
-        """Indices of the instances that pass, at least one.
-
-        `instances`: as for a `Router`.
-        """
-        self._ids[request], kept = self._native.decide(
-            _values(request), _when(now_s), _scripts(instances)
-        )
-        return tuple(kept)
-
-    def learn(self, request: Request, *, instance: int) -> None:
-        """The request of the last decision goes to an instance.
-
-        Raises UsageError if it has gone to one already.
-        """
-        self._native.learn(self._id(request), instance)
 
 
 class Picker(_Built):
@@ -556,9 +540,7 @@ def build(
         If the policy does not fit its surroundings, or if they contain what a test cannot script:
         data-parallel ranks of an instance, or stale signals.
     """
-    policies = [
-        as_settings(item) for item in (policy if isinstance(policy, Sequence) else [policy])
-    ]
+    policies = list(map(as_settings, policy if isinstance(policy, Sequence) else [policy]))
     if not policies:
         raise config_error([("policy", "[]", "must hold at least one policy")])
     seam = seam_of(policies[0])
@@ -588,11 +570,8 @@ def _around(
     changes["slo_classes"] = (
         around.slo_classes if slo_classes is None else _all("slo_classes", slo_classes, SloClass)
     )
-    client = {
-        setting: changes[name][0].name
-        for setting, name in (("tenant", "tenants"), ("slo_class", "slo_classes"))
-        if changes[name]
-    }
+    names = (("tenant", "tenants"), ("slo_class", "slo_classes"))
+    client = {setting: changes[name][0].name for setting, name in names if changes[name]}
     changes["workload"] = {"kind": "synthetic", "clients": [client]}
     return around, changes
 
