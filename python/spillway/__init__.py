@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING
 # The modules of settings come first: they make the classes of the core.
 from spillway import fleet, gateway, instance, metrics, router, signals, workload
 from spillway._core.cluster import Simulation
-from spillway._core.sim import (
-    ConfigError,
-    InvariantError,
-    LivelockError,
-    UsageError,
-    build_info,
-)
+from spillway._core.sim import ConfigError, InvariantError, LivelockError, UsageError, build_info
 
 # Imported now: a later import of the module would hide the function of the same name.
 from spillway.simulate import run_many, simulate

@@ -34,11 +34,7 @@ _LEVEL = 0.9
 
 @overload
 def simulate(
-    simulation: Configuration,
-    seed: int = 0,
-    *,
-    reference: bool = False,
-    progress: Progress = False,
+    simulation: Configuration, seed: int = 0, *, reference: bool = False, progress: Progress = False
 ) -> Result: ...
 @overload
 def simulate(
@@ -133,12 +129,7 @@ def simulate(
         if seeds is not None:
             raise TypeError("give seeds or uncertainty, not both")
         return _intervals(
-            simulation,
-            seed,
-            uncertainty,
-            threads=threads,
-            reference=reference,
-            progress=progress,
+            simulation, seed, uncertainty, threads=threads, reference=reference, progress=progress
         )
     if seeds is None:
         if threads is not None:

@@ -216,8 +216,7 @@ def test_wrong_arguments_of_settings_are_sentences(cls: type[Any]) -> None:
         cls.from_dict(5)
     fields = [field["name"] for field in cls._describe()["fields"]]
     with pytest.raises(
-        TypeError,
-        match=f"by name: {cls.__name__}\\({fields[0]}=…" if fields else "none",
+        TypeError, match=f"by name: {cls.__name__}\\({fields[0]}=…" if fields else "none"
     ):
         cls(5)
     assert str(inspect.signature(cls.replace)).startswith("(self")
@@ -367,17 +366,14 @@ def test_a_name_that_is_not_there_is_an_error(name: str) -> None:
 
 @pytest.mark.parametrize(("extra", "module"), [("frames", "pandas"), ("plot", "matplotlib")])
 def test_missing_extra_is_named(extra: str, module: str) -> None:
-    use = {
-        "pandas": "result.requests.to_frame()",
-        "matplotlib": "result.plot.latency_cdf()",
-    }[module]
+    uses = {"pandas": "result.requests.to_frame()", "matplotlib": "result.plot.latency_cdf()"}
     ended = run(
         "-c",
         f"import sys; sys.modules[{module!r}] = None\n"
         "import spillway\n"
         "result = spillway.simulate(spillway.Simulation())\n"
         "try:\n"
-        f"    {use}\n"
+        f"    {uses[module]}\n"
         "except ImportError as error:\n"
         "    print(error)\n",
     )

@@ -41,10 +41,7 @@ def test_the_limit_is_relative_to_the_yardstick() -> None:
 
 @pytest.mark.parametrize(("limit", "status"), [(build_check.LIMIT, 0), (1.0, 1)])
 def test_a_build_beyond_the_limit_fails(
-    limit: float,
-    status: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    limit: float, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(build_check, "_measure", lambda _: ({"schema": 2.0}, [1.0]))
     monkeypatch.setattr(sys, "argv", ["build_check.py", "--limit", str(limit)])

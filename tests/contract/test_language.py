@@ -38,8 +38,7 @@ def test_words_of_prose_are_found(suffix: str, text: str, expected: list[tuple[i
 
 
 @pytest.mark.parametrize(
-    "bad",
-    ["nob" + "ody", "may be " + "absent", "behav" + "iour", "fores" + "een", "like" + "wise"],
+    "bad", ["nob" + "ody", "may be " + "absent", "behav" + "iour", "fores" + "een", "like" + "wise"]
 )
 def test_the_list_denies(tmp_path: Path, capsys: pytest.CaptureFixture[str], bad: str) -> None:
     (tmp_path / "clean.py").write_text('"""A request may be rejected."""\n')

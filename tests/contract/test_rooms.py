@@ -55,7 +55,7 @@ RANK = {
 ROOM_OF = {
     **dict.fromkeys(
         ("fleet", "gateway", "metrics", "policies", "router", "signals", "workload"), "config"
-    ),
+    )
 }
 
 

@@ -115,10 +115,7 @@ def test_a_limit_that_shrinks_and_grows() -> None:
 
 def test_a_controller_keeps_the_limit_that_it_has() -> None:
     controlled = busy(
-        **{
-            "gateway.controller": gateway.Aimd(target_s=0.5),
-            "gateway.sensor.tick_s": 0.5,
-        }
+        **{"gateway.controller": gateway.Aimd(target_s=0.5), "gateway.sensor.tick_s": 0.5}
     )
     session = spillway.start(controlled).advance(6)
     permits = session.observe()["permits"]

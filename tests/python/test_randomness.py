@@ -230,10 +230,7 @@ def test_sweep_on_a_trace_has_no_intervals(
 ) -> None:
     found = grid(recorded(), {"gateway.limit[0].max_in_flight": [4, 16]}, seeds=4)
     names = [row.name for row in found.rows]
-    for one in (
-        found.interval(names[0], "shed"),
-        found.difference(names[1], "shed"),
-    ):
+    for one in (found.interval(names[0], "shed"), found.difference(names[1], "shed")):
         assert one is not None
         assert (one.low, one.n) == (None, 1)
     assert f"note: {NOTHING}" in repr(found)

@@ -121,10 +121,7 @@ class GoldFirst(policies.Scheduler):
 
 
 BANDS = [{"priority": 1, "ceiling": 1.0}, {"priority": -1000, "ceiling": 0.5}]
-SATURATION: dict[str, Any] = {
-    "gateway.bands": BANDS,
-    "gateway.limit": [{"kind": "saturation"}],
-}
+SATURATION: dict[str, Any] = {"gateway.bands": BANDS, "gateway.limit": [{"kind": "saturation"}]}
 ALL = [AtMost, BatchHasRoom, Running, Reflective, NotFull, Highest, TwoChoices, Shortest]
 
 
@@ -149,12 +146,7 @@ def bound(policy: Any, **parameters: Any) -> Any:
             gateway.FixedLimit(max_in_flight=7),
             bound(AtMost, most=7),
         ),
-        (
-            LOADED.with_(SATURATION),
-            "gateway.usage_limit",
-            gateway.StaticCeilings(),
-            Reflective,
-        ),
+        (LOADED.with_(SATURATION), "gateway.usage_limit", gateway.StaticCeilings(), Reflective),
         (weighted(picker="random"), "router.filters", router.UtilizationFilter(), NotFull),
         (weighted(), "router.picker", router.Best(), Highest),
         (LOADED, "instances[0].scheduler", instance.Sjf(), Shortest),

@@ -29,9 +29,7 @@ def busy(**settings: object) -> Simulation:
 
 
 @pytest.mark.parametrize(
-    "seeds",
-    [trials(60), pytest.param(range(60, 560), marks=pytest.mark.long)],
-    ids=["few", "500"],
+    "seeds", [trials(60), pytest.param(range(60, 560), marks=pytest.mark.long)], ids=["few", "500"]
 )
 def test_any_pieces_give_the_digest_of_the_run(seeds: range) -> None:
     """Random configurations of all seams, cut at random instants and looked at."""

@@ -44,12 +44,7 @@ def run(options: argparse.Namespace) -> int:
 def _real(options: argparse.Namespace) -> int:
     from spillway.validation import real
 
-    report = real.validate(
-        options.fit,
-        options.score,
-        half=options.half,
-        progress=True,
-    )
+    report = real.validate(options.fit, options.score, half=options.half, progress=True)
     output.show(options, report.table(), report.to_dict)
     return 0
 

@@ -303,10 +303,7 @@ def test_compare_prints_verdicts(run: Callable[..., str]) -> None:
     figures = ("--figures", "mean_ttft_ms,rejected", "--allow-different-populations")
     systems = {name: load(f"{name}.yaml") for name in ("config", "larger")}
     found = spillway.compare(
-        systems,
-        seeds=3,
-        figures=["mean_ttft_ms", "rejected"],
-        allow_different_populations=True,
+        systems, seeds=3, figures=["mean_ttft_ms", "rejected"], allow_different_populations=True
     )
     assert run(*arguments, *figures) == f"{found}\n"
     assert json.loads(run(*arguments, *figures, "--json")) == json.loads(

@@ -138,9 +138,7 @@ def test_a_loss_is_priced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "--price = 0: must be >= 2" in err
 
 
-def test_describe_names_the_systems_that_carry_a_policy(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_describe_names_the_systems_that_carry_a_policy(capsys: pytest.CaptureFixture[str]) -> None:
     ending = "\n\nCarried by (spillway export): {}\n"
     for path, known in (("saturation", "llm-d@0.10"), ("dual_limit", "none")):
         assert called(capsys, "describe", f"gateway.limit.{path}")[1].endswith(ending.format(known))
