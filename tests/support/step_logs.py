@@ -45,11 +45,7 @@ def step_log(
         output_tokens=rng.integers(20, 200, requests),
     )
     result = simulate(
-        Simulation(
-            workload=trace,
-            instances=[server(latency)],
-            metrics={"timeline_step_s": 0.06},
-        )
+        Simulation(workload=trace, instances=[server(latency)], metrics={"timeline_step_s": 0.06})
     )
     timeline = result.timeline
     at = np.searchsorted(timeline["time_s"], result.requests["arrival_s"])

@@ -390,10 +390,7 @@ def test_batches_meet(
 
 
 HEAD = {"csv": [HEADER], "jsonl": []}
-ROW = {
-    "csv": "{},{},1",
-    "jsonl": '{{"timestamp": {}, "input_length": {}, "output_length": 1}}',
-}
+ROW = {"csv": "{},{},1", "jsonl": '{{"timestamp": {}, "input_length": {}, "output_length": 1}}'}
 ODD_ROWS = {
     "csv": ['9,"9",1', '9,"9\n",1', "9, 9,1", "9,9", "9,9,1,1", "9,9,", "x,9,1", "1,9,1", "9,0,1"],
     "jsonl": [

@@ -42,11 +42,7 @@ def _read(source: Source, settings: Settings) -> list[Recording]:
 
 
 def _run(
-    index: Source,
-    place: str,
-    run: Mapping[str, Any],
-    shared: Mapping[str, Any],
-    settings: Settings,
+    index: Source, place: str, run: Mapping[str, Any], shared: Mapping[str, Any], settings: Settings
 ) -> Recording:
     name = run["run"]
     if "/" in name or "\\" in name or name in ("", ".", ".."):

@@ -19,15 +19,7 @@ if TYPE_CHECKING:
     from spillway.files.traces.reading import format_of, read_trace
     from spillway.files.traces.write import write_csv
 
-__all__ = [
-    "FORMATS",
-    "Format",
-    "TraceError",
-    "format_of",
-    "read_trace",
-    "trace",
-    "write_csv",
-]
+__all__ = ["FORMATS", "Format", "TraceError", "format_of", "read_trace", "trace", "write_csv"]
 
 _HOMES = {
     "FORMATS": "formats",

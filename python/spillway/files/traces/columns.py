@@ -270,10 +270,7 @@ def block_segments(
 
 
 def _block_segments(
-    ids: npt.ArrayLike,
-    counts: Int64s,
-    input_tokens: Sequence[int] | Int64s,
-    block_size_tokens: int,
+    ids: npt.ArrayLike, counts: Int64s, input_tokens: Sequence[int] | Int64s, block_size_tokens: int
 ) -> dict[str, Any]:
     begin = np.append(0, np.cumsum(counts))
     tokens = np.full(begin[-1], block_size_tokens, dtype=np.int64)

@@ -178,11 +178,7 @@ def read_columns(
 
 
 def _collect(
-    lines: Lines,
-    form: Format,
-    settings: Mapping[str, Any],
-    collected: Columns,
-    skipped: Skipped,
+    lines: Lines, form: Format, settings: Mapping[str, Any], collected: Columns, skipped: Skipped
 ) -> None:
     """Add all requests of a file to its columns."""
     if form.joined and skipped.allowed:
@@ -355,11 +351,7 @@ def _documentation() -> str:
 
 def _filled(text: str, indent: int) -> list[str]:
     return textwrap.wrap(
-        text,
-        96,
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
+        text, 96, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
 
 

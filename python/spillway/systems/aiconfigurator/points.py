@@ -119,11 +119,7 @@ def _ms(table: CsvTable, row: int, name: str) -> float:
 
 
 def _points(
-    source: Source,
-    group: Mapping[str, str],
-    points: _Points,
-    settings: Settings,
-    sha256: str,
+    source: Source, group: Mapping[str, str], points: _Points, settings: Settings, sha256: str
 ) -> LatencyPoints:
     reported = {
         "model": group["model_path"],

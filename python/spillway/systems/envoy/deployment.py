@@ -199,9 +199,7 @@ def _read_concurrency(fields: Fields, gateway: dict[str, Any]) -> None:
     gateway["limit"] = [FixedLimit(max_in_flight=floor).to_dict()]
     gateway["max_queued"] = 1
     gateway["guard"] = Guard(
-        floor=floor,
-        ceiling=bounds.take("max_concurrency_limit", "int", 1000),
-        demand_gate=False,
+        floor=floor, ceiling=bounds.take("max_concurrency_limit", "int", 1000), demand_gate=False
     ).to_dict()
     tick_s = _seconds(bounds, "concurrency_update_interval", "0s")
     gateway["sensor"] = Sensor(source="e2e", tick_s=tick_s).to_dict()

@@ -45,11 +45,7 @@ def _read(source: Source, settings: Settings) -> list[Recording]:
     names = [source.path.stem + (f"[{at}]" if len(found) > 1 else "") for at in range(len(found))]
     return [
         recording(
-            source.path,
-            _rows(report, benchmark, name),
-            settings,
-            FORMAT.name,
-            digest(source),
+            source.path, _rows(report, benchmark, name), settings, FORMAT.name, digest(source)
         )
         for name, benchmark in zip(names, found, strict=True)
     ]

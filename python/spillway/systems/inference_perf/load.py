@@ -5,14 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from spillway._core.workload import (
-    Client,
-    ClosedLoop,
-    Fixed,
-    Gaussian,
-    Synthetic,
-    Uniform,
-)
+from spillway._core.workload import Client, ClosedLoop, Fixed, Gaussian, Synthetic, Uniform
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
 from spillway.files.loads import Block, LoadFormat, staged
 

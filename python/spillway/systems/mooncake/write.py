@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 def write_mooncake(
-    trace: Trace,
-    path: str | Path,
-    *,
-    block_size_tokens: int = BLOCK_SIZE_TOKENS,
+    trace: Trace, path: str | Path, *, block_size_tokens: int = BLOCK_SIZE_TOKENS
 ) -> None:
     """Write a trace as Mooncake JSONL, with exact timestamps in milliseconds.
 

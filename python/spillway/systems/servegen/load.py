@@ -152,11 +152,7 @@ def _number(path: Path, place: str, text: str, most: float) -> float:
 
 
 def _client(
-    name: str,
-    windows: list[_Window],
-    edges_s: list[int],
-    span_s: tuple[float, float],
-    data: Path,
+    name: str, windows: list[_Window], edges_s: list[int], span_s: tuple[float, float], data: Path
 ) -> Client | None:
     """Return a client for a part of its windows; None if it sends nothing in it."""
     begin_s, end_s = max(span_s[0], edges_s[0]), min(span_s[1], edges_s[-1])

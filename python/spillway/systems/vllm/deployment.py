@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
 _QUEUE_LIMITS = (0, 29)
 _SHORT = {"-tp": "--tensor-parallel-size", "-dp": "--data-parallel-size"}
-_NUMBERS = {
-    "max-num-seqs": "max_num_seqs",
-    "max-num-batched-tokens": "max_num_batched_tokens",
-}
+_NUMBERS = {"max-num-seqs": "max_num_seqs", "max-num-batched-tokens": "max_num_batched_tokens"}
 _MULTIPLES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 _PRIORITY = {
     "kind": "priority_fcfs",

@@ -104,11 +104,7 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def _step_log(
-    source: Source,
-    name: str,
-    engine: _Engine,
-    server: ServerFacts,
-    capacity_tokens: int | None,
+    source: Source, name: str, engine: _Engine, server: ServerFacts, capacity_tokens: int | None
 ) -> StepLog:
     counts = np.array(engine.counts, np.int64)
     usage = np.array(engine.usage)

@@ -113,11 +113,7 @@ def pre(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> Preset
         acquire_timeout_s=30,
         queue_max=(16, 16, 16),
         controller=Aimd(
-            target_s=TARGET_TTFT_S,
-            band=0,
-            increase_step=1,
-            decrease="factor",
-            decrease_factor=0.5,
+            target_s=TARGET_TTFT_S, band=0, increase_step=1, decrease="factor", decrease_factor=0.5
         ),
         cap_min=1,
         cap_max=64,
@@ -151,11 +147,7 @@ def post4(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> Pres
         acquire_timeout_s=30,
         queue_max=(8, 2, 2),
         controller=Aimd(
-            target_s=TARGET_TTFT_S,
-            band=0.2,
-            increase_step=1,
-            decrease="step",
-            decrease_step=4,
+            target_s=TARGET_TTFT_S, band=0.2, increase_step=1, decrease="step", decrease_step=4
         ),
         cap_min=16,
         cap_max=128,
