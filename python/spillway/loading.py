@@ -1,4 +1,8 @@
-"""Configuration files together with the presets and the trace that they name."""
+"""The way of a configuration file to a simulation: its settings, presets, servers, trace.
+
+Whatever takes a simulation or the path of a file enters by `as_simulation`: `simulate`, `check`,
+sessions, studies, comparisons. `from_settings` shows the stages.
+"""
 
 from __future__ import annotations
 
@@ -8,44 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 from spillway import _core
 from spillway._core.cluster import Simulation
-from spillway.config import files, schema
+from spillway.config import files, profiles, schema
 from spillway.config.classes import config_error
-from spillway.config.messages import checked, note
+from spillway.config.messages import checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 
 Configuration = Simulation | str | os.PathLike[str]
 """A simulation, or the path of a configuration file that describes it."""
 
 
-def from_settings(
-    settings: Mapping[str, Any], *, base: Path | None = None, read_trace: bool = True
-) -> Simulation:
-    """A simulation from the settings of a configuration file.
+def as_simulation(given: Configuration) -> Simulation:
+    """The simulation itself, or the one that a file describes.
 
-    The path of a trace is relative to the folder `base`. With `read_trace=False` the trace's
-    requests are not read, for a caller that replaces them.
+    Raises TypeError for anything else.
     """
-    if "presets" in settings:
-        from spillway.presets import by_name
-
-        settings = by_name.resolve(settings)
-    groups = _groups(settings)
-    if any("server" in group for group in groups):
-        from spillway.servers import with_servers
-
-        settings = with_servers(settings, base or Path())
-    simulation = files.to_simulation(settings)
-    if settings.get("profile", "vllm") == "vllm":
-        _note_half_servers(groups)
-    workload = simulation.workload
-    if read_trace and isinstance(workload, _core.workload.Trace) and workload.file:
-        streams = simulation.metrics.streaming and not workload.transforms
-        found = _resolved(workload, base or Path(), streams=streams)
-        simulation = simulation.replace(workload=found)
-    return simulation
+    if isinstance(given, str | os.PathLike):
+        return load(Path(given))
+    allowed = "a Simulation, or the path of a configuration file"
+    return checked("simulation", given, Simulation, allowed)
 
 
 def load(path: str | Path) -> Simulation:
@@ -61,58 +48,43 @@ def load(path: str | Path) -> Simulation:
     >>> spillway.load("experiment.yaml").router
     LeastLoaded()
     """
-    settings = files.read_settings(path)
-    files.check_kind(settings, path, "configuration")
-    simulation = from_settings(settings, base=Path(path).parent)
-    files.note_empty(settings, path)
+    return from_settings(Path(path))
+
+
+def from_settings(
+    given: Path | Mapping[str, Any], *, base: Path = Path(), read_trace: bool = True
+) -> Simulation:
+    """A simulation from a configuration file, or from settings as they stand in one.
+
+    Paths in settings are relative to the folder `base`, those in a file to its own. With
+    `read_trace=False` the trace's requests are not read, for a caller that replaces them.
+    """
+    if isinstance(given, Path):
+        settings, base = files.read_settings(given, "configuration"), given.parent
+    else:
+        settings = dict(given)
+    files.check_schema("schema", settings.get("schema", files.SCHEMA))
+    if "presets" in settings:  # most files have none, and do not wait for these imports
+        from spillway.presets import by_name
+
+        settings = by_name.resolve(settings)
+    if any("server" in group for group in files.instances(settings)):
+        from spillway.servers import with_servers
+
+        settings = with_servers(settings, base)
+    simulation = profiles.to_simulation(settings)
+    if read_trace and isinstance(simulation.workload, _core.workload.Trace):
+        simulation = _with_requests(simulation, simulation.workload, base)
     return simulation
 
 
-def as_simulation(given: Configuration) -> Simulation:
-    """The simulation itself, or the one that a file describes.
-
-    Raises TypeError for anything else.
-    """
-    if isinstance(given, str | os.PathLike):
-        return load(Path(given))
-    allowed = "a Simulation, or the path of a configuration file"
-    return checked("simulation", given, Simulation, allowed)
-
-
-def json_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of a configuration file, with the names of all presets."""
-    from spillway.presets import by_name
-    from spillway.servers import server
-
-    return schema.file_schema(presets=by_name.json_schema(), server=server.json_schema())
-
-
-def _groups(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The instances of a configuration file that are mappings."""
-    given = settings.get("instances")
-    return [
-        group
-        for group in (given if isinstance(given, list) else [given])
-        if isinstance(group, dict)
-    ]
-
-
-def _note_half_servers(groups: Iterable[Mapping[str, Any]]) -> None:
-    """Warns of coefficients of BLIS that stand for a server without its memory."""
-    for group in groups:
-        latency = group.get("latency")
-        if isinstance(latency, dict) and "preset" in latency and "num_kv_blocks" not in group:
-            note(
-                f"latency preset {latency['preset']}: coefficients of BLIS, without the KV memory "
-                "of that server (num_kv_blocks keeps its default) and mostly without a cost of "
-                "context; state num_kv_blocks, or take server: {model: …, gpu: …} instead "
-                "(spillway describe servers)"
-            )
-
-
-def _resolved(trace: _core.workload.Trace, base: Path, *, streams: bool) -> _core.workload.Trace:
+def _with_requests(simulation: Simulation, trace: _core.workload.Trace, base: Path) -> Simulation:
+    """The simulation with the requests of the file that its trace names."""
+    if not trace.file:
+        return simulation
     from spillway.files.traces import format_of, read_trace
 
+    streams = simulation.metrics.streaming and not trace.transforms
     # The stated digest proves that sorting restores the original requests.
     found = read_trace(
         base / trace.file, sort=bool(trace.sha256), stream="auto" if streams else False
@@ -125,4 +97,12 @@ def _resolved(trace: _core.workload.Trace, base: Path, *, streams: bool) -> _cor
                 " must be written first, with spillway.traffic.write"
             )
         raise config_error([("workload.sha256", trace.sha256, allowed)])
-    return found.replace(**trace._replayed())
+    return simulation.replace(workload=found.replace(**trace._replayed()))
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a configuration file, with the names of all presets."""
+    from spillway.presets import by_name
+    from spillway.servers import server
+
+    return schema.file_schema(presets=by_name.json_schema(), server=server.json_schema())

@@ -7,7 +7,7 @@ import operator
 import os
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, SupportsIndex, overload
 
 from spillway import _core
 from spillway.config import memory
@@ -16,15 +16,13 @@ from spillway.config.messages import checked, note
 from spillway.config.progress import reporting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from spillway._core.cluster import Simulation
     from spillway.config.progress import Progress, Report
     from spillway.loading import Configuration
     from spillway.result import Result, Results
 
-
-_Found = TypeVar("_Found")
 
 _MAX_SEED = 2**64 - 1
 _MOST_SEEDS = 10**6
@@ -145,17 +143,15 @@ def simulate(
             return Result(simulation, seed, _core.cluster.run(simulation, seed, reference))
     if seed != 0:
         raise TypeError("give seed or seeds, not both")
-    seed_list = _checked_seeds(seeds)
-    with reporting(progress, "runs") as report:
-        outputs = _run_batch(
-            [simulation],
-            seed_list,
-            threads,
-            reference=reference,
-            keep_requests=True,
-            progress=None if report is None else lambda done: report(done, len(seed_list)),
-        )
-    return _results(simulation, seed_list, _all_finished(outputs))
+    (results,) = run_many(
+        [simulation],
+        seeds,
+        threads=threads,
+        keep_requests=True,
+        progress=progress,
+        reference=reference,
+    )
+    return results
 
 
 def run_many(
@@ -210,7 +206,7 @@ def run_many(
     >>> [result.summary()["completed"] for result in behind]
     [300, 300]
     """
-    results = finished_runs(
+    found = finished_runs(
         simulations,
         seeds,
         threads=threads,
@@ -218,7 +214,10 @@ def run_many(
         progress=progress,
         reference=reference,
     )
-    return _all_finished(results)
+    finished = [results for results in found if results is not None]
+    if len(finished) < len(found):
+        raise KeyboardInterrupt
+    return finished
 
 
 def finished_runs(
@@ -232,6 +231,7 @@ def finished_runs(
 ) -> list[Results | None]:
     """The same as `run_many`, but after Ctrl-C None for each simulation that lacks a run."""
     from spillway import loading
+    from spillway.result import Result, Results
 
     allowed = "several simulations, e.g. a list"
     if isinstance(simulations, str | os.PathLike):
@@ -243,17 +243,31 @@ def finished_runs(
     seed_list = _checked_seeds(seeds)
     total = len(configurations) * len(seed_list)
     with reporting(progress, "runs") as report:
-        outputs = _run_batch(
-            configurations,
-            seed_list,
-            threads,
-            reference=reference,
-            keep_requests=keep_requests,
-            progress=None if report is None else lambda done: report(done, total),
-        )
-    groups = [outputs[i : i + len(seed_list)] for i in range(0, total, len(seed_list))]
+        threads = processors() if threads is None else threads
+        if operator.index(checked("threads", threads, SupportsIndex, "a whole number")) < 1:
+            raise ValueError(f"threads = {threads}: must be >= 1")
+        reference = checked("reference", reference, bool, "True or False")
+        keep_requests = checked("keep_requests", keep_requests, bool, "True or False")
+        memory.check(configurations, len(seed_list), threads, keep_requests=keep_requests)
+        with memory.explained(configurations):
+            outputs = _core.cluster.run_batch(
+                simulations=configurations,
+                seeds=seed_list,
+                threads=threads,
+                reference=reference,
+                keep_requests=keep_requests,
+                progress=None if report is None else lambda done: report(done, total),
+            )
+    size = len(seed_list)
+    groups = [outputs[i : i + size] for i in range(0, total, size)]
     return [
-        _results(simulation, seed_list, [output for output in group if output is not None])
+        Results(
+            [
+                Result(simulation, seed, output)
+                for seed, output in zip(seed_list, group, strict=True)
+                if output is not None
+            ]
+        )
         if None not in group
         else None
         for simulation, group in zip(configurations, groups, strict=True)
@@ -316,10 +330,8 @@ def _intervals(
     from spillway.data.intervals import central_intervals
     from spillway.servers.uncertainty import drawn
 
-    if (
-        operator.index(checked("uncertainty", draws, SupportsIndex, "a whole number"))
-        < _LEAST_DRAWS
-    ):
+    count = operator.index(checked("uncertainty", draws, SupportsIndex, "a whole number"))
+    if count < _LEAST_DRAWS:
         raise ValueError(f"uncertainty = {draws}: must be >= {_LEAST_DRAWS} runs")
     drawn_runs = run_many(
         drawn(simulation, draws),
@@ -335,53 +347,11 @@ def _intervals(
     return central_intervals([results[0].summary() for results in drawn_runs], _LEVEL)
 
 
-def _all_finished(found: Sequence[_Found | None]) -> list[_Found]:
-    """What a batch has found; raises KeyboardInterrupt if it was interrupted before its end."""
-    finished = [item for item in found if item is not None]
-    if len(finished) < len(found):
-        raise KeyboardInterrupt
-    return finished
-
-
-def _results(simulation: Simulation, seeds: list[int], outputs: list[dict[str, Any]]) -> Results:
-    from spillway.result import Result, Results
-
-    pairs = zip(seeds, outputs, strict=True)
-    return Results([Result(simulation, seed, output) for seed, output in pairs])
-
-
 def processors() -> int:
     """Number of processors that this process may use; of the machine where that is unknown."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _run_batch(
-    simulations: list[Simulation],
-    seeds: list[int],
-    threads: int | None,
-    *,
-    reference: bool,
-    keep_requests: bool,
-    progress: Callable[[int], object] | None = None,
-) -> list[dict[str, Any] | None]:
-    if threads is None:
-        threads = processors()
-    if operator.index(checked("threads", threads, SupportsIndex, "a whole number")) < 1:
-        raise ValueError(f"threads = {threads}: must be >= 1")
-    reference = checked("reference", reference, bool, "True or False")
-    keep_requests = checked("keep_requests", keep_requests, bool, "True or False")
-    memory.check(simulations, len(seeds), threads, keep_requests=keep_requests)
-    with memory.explained(simulations):
-        return _core.cluster.run_batch(
-            simulations=simulations,
-            seeds=seeds,
-            threads=threads,
-            reference=reference,
-            keep_requests=keep_requests,
-            progress=progress,
-        )
 
 
 def _checked_seeds(seeds: int | Iterable[int]) -> list[int]:

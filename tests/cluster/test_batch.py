@@ -360,7 +360,7 @@ def run_script(script: str) -> str:
 @needs_signals
 def test_interrupted_batch_raises() -> None:
     out = run_script("""
-        interrupt_within("_run_batch", lambda _: done[0] >= 2)
+        interrupt_within("finished_runs", lambda _: done[0] >= 2)
         try:
             run_many([little, *[large] * 40], (0, 1), threads=2, progress=progress)
         except KeyboardInterrupt:
@@ -377,7 +377,7 @@ def test_finished_runs_of_an_interrupted_batch() -> None:
     out = run_script("""
         from spillway.simulate import finished_runs
 
-        interrupt_within("_run_batch", lambda _: done[0] >= 2)
+        interrupt_within("finished_runs", lambda _: done[0] >= 2)
         many = finished_runs([little, *[large] * 40], (0, 1), threads=2, progress=progress)
         assert len(cpu_s) == 1
         assert len(many) == 41
@@ -413,7 +413,10 @@ def test_interruption_as_the_last_run_ends_is_not_lost() -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize(
     ("function", "call"),
-    [("simulate", "simulate(huge)"), ("_run_batch", "simulate(huge, seeds=range(4), threads=2)")],
+    [
+        ("simulate", "simulate(huge)"),
+        ("finished_runs", "simulate(huge, seeds=range(4), threads=2)"),
+    ],
 )
 def test_the_generation_of_requests_is_interrupted(function: str, call: str) -> None:
     """All of them take 600 MB, so a small peak shows that most were never made."""
@@ -438,7 +441,7 @@ def test_the_generation_of_requests_is_interrupted(function: str, call: str) -> 
 @needs_signals
 def test_interrupted_seeds_raise() -> None:
     out = run_script("""
-        interrupt_within("_run_batch")
+        interrupt_within("finished_runs")
         try:
             simulate(large, seeds=range(80), threads=2)
         except KeyboardInterrupt:

@@ -111,20 +111,14 @@ def warnings_as_lines() -> Iterator[None]:
 
 def _read(options: argparse.Namespace) -> Simulation:
     from spillway import loading
-    from spillway.config import files
 
-    settings = files.read_settings(options.config)
-    files.check_kind(settings, options.config, "configuration")
+    simulation = loading.from_settings(options.config, read_trace=options.trace is None)
     changes = dict(_parse_change(change) for change in options.changes)
-    simulation = loading.from_settings(
-        settings, base=options.config.parent, read_trace=options.trace is None
-    )
     if "presets" in changes:
         from spillway.presets import by_name
 
         simulation = by_name.apply(changes.pop("presets"), simulation)
     simulation = _changed(simulation, changes)
-    files.note_empty(settings, options.config)
     if options.trace is not None:
         given = {name: getattr(options, f"trace_{name}") for name in options_by_name()}
         trace = spillway.read_trace(

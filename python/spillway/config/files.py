@@ -4,8 +4,7 @@ A configuration file is YAML or JSON with the keys of `Simulation`, plus `schema
 (vllm or blis_0_6). A setting that it omits takes the profile's value, or else the default.
 
 YAML is read by the core schema of version 1.2 (see `spillway.config.yaml`): `1:30`, `1_000` and
-`yes` are text, `0x10` is 16, and there are no aliases. `spillway.loading` reads the presets and the
-trace that a file names.
+`yes` are text, `0x10` is 16, and there are no aliases. `spillway.loading` makes the simulation.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from spillway import _core
 from spillway._core.cluster import Simulation
-from spillway.config import profiles, yaml
+from spillway.config import yaml
 from spillway.config.classes import config_error
 from spillway.config.filesystem import cannot, open_text, replacing
-from spillway.config.merging import merged
 from spillway.config.messages import checked_simulation, note
 
 if TYPE_CHECKING:
@@ -51,10 +49,11 @@ _TOP_LEVEL = frozenset(
 )  # a study has metrics of its own
 
 
-def read_settings(path: str | Path) -> dict[str, Any]:
+def read_settings(path: str | Path, kind: str | None = None) -> dict[str, Any]:
     """The content of a configuration file as plain dicts, lists and numbers.
 
-    Raises ConfigError if it cannot be read, or is not a mapping in YAML or JSON.
+    Raises ConfigError if it cannot be read, is not a mapping in YAML or JSON, or is of another
+    `kind` than this: `configuration`, `study` or `sweep`. Warns if a configuration is empty.
     """
     path = Path(path)
     try:
@@ -66,7 +65,19 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         raise config_error(
             [(str(path), "", "not a text file; a configuration is YAML or JSON")]
         ) from error
-    return parse_settings(text, str(path))
+    settings = yaml.parse(text, str(path), is_json=path.name.endswith(".json"))
+    if settings is None:
+        settings = {}
+    if not isinstance(settings, dict):
+        allowed = (
+            f"must be a mapping of settings such as `router: round_robin`, not {settings!r:.40}"
+        )
+        raise config_error([(str(path), "", allowed)])
+    if kind is not None:
+        _check_kind(settings, path, kind)
+    if kind == "configuration" and not settings:
+        note(f"{path}: empty, so every setting has its default")
+    return settings
 
 
 def kind_of(settings: Mapping[str, Any]) -> str:
@@ -75,7 +86,7 @@ def kind_of(settings: Mapping[str, Any]) -> str:
                 "configuration")  # fmt: skip
 
 
-def check_kind(settings: Mapping[str, Any], path: str | Path, wanted: str) -> None:
+def _check_kind(settings: Mapping[str, Any], path: Path, wanted: str) -> None:
     """Raises ConfigError, with the command that takes it, if a file is of another kind."""
     found = kind_of(settings)
     is_configuration = found == "configuration" and not settings.keys().isdisjoint(_TOP_LEVEL)
@@ -91,52 +102,11 @@ def check_schema(path: str, value: Any) -> None:
         raise config_error([(path, repr(value), f"must be {SCHEMA}")])
 
 
-def note_empty(settings: Mapping[str, Any], path: str | Path) -> None:
-    """Warns if a file is empty."""
-    if not settings:
-        note(f"{path}: empty, so every setting has its default")
-
-
-def parse_settings(text: str, name: str) -> dict[str, Any]:
-    """The settings in the text of a file; errors call the file `name`."""
-    settings = yaml.parse(text, name, is_json=name.endswith(".json"))
-    if settings is None:
-        settings = {}
-    if not isinstance(settings, dict):
-        allowed = (
-            f"must be a mapping of settings such as `router: round_robin`, not {settings!r:.40}"
-        )
-        raise config_error([(name, "", allowed)])
-    return settings
-
-
-def to_simulation(settings: Mapping[str, Any]) -> Simulation:
-    """A simulation from the settings of a configuration file, without reading its trace.
-
-    Raises ConfigError with all violations.
-    """
-    given = dict(settings)
-    check_schema("schema", given.pop("schema", SCHEMA))
-    profile = given.pop("profile", "vllm")
-    complete = _on_blis_servers(given) if profile == "blis_0_6" else given
-    return profiles.apply(profile, Simulation.from_dict(complete), given)
-
-
-def _on_blis_servers(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with instances that are `profiles.BLIS_SERVER` unless they state otherwise."""
-    server = profiles.BLIS_SERVER.to_dict()
-
-    def completed(group: Any) -> Any:
-        if not isinstance(group, dict):
-            return group
-        found = merged(server, group)
-        if isinstance(found["latency"], dict):
-            found["latency"] = {"kind": server["latency"]["kind"], **found["latency"]}
-        return found
-
-    given = settings.get("instances", {})
-    found = [completed(group) for group in given] if isinstance(given, list) else completed(given)
-    return {**settings, "instances": found}
+def instances(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The instances of a configuration file that are mappings; a single one may stand alone."""
+    given = settings.get("instances")
+    groups = given if isinstance(given, list) else [given]
+    return [group for group in groups if isinstance(group, dict)]
 
 
 def dump(simulation: Simulation, path: str | Path) -> None:

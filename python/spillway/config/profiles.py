@@ -13,8 +13,10 @@ import yaml
 
 from spillway._core.cluster import Simulation, profile_settings
 from spillway._core.instance import InstanceGroup, KvCache, Linear
+from spillway.config import files
 from spillway.config.classes import config_error
-from spillway.config.messages import checked_simulation
+from spillway.config.merging import merged
+from spillway.config.messages import checked_simulation, note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,12 +60,27 @@ they do not state otherwise.
 
 def vllm(simulation: Simulation | None = None) -> Simulation:
     """`simulation` (default: all defaults) with the causal semantics of a vLLM server."""
-    return apply("vllm", simulation or Simulation())
+    return apply("vllm", checked_simulation(simulation or Simulation()))
 
 
 def blis_0_6(simulation: Simulation | None = None) -> Simulation:
     """`simulation` (default: one `BLIS_SERVER`) with the semantics of BLIS v0.6.14."""
-    return apply("blis_0_6", simulation or Simulation(instances=BLIS_SERVER))
+    return apply("blis_0_6", checked_simulation(simulation or Simulation(instances=BLIS_SERVER)))
+
+
+def to_simulation(settings: Mapping[str, Any]) -> Simulation:
+    """A simulation from the settings of a configuration file and the values of its profile.
+
+    Raises ConfigError with all violations. The presets and servers of the file have been resolved,
+    and its trace is not read.
+    """
+    given = {key: value for key, value in settings.items() if key != "schema"}
+    profile = given.pop("profile", "vllm")
+    complete = _on_blis_servers(given) if profile == "blis_0_6" else given
+    simulation = apply(profile, Simulation.from_dict(complete), given)
+    if profile == "vllm":
+        _note_half_servers(given)
+    return simulation
 
 
 def apply(
@@ -72,20 +89,50 @@ def apply(
     """Sets the profile's values, except where the configuration file (`settings`) differs."""
     if profile not in NAMES:
         raise config_error([("profile", repr(profile), f"must be one of {', '.join(NAMES)}")])
-    chosen = {pattern: parsed(values[profile]) for pattern, values, _ in SETTINGS}
-    changes: dict[str, Any] = {}
-    for path, numbers in NUMBERS.items():
-        is_own = any(
-            value not in numbers.values()
-            for _, value in matches(path, checked_simulation(simulation).to_dict())
-        )
-        if not is_own and (settings is None or not _states(settings, path)):
-            changes[path] = numbers[profile]
-    for pattern, value in (chosen | RULED_OUT.get(profile, {})).items():
-        for path in paths(pattern, checked_simulation(simulation)):
-            if settings is None or not _states(settings, path):
-                changes[path] = value
-    return simulation.with_(changes)
+    present = simulation.to_dict()
+    values = {pattern: parsed(of_profile[profile]) for pattern, of_profile, _ in SETTINGS}
+    values |= RULED_OUT.get(profile, {})
+    for pattern, numbers in NUMBERS.items():
+        if all(value in numbers.values() for _, value in matches(pattern, present)):
+            values[pattern] = numbers[profile]
+    return simulation.with_(
+        {
+            path: value
+            for pattern, value in values.items()
+            for path, _ in matches(pattern, present)
+            if not _states(settings or {}, path)
+        }
+    )
+
+
+def _on_blis_servers(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with instances that are `BLIS_SERVER` unless they state otherwise."""
+    server = BLIS_SERVER.to_dict()
+
+    def completed(group: Any) -> Any:
+        if not isinstance(group, dict):
+            return group
+        found = merged(server, group)
+        if isinstance(found["latency"], dict):
+            found["latency"] = {"kind": server["latency"]["kind"], **found["latency"]}
+        return found
+
+    given = settings.get("instances", {})
+    found = [completed(group) for group in given] if isinstance(given, list) else completed(given)
+    return {**settings, "instances": found}
+
+
+def _note_half_servers(settings: Mapping[str, Any]) -> None:
+    """Warns of coefficients of BLIS that stand for a server without its memory."""
+    for group in files.instances(settings):
+        latency = group.get("latency")
+        if isinstance(latency, dict) and "preset" in latency and "num_kv_blocks" not in group:
+            note(
+                f"latency preset {latency['preset']}: coefficients of BLIS, without the KV memory "
+                "of that server (num_kv_blocks keeps its default) and mostly without a cost of "
+                "context; state num_kv_blocks, or take server: {model: …, gpu: …} instead "
+                "(spillway describe servers)"
+            )
 
 
 def paths(pattern: str, simulation: Simulation) -> list[str]:
@@ -107,10 +154,10 @@ def name_of(simulation: Simulation) -> str:
         for pattern, values, _ in SETTINGS
         for _, value in matches(pattern, settings)
     ]
-    for name in NAMES:
-        if all(value == parsed(values[name]) for value, values in present):
-            return name
-    return "custom"
+    fitting = (
+        name for name in NAMES if all(value == parsed(values[name]) for value, values in present)
+    )
+    return next(fitting, "custom")
 
 
 def matches(pattern: str, settings: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -305,13 +305,14 @@ def read_study(path: str | Path) -> StudyFile:
     Raises ConfigError for invalid values.
     """
     path = Path(path)
-    settings = _settings(path, "study")
+    settings = files.read_settings(path, "study")
+    check_keys(settings, _STUDY, path)
     if "space" not in settings:
         raise config_error([(str(path), "", "must hold space, the paths to vary")])
     racing = settings.get("racing", False)
     confirm = settings.get("confirm", True)
     return StudyFile(
-        simulation=_simulation(settings, path),
+        simulation=_simulation(settings, path.parent),
         settings=settings,
         trials=settings.get("trials", _DEFAULT_TRIALS),
         optimize={
@@ -417,11 +418,12 @@ def read_sweep(path: str | Path) -> SweepFile:
     Raises ConfigError for invalid values.
     """
     path = Path(path)
-    settings = _settings(path, "sweep")
+    settings = files.read_settings(path, "sweep")
+    check_keys(settings, KEYS["sweep"], path)
     kinds = [key for key in _SWEEPS if key in settings]
     if len(kinds) != 1:
         raise config_error([(str(path), "", f"must hold one of {', '.join(_SWEEPS)}")])
-    return SweepFile(_simulation(settings, path), kinds[0], settings)
+    return SweepFile(_simulation(settings, path.parent), kinds[0], settings)
 
 
 def run_sweep(path: str | Path, *, threads: int | None = None) -> Sweep | Solution:
@@ -440,27 +442,15 @@ def write_sweep(found: Sweep | Solution, folder: Path) -> None:
     write_json(found.to_dict(), folder / "solution.json")
 
 
-def _settings(path: Path, kind: str) -> Mapping[str, Any]:
-    """The content of a file of this kind, with valid keys."""
-    settings = files.read_settings(path)
-    files.check_kind(settings, path, kind)
-    check_keys(settings, KEYS[kind], path)
-    return settings
-
-
-def _simulation(settings: Mapping[str, Any], path: Path) -> Simulation:
-    """The simulation that the content of a file holds or names."""
-    configuration, own_path = settings.get("simulation", {}), path
-    if isinstance(configuration, str):
-        own_path = path.parent / configuration
-        configuration = files.read_settings(own_path)
-        files.note_empty(configuration, own_path)
-    elif "schema" in settings:
-        configuration = {"schema": settings["schema"], **configuration}
-    simulation = loading.from_settings(configuration, base=own_path.parent)
-    simulation = by_name.apply(settings.get("presets", []), simulation)
-    files.note_empty(settings, path)
-    return simulation
+def _simulation(settings: Mapping[str, Any], base: Path) -> Simulation:
+    """The simulation that the content of a file in the folder `base` holds or names."""
+    given = settings.get("simulation", {})
+    if isinstance(given, str):
+        given = base / given
+    else:
+        given = {"schema": settings.get("schema", files.SCHEMA), **given}
+    simulation = loading.from_settings(given, base=base)
+    return by_name.apply(settings.get("presets", []), simulation)
 
 
 def _objectives(settings: Mapping[str, Any]) -> list[Objective]:

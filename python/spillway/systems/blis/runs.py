@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway import _core
 from spillway._core.sim import ConfigError
-from spillway.config import files, filesystem, yaml
+from spillway.config import filesystem, profiles, yaml
 from spillway.files.traces import TraceError
 from spillway.files.traces.csv_table import CsvTable, csv_tables
 from spillway.files.traces.reading import read_columns
@@ -193,7 +193,7 @@ class Recording:
         names = [f"request_{number}" for number in self.columns["request_id"]]
         try:
             trace = _core.workload.make_trace(**{**self.columns, "request_id": names})
-            return files.to_simulation(settings).replace(workload=trace)
+            return profiles.to_simulation(settings).replace(workload=trace)
         except ConfigError as error:
             raise TraceError(f"{self.path}: invalid configuration: {error}") from error
 
