@@ -184,7 +184,7 @@ class Cell:
                     low=one.high < truth,
                     high=one.low > truth,
                     plain=bool(abs(mean - truth) <= reach),
-                    marked=bool(one.doubt),
+                    marked=bool(one.caveat),
                 )
             )
 

@@ -195,8 +195,8 @@ def test_doubtful_figures_are_noted() -> None:
     assert "mean" not in note
     crowded = simulate(overloaded(workload=traffic.resampled(recorded(), 5)), seeds=range(6))
     found = crowded.summary()
-    assert "independent" in found["mean_ttft_ms"].doubt  # type: ignore[union-attr]
-    assert found["request_throughput"].doubt == ""  # type: ignore[union-attr]
+    assert "independent" in found["mean_ttft_ms"].caveat  # type: ignore[union-attr]
+    assert found["request_throughput"].caveat == ""  # type: ignore[union-attr]
     assert any("independent" in one for one in crowded.notes())
 
 
@@ -264,13 +264,13 @@ def test_sweeps_and_confirmations_use_resamples() -> None:
     assert row.num_blocks == pytest.approx(10, rel=0.2)
     expected = of_resamples(row.values[0], 0.95, row.num_blocks, 0.5)  # type: ignore[arg-type]
     assert (found.low, found.high) == (expected.low, expected.high)
-    assert "beyond the percentile" in found.doubt
+    assert "beyond the percentile" in found.caveat
     assert any("beyond the percentile" in one for one in sweep.notes())
     (line, _) = sweep.to_rows()
     assert line["p99_ttft_ms_se"] == pytest.approx(np.std(row.values[0], ddof=1))
     gap = sweep.difference(sweep.rows[1].name, "p99_ttft_ms")
     assert gap is not None
-    assert gap.doubt == found.doubt
+    assert gap.caveat == found.caveat
     study = Study(simulation, SMALL_SPACE, objective="request_throughput", seeds=2)
     study.optimize(4)
     confirmed = study.confirm(top=1, seeds=range(10, 14), within=0)
@@ -314,14 +314,14 @@ def test_confirmations_and_comparisons_say_what_is_doubtful() -> None:
     )
     study.optimize(4)
     confirmed = study.confirm(top=1, seeds=range(10, 14), within=0)
-    assert "beyond" in confirmed.candidates[0].value.doubt  # type: ignore[union-attr]
-    assert any("beyond" in one for one in confirmed.doubts)
+    assert "beyond" in confirmed.candidates[0].value.caveat  # type: ignore[union-attr]
+    assert any("beyond" in one for one in confirmed.caveats)
     assert "note: the intervals" in repr(confirmed)
     systems = {"one": simulation, "other": simulation.with_({"gateway.limit[0].max_in_flight": 4})}
     compared = spillway.compare(systems, seeds=6, figures=["p99_ttft_ms", "request_throughput"])
     latency, throughput = compared.verdicts
     assert latency.note.startswith("the interval of p99_ttft_ms is doubtful: fewer than 200")
-    assert throughput.difference.doubt == ""
+    assert throughput.difference.caveat == ""
     gaps = [
         b.summary()["request_throughput"] - a.summary()["request_throughput"]  # type: ignore[operator]
         for a, b in zip(*(simulate(one, seeds=range(6)) for one in systems.values()), strict=True)

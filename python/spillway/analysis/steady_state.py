@@ -166,7 +166,7 @@ def utilization_seen(arrival_s: NDArray[np.float64], counts: NDArray[np.int64]) 
     return max(0.0, 1 - bursts * mean / max(float(counts.var()), mean))
 
 
-def _doubt(arrival_s: NDArray[np.float64], counts: NDArray[np.int64]) -> str:
+def _caveat(arrival_s: NDArray[np.float64], counts: NDArray[np.int64]) -> str:
     """Why batch means of a run cannot be trusted; empty if they can."""
     turnovers = len(counts) / max(float(counts.mean()), 1)
     if turnovers < _LEAST_TURNOVERS:
@@ -225,7 +225,7 @@ def steady_state(
     if not reason:
         arrivals = np.sort(requests["arrival_s"])
         later = arrivals >= start_s
-        reason = _doubt(arrivals[later], stationarity.backlog(requests)[later])
+        reason = _caveat(arrivals[later], stationarity.backlog(requests)[later])
     if reason:
         low = high = None
     batches = 0 if low is None else _BATCHES

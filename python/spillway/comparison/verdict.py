@@ -137,22 +137,22 @@ def judge(
             ]
         )
     gaps = [new - old for old, new in known]
-    caveats = () if blocks is None else (effective.doubt(figure, runs) for runs in (before, after))
+    caveats = () if blocks is None else (effective.caveat(figure, runs) for runs in (before, after))
     difference = interval(
         gaps,
         level,
         is_replicated=is_random,
         is_share=is_share(figure),
         num_blocks=blocks,
-        doubt=next(filter(None, caveats), ""),
+        caveat=next(filter(None, caveats), ""),
     )
     mean = difference.mean
     sd = None if difference.n < 2 else spread(gaps)
     means = [math.fsum(values) / len(known) for values in zip(*known, strict=True)]
     counts = _populations(figure, before, after)
     notes = []
-    if difference.doubt:
-        notes.append(f"the interval of {figure} is doubtful: {difference.doubt}.")
+    if difference.caveat:
+        notes.append(f"the interval of {figure} is doubtful: {difference.caveat}.")
     if len(known) < len(pairs):
         notes.append(
             f"{figure} has a value in both systems under {len(known)} of {len(pairs)} seeds; the "

@@ -38,7 +38,7 @@ def independent_requests(latency: str, resamples: Sequence[Mapping[str, Figure]]
     return sum(sd**2 for sd in sds) / len(sds) / spread(means) ** 2
 
 
-def doubt(figure: str, resamples: Sequence[Mapping[str, Figure]]) -> str:
+def caveat(figure: str, resamples: Sequence[Mapping[str, Figure]]) -> str:
     """Why the interval of a figure over resamples is doubtful, as a clause; empty if it is not.
 
     Only latencies can be. Below the thresholds lies what `experiments/trace_bootstrap` did not try,

@@ -53,7 +53,7 @@ class Interval:
     further to the side to which the resamples are skewed. `n` counts the runs for which the figure
     exists. With fewer than two there is no interval and `low` and `high` are None; nor for a share,
     such as goodput, that is the same in all runs: a goodput of 1 in ten runs does not show how
-    often it is less. Where seeds change nothing there is one run for any number of seeds. `doubt`
+    often it is less. Where seeds change nothing there is one run for any number of seeds. `caveat`
     is the reason why the interval may hold the truth less often than stated, as a clause; empty if
     none is known.
     """
@@ -62,7 +62,7 @@ class Interval:
     low: float | None
     high: float | None
     n: int
-    doubt: str = ""
+    caveat: str = ""
 
     def __str__(self) -> str:
         if self.low is None:
@@ -140,7 +140,7 @@ def interval(
     is_share: bool = False,
     num_blocks: float | None = None,
     skewness: float = 0.0,
-    doubt: str = "",
+    caveat: str = "",
 ) -> Interval:
     """Mean and confidence interval of independent replications; `values` must not be empty.
 
@@ -148,7 +148,7 @@ def interval(
     whether they are shares, such as goodput, or differences of shares; equal ones have no interval.
     `num_blocks`: None, or, if they are the values of block bootstrap resamples of one trace, how
     many blocks the trace holds, >= 1; infinite if unknown; `skewness` is the usual one of such
-    values, and `doubt` the reason, if any, why their interval is doubtful for another reason than
+    values, and `caveat` the reason, if any, why their interval is doubtful for another reason than
     few blocks. See `of_resamples`. Raises ConfigError unless 0 < confidence < 1.
     """
     if not 0 < confidence < 1:
@@ -161,7 +161,7 @@ def interval(
     if is_share and min(values) == max(values):
         return Interval(values[0], None, None, n)
     if num_blocks is not None:
-        return of_resamples(values, confidence, num_blocks, skewness, doubt)
+        return of_resamples(values, confidence, num_blocks, skewness, caveat)
     mean = math.fsum(values) / n
     half = student_t_quantile(0.5 + confidence / 2, n - 1) * spread(values) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n)
@@ -173,13 +173,13 @@ def spread(values: Sequence[float]) -> float:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def doubts(intervals: Mapping[str, Interval | None]) -> list[str]:
+def caveats(intervals: Mapping[str, Interval | None]) -> list[str]:
     """A sentence per reason to doubt some of these intervals, which have names."""
     known = {name: interval for name, interval in intervals.items() if interval is not None}
     by_reason: dict[str, list[str]] = {}
     for name, interval in known.items():
-        if interval.doubt:
-            by_reason.setdefault(interval.doubt, []).append(name)
+        if interval.caveat:
+            by_reason.setdefault(interval.caveat, []).append(name)
     return [
         f"the intervals{'' if len(names) == len(known) else ' of ' + ', '.join(names)} are "
         f"doubtful: {reason}."
@@ -197,7 +197,7 @@ def of_resamples(
     confidence: float,
     num_blocks: float,
     skewness: float = 0.0,
-    doubt: str = "",
+    caveat: str = "",
 ) -> Interval:
     """The interval of a figure's mean over traces, from at least two resamples of one trace.
 
@@ -232,11 +232,11 @@ def of_resamples(
     bend = 2 / 3 * (seen + usual) / (n + _SKEWNESS_KNOWN)
     low, high = (mean + sd * _bent(end, bend) for end in (-reach, reach))
     if num_blocks < LEAST_BLOCKS:
-        doubt = (
+        caveat = (
             f"the trace holds only {num_blocks:.1f} blocks of the bootstrap, and {LEAST_BLOCKS} "
             "are the least: use shorter blocks, or a longer trace if it is correlated for so long"
         )
-    return Interval(mean, low, high, n, doubt)
+    return Interval(mean, low, high, n, caveat)
 
 
 def _skewness(values: Sequence[float], mean: float, sd: float) -> float:

@@ -12,7 +12,7 @@ from spillway.config.randomness import blocks, is_resampled, note_on_copies, num
 from spillway.data import effective
 from spillway.data.extrapolation import extrapolations
 from spillway.data.figures import FIGURES, is_share, unknown, usual_skewness
-from spillway.data.intervals import Interval, doubts, fewest, interval
+from spillway.data.intervals import Interval, caveats, fewest, interval
 from spillway.data.result_data import ResultData
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Replications(Sequence[_Run_co]):
         shown = {
             name: interval for name, interval in self.summary().items() if FIGURES[name].is_main
         }
-        yield from doubts(shown)
+        yield from caveats(shown)
         bootstrap = blocks(self._results[0].simulation)
         if bootstrap is None:
             return
@@ -227,13 +227,13 @@ def _intervals(
         if not values:
             result[name] = None
             continue
-        doubt = ""
+        caveat = ""
         if num_blocks is not None:
-            doubt = next(filter(None, (effective.doubt(name, runs) for runs in sources)), "")
+            caveat = next(filter(None, (effective.caveat(name, runs) for runs in sources)), "")
         skewness = usual_skewness(name) if len(sources) == 1 else 0.0
         result[name] = interval(
             values, confidence, is_share=is_share(name), num_blocks=num_blocks, skewness=skewness,
-            doubt=doubt,
+            caveat=caveat,
         )  # fmt: skip
     return result
 

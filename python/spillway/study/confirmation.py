@@ -149,7 +149,7 @@ class Confirmation:
     cliff: Neighbor | None
     better_neighbor: Neighbor | None
     reverted: tuple[Variant, ...]
-    doubts: tuple[str, ...]
+    caveats: tuple[str, ...]
 
     @property
     def best(self) -> Simulation:
@@ -199,7 +199,7 @@ class Confirmation:
             lines += ["", formatting.table(changes), ""]
         lines += self._on_neighbors()
         servers = [] if self.choice is None else [self.choice]
-        notes = (*self._on_saturation(), *self.doubts, *notes_on_servers(servers))
+        notes = (*self._on_saturation(), *self.caveats, *notes_on_servers(servers))
         lines += [f"note: {note}" for note in notes]
         return "\n".join(lines)
 
@@ -331,10 +331,10 @@ def confirm(
         cliff=cliff,
         better_neighbor=better,
         reverted=tuple(sorted(reverted, key=lambda variant: variant.mean_gain)),
-        doubts=(
+        caveats=(
             *_on_resamples(study.simulation, workload),
             *(() if choice is None else caveats(choice)),
-            *intervals.doubts(shown),
+            *intervals.caveats(shown),
         ),
     )
 

@@ -326,16 +326,16 @@ def _taken(
         return Measured(failure=str(error))
     except Exception as error:
         return _raised(error)
-    doubts: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
     if results.is_resampled:
         summaries = [result.summary() for result in results]
-        doubts = tuple(effective.doubt(metric.name, summaries) for metric in metrics)
+        caveats = tuple(effective.caveat(metric.name, summaries) for metric in metrics)
     is_known = is_judging and all(result.has_requests for result in results)
     return Measured(
         rows,
         is_replicated=results.is_replicated,
         num_blocks=results.num_blocks,
-        doubts=doubts,
+        caveats=caveats,
         trends=tuple(map(_trend, results)) if is_known else (),
     )
 

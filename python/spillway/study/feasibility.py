@@ -37,8 +37,8 @@ def caveats(simulation: Simulation) -> tuple[str, ...]:
     return tuple(found)
 
 
-def shares_in_doubt(bound: BoundSpace, n: int = 128) -> dict[str, float]:
-    """See `Study.doubts`."""
+def shares_with_caveats(bound: BoundSpace, n: int = 128) -> dict[str, float]:
+    """See `Study.caveats`."""
     random = np.random.default_rng(0)
     counts: Counter[str] = Counter()
     n_valid = 0

@@ -36,8 +36,8 @@ class Measured:
 
     `is_replicated`: whether the runs differ; if not, the values of one run are repeated for each
     seed. `num_blocks`: how many blocks the trace holds if the seeds are resamples of one, or None.
-    `doubts`: per metric, why its interval over resamples is doubtful, or nothing. `trends`: that of
-    each run, if all have one. `error`: the exception that is the failure, if a metric raised it.
+    `caveats`: per metric, why its interval over resamples is doubtful, or nothing. `trends`: that
+    of each run, if all have one. `error`: the exception that is the failure, if a metric raised it.
     """
 
     values: tuple[tuple[float, ...], ...] = ()
@@ -45,7 +45,7 @@ class Measured:
     error: Exception | None = dataclasses.field(default=None, compare=False)
     is_replicated: bool = True
     num_blocks: float | None = None
-    doubts: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
     trends: tuple[stationarity.Trend, ...] = ()
 
     @property
@@ -87,8 +87,8 @@ class Measured:
             rows,
             is_replicated=differ,
             num_blocks=self.num_blocks,
-            doubts=tuple(
-                early or late for early, late in zip(self.doubts, other.doubts, strict=True)
+            caveats=tuple(
+                early or late for early, late in zip(self.caveats, other.caveats, strict=True)
             ),
             trends=(*self.trends, *other.trends) if self.trends and other.trends else (),
         )
@@ -105,7 +105,9 @@ def interval_of(
         is_share=is_share(figure),
         num_blocks=fewest(known.num_blocks for known in measured),
         skewness=usual_skewness(figure) if len(measured) == 1 else 0.0,
-        doubt=next(filter(None, (known.doubts[column] for known in measured if known.doubts)), ""),
+        caveat=next(
+            filter(None, (known.caveats[column] for known in measured if known.caveats)), ""
+        ),
     )
 
 
@@ -186,7 +188,7 @@ def _decoded(stored: dict[str, Any]) -> Measured:
     ]
     more = {
         "values": tuple(_numbers(row) for row in stored["values"]),
-        "doubts": tuple(str(text) for text in stored["doubts"]),
+        "caveats": tuple(str(text) for text in stored["caveats"]),
         "trends": tuple(trends),
     }
     return Measured(**stored | more)

@@ -17,7 +17,7 @@ from spillway.config.randomness import REPLICATION, note_on_copies
 from spillway.study import samplers, storage
 from spillway.study.assessment import assess, judged
 from spillway.study.evaluation import Digest, Evaluator
-from spillway.study.feasibility import caveats, shares_in_doubt
+from spillway.study.feasibility import caveats, shares_with_caveats
 from spillway.study.liveness import dead_parameters
 from spillway.study.measurements import INTERRUPTED
 from spillway.study.records import Trial, attributes, from_optuna
@@ -99,7 +99,7 @@ def check_parameters(
     study.optuna.set_user_attr("dead", list(dead))
     if dead:
         note(f"{', '.join(dead)} changed no run: varying them has no effect", RuntimeWarning)
-    shares = shares_in_doubt(study.bound)
+    shares = shares_with_caveats(study.bound)
     throughout = [parameter.name for parameter in study.bound if shares.get(parameter.name) == 1]
     if throughout:
         note(

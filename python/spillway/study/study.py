@@ -14,7 +14,7 @@ from spillway.report import page
 from spillway.study import tables
 from spillway.study.confirmation import confirm
 from spillway.study.evaluation import as_seeds
-from spillway.study.feasibility import shares_in_doubt
+from spillway.study.feasibility import shares_with_caveats
 from spillway.study.objective import rewards_shedding
 from spillway.study.racing import Racing
 from spillway.study.search_history import search_history
@@ -202,14 +202,14 @@ class Study(StudyData):
         self.seeds = seeds
         self.optuna.set_user_attr("problem", self._problem())
 
-    def doubts(self, n: int = 128) -> dict[str, float]:
+    def caveats(self, n: int = 128) -> dict[str, float]:
         """By setting, the share of the space in which it cannot work as intended.
 
         The share is estimated from the valid ones of `n` random points.
         `spillway.study.feasibility.caveats` lists the rules; each trial records the caveats about
         its configuration as `warnings`.
         """
-        return shares_in_doubt(self.bound, n)
+        return shares_with_caveats(self.bound, n)
 
     def confirm(
         self,

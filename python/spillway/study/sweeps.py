@@ -21,7 +21,7 @@ from spillway.config.progress import reporting
 from spillway.config.provenance import notes_on_servers
 from spillway.data import frames
 from spillway.data.frames import write_rows
-from spillway.data.intervals import doubts
+from spillway.data.intervals import caveats
 from spillway.report import page
 from spillway.report.tables import joined
 from spillway.study.checks import check_runs, refusal
@@ -216,7 +216,7 @@ class Sweep:
         copied = [known for row, known in pairs if known is not None and not row.is_replicated]
         return [
             *notes_on_copies(copied if len(self.seeds) > 1 else [], len(verdicts), "rows"),
-            *doubts(intervals),
+            *caveats(intervals),
             *note_on_saturation(verdicts, "configurations"),
             *notes_on_servers(ran),
         ]

@@ -12,7 +12,7 @@ from spillway.data import effective
 from spillway.data.figures import usual_skewness
 from spillway.data.intervals import (
     Interval,
-    doubts,
+    caveats,
     fewest,
     interval,
     of_resamples,
@@ -31,7 +31,7 @@ def test_symmetric_resamples_give_t_times_their_sd() -> None:
     assert found.mean == 4
     assert found.reaches == pytest.approx((reach, reach))
     assert found.half_width == pytest.approx(reach)
-    assert found.doubt == ""
+    assert found.caveat == ""
     unknown = of_resamples(SYMMETRIC, 0.95, math.inf)
     reach = student_t_quantile(0.975, 6) * sd * math.sqrt(1 + 1 / 7)
     assert unknown.reaches == pytest.approx((reach, reach))
@@ -139,21 +139,21 @@ def test_skewed_means_are_covered() -> None:
 
 
 def test_few_blocks_are_doubtful() -> None:
-    found = of_resamples(SYMMETRIC, 0.95, 9.5, doubt="another")
-    assert found.doubt.startswith("the trace holds only 9.5 blocks of the bootstrap, and 10 are")
-    assert of_resamples(SYMMETRIC, 0.95, 10, doubt="another").doubt == "another"
+    found = of_resamples(SYMMETRIC, 0.95, 9.5, caveat="another")
+    assert found.caveat.startswith("the trace holds only 9.5 blocks of the bootstrap, and 10 are")
+    assert of_resamples(SYMMETRIC, 0.95, 10, caveat="another").caveat == "another"
     assert fewest([None, 12.0, 11.0]) == 11
     assert fewest([None]) is None
 
 
-def test_doubts_are_told_once_per_reason() -> None:
-    sure, a, b = (Interval(1, 0, 2, 5, doubt) for doubt in ("", "why", "other"))
-    assert doubts({"x": sure, "y": a, "z": b, "v": a, "none": None}) == [
+def test_caveats_are_stated_once_per_reason() -> None:
+    sure, a, b = (Interval(1, 0, 2, 5, caveat) for caveat in ("", "why", "other"))
+    assert caveats({"x": sure, "y": a, "z": b, "v": a, "none": None}) == [
         "the intervals of y, v are doubtful: why.",
         "the intervals of z are doubtful: other.",
     ]
-    assert doubts({"x": a, "y": a, "none": None}) == ["the intervals are doubtful: why."]
-    assert doubts({"x": sure}) == []
+    assert caveats({"x": a, "y": a, "none": None}) == ["the intervals are doubtful: why."]
+    assert caveats({"x": sure}) == []
 
 
 def summaries(mean: float, sd: float, num: int = 20_000) -> list[dict[str, float | int | None]]:
@@ -179,14 +179,14 @@ def test_independent_requests_are_counted_by_variances() -> None:
 
 
 def test_latencies_of_too_few_independent_requests_are_doubtful() -> None:
-    assert effective.doubt("mean_ttft_ms", summaries(100, 18)) == ""
+    assert effective.caveat("mean_ttft_ms", summaries(100, 18)) == ""
     for figure in ("mean_ttft_ms", "p99_ttft_ms"):
-        assert "fewer than 10 independent ones" in effective.doubt(figure, summaries(100, 20))
+        assert "fewer than 10 independent ones" in effective.caveat(figure, summaries(100, 20))
     for figure in ("goodput", "num_ttft", "request_throughput", "my own"):
-        assert effective.doubt(figure, summaries(100, 20)) == ""
+        assert effective.caveat(figure, summaries(100, 20)) == ""
 
 
 def test_percentiles_need_requests_beyond_them() -> None:
-    assert effective.doubt("p99_ttft_ms", summaries(100, 1, 20_001)) == ""
-    assert "fewer than 200 requests" in effective.doubt("p99_ttft_ms", summaries(100, 1, 19_999))
-    assert effective.doubt("mean_ttft_ms", summaries(100, 1, 19_999)) == ""
+    assert effective.caveat("p99_ttft_ms", summaries(100, 1, 20_001)) == ""
+    assert "fewer than 200 requests" in effective.caveat("p99_ttft_ms", summaries(100, 1, 19_999))
+    assert effective.caveat("mean_ttft_ms", summaries(100, 1, 19_999)) == ""

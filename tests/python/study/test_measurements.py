@@ -170,9 +170,9 @@ def test_resumed_solver_equals_an_uninterrupted_one(tmp_path: Path, after: int) 
         b'{"op_code": 1}\n',
         b'{"key": "a"}\n',
         b'{"key": "a", "measured": 3}\n',
-        b'{"key": "a", "measured": {"values": 1, "doubts": [], "trends": []}}\n',
-        b'{"key": "a", "measured": {"values": [], "doubts": [], "trends": [{}]}}\n',
-        b'{"key": "a", "measured": {"values": [], "doubts": [], "trends": [], "more": 1}}\n',
+        b'{"key": "a", "measured": {"values": 1, "caveats": [], "trends": []}}\n',
+        b'{"key": "a", "measured": {"values": [], "caveats": [], "trends": [{}]}}\n',
+        b'{"key": "a", "measured": {"values": [], "caveats": [], "trends": [], "more": 1}}\n',
     ],
 )
 def test_file_that_is_no_journal_is_refused_and_left(tmp_path: Path, content: bytes) -> None:

@@ -363,7 +363,7 @@ def test_parameter_without_a_sound_value_is_warned_of() -> None:
         "gateway.bands[0].queue.timeout_s": (0.4, 6),
     }
     study = Study(base, space, "goodput", seeds=1)
-    shares = study.doubts()
+    shares = study.caveats()
     assert shares["gateway.sensor.window_s"] == 1
     assert 0 < shares["gateway.bands[0].queue.timeout_s"] < 1
     assert 0 < shares["gateway.guard.cooldown_ticks"] < 1
