@@ -32,10 +32,10 @@ from spillway.calibration.refinement import coefficients_of
 from spillway.config.files import dump, read_settings
 from spillway.files import recordings
 from spillway.files.deployments import TARGETS, import_
-from spillway.files.recordings.formats import FORMATS as RECORDINGS
+from spillway.files.recordings import FORMATS as RECORDINGS
 from spillway.files.traces import arrow
 from spillway.files.traces.csv_table import decimal_to_ns
-from spillway.files.traces.formats import FORMATS as TRACES
+from spillway.files.traces.reading import FORMATS as TRACES
 from spillway.files.traces.reading import read_columns, read_trace
 from spillway.files.traces.timestamps import timestamp_to_ns
 from spillway.servers.server import read_profile

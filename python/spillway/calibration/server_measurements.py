@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.calibration.histograms import Scraped
 from spillway.data.recording import Recording, ServerFacts, StepLog
-from spillway.files.recordings import format_of, read_recordings, read_step_logs
-from spillway.files.recordings.formats import FORMATS
+from spillway.files.recordings import FORMATS, format_of, read_recordings, read_step_logs
 from spillway.files.recordings.source import Source
 from spillway.files.traces import TraceError
 
@@ -54,15 +53,19 @@ def _stating(item: Any, server: Mapping[str, Any]) -> Any:
 
 def _of_path(path: Path) -> list[Recording | StepLog]:
     if not path.is_dir():
-        if format_of(path).kind == "step_logs":
+        if "step_logs" in format_of(path).gives:
             return [*read_step_logs(path)]
         return [*read_recordings(path)]
     sources = [Source(file) for file in sorted(path.iterdir()) if file.is_file()]
-    kinds = {
-        form.kind for source in sources for form in FORMATS.values() if form.detect(source)
-    }  # fmt: skip
-    logs = read_step_logs(path) if "step_logs" in kinds else []
-    return [*logs, *(read_recordings(path) if "recordings" in kinds or not logs else [])]
+    contents = {
+        content
+        for source in sources
+        for form in FORMATS.values()
+        for content in form.gives
+        if form.detects(source, content)
+    }
+    logs = read_step_logs(path) if "step_logs" in contents else []
+    return [*logs, *(read_recordings(path) if "recordings" in contents or not logs else [])]
 
 
 def facts_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import spillway
 from spillway.cli import completion, output
 from spillway.config.classes import config_error
-from spillway.files.traces.formats import FORMATS, options_by_name
+from spillway.files.formats import formats, options_by_name
+from spillway.files.options import READING
 
 if TYPE_CHECKING:
     import argparse
@@ -32,40 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="replay these requests instead of the workload's; - is standard input",
     )
-    parser.add_argument(
-        "--trace-format",
-        choices=sorted(FORMATS),
-        metavar="F",
-        help="format of the trace: " + ", ".join(sorted(FORMATS)) + " (default: detected)",
-    )
-    parser.add_argument(
-        "--trace-columns",
-        metavar="MEANING=COLUMN,…",
-        help="the columns of a trace of another format, e.g. arrival_s=ts,"
-        "input_tokens=usage.prompt_tokens,output_tokens=usage.completion_tokens,tenant=user",
-    )
-    parser.add_argument(
-        "--trace-time-unit",
-        choices=("auto", "s", "ms", "us", "ns", "iso"),
-        default="auto",
-        help="unit of the column of arrival_s (with --trace-columns; default: by the name of the "
-        "column, then by the size of the first value)",
-    )
-    parser.add_argument(
-        "--skip-bad", action="store_true", help="skip malformed rows of the trace, and count them"
-    )
-    for name, by_format in options_by_name().items():
-        (option, *_) = by_format.values()
-        parser.add_argument(
-            f"--trace-{name.replace('_', '-')}",
-            type=option.type,
-            choices=option.choices or None,
-            metavar=None if option.choices else option.type.__name__.upper(),
-            help="; ".join(
-                f"{own.doc} ({form} traces; default {own.default})".replace("%", "%%")
-                for form, own in by_format.items()
-            ),
-        )
+    _add_reading(parser)
     parser.add_argument(
         "--traffic-rate",
         type=float,
@@ -73,7 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="this many times the request rate: the rates of all clients, or the arrival times of "
         "the trace",
     )
-    parser.add_argument("--sort", action="store_true", help="sort the trace by arrival time")
     change = parser.add_argument(
         "--set",
         action="append",
@@ -84,6 +52,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "for the settings of a preset; may be repeated",
     )
     completion.completes(change, completion.changes)
+
+
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of reading a trace, those of its format included."""
+    names = sorted(formats("trace"))
+    by_name = {option.name: {"": option} for option in READING} | options_by_name()
+    for name, by_format in by_name.items():
+        (option, *_) = by_format.values()
+        texts = [
+            f"{option.doc} ({form} traces; default {option.default})" if form else option.doc
+            for form, option in by_format.items()
+        ]
+        if name == "format":
+            option = dataclasses.replace(option, choices=tuple(names))
+            texts = [f"{option.doc}: {', '.join(names)} (default: detected)"]
+        shown: dict[str, Any] = {"action": "store_true"}
+        if option.type is not bool:
+            metavar = option.metavar or (None if option.choices else option.type.__name__.upper())
+            shown = {"type": option.type, "choices": option.choices or None, "metavar": metavar}
+        parser.add_argument(
+            option.flag, dest=f"trace_{name}", help="; ".join(texts).replace("%", "%%"), **shown
+        )
+
+
+def _reading(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of reading that are given."""
+    names = [*(option.name for option in READING), *options_by_name()]
+    given = {name: getattr(options, f"trace_{name}") for name in names}
+    given["columns"] = _columns(given["columns"])
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def load(options: argparse.Namespace) -> Simulation:
@@ -120,16 +118,10 @@ def _read(options: argparse.Namespace) -> Simulation:
         simulation = by_name.apply(changes.pop("presets"), simulation)
     simulation = _changed(simulation, changes)
     if options.trace is not None:
-        given = {name: getattr(options, f"trace_{name}") for name in options_by_name()}
         trace = spillway.read_trace(
             options.trace,
-            format=options.trace_format,
-            sort=options.sort,
-            columns=_columns(options.trace_columns),
-            time_unit=options.trace_time_unit,
-            skip_bad=options.skip_bad,
             stream="auto" if _streams(simulation, options) else False,
-            **{name: value for name, value in given.items() if value is not None},
+            **_reading(options),
         )
         output.say(_totals(options.trace, trace))
         simulation = simulation.replace(workload=trace)

@@ -109,7 +109,7 @@ def test_several_wrong_facts_are_one_line(tmp_path: Path) -> None:
         ('"two_tenants"', '"three"', r"three\.csv: cannot be read"),
         ('"max_num_seqs": 256', '"max_num_seqs": -1', r"runs\[0\]: max_num_seqs = -1: must be"),
         ('_in_flight": 2', '_in_flight": "a"', r"client_max_in_flight = 'a': must be a whole"),
-        ('"runs"', '"rows"', "must be a list of runs"),
+        ('"runs"', '"rows"', "of the format folder .a folder with runs.json .a list of runs"),
     ],
 )
 def test_invalid_index_is_named(old: str, new: str, message: str, tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ import pytest
 
 import spillway
 from spillway import cli, read_trace
+from spillway.files.formats import detected, options_by_name
+from spillway.files.head import Head
+from spillway.files.options import READING, Option
 from spillway.files.traces import FORMATS, Format, TraceError, format_of
-from spillway.files.traces.format import Option, Rows, since_first
-from spillway.files.traces.formats import options_by_name
+from spillway.files.traces.rows import Rows, since_first
 
 if TYPE_CHECKING:
     from spillway.files.traces.csv_table import CsvTable
@@ -24,25 +26,29 @@ if TYPE_CHECKING:
 # --- what holds for each format -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", FORMATS.values(), ids=lambda one: one.name)
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 def test_a_format_agrees_with_itself(form: Format) -> None:
     assert FORMATS[form.name] is form
     assert "\n" not in form.doc
     assert form.arrival in form.required or form.expand is not None or form.joined
     assert not set(form.required) & set(form.optional or ())
     reserved = inspect.signature(read_trace).parameters
+    assert {option.name for option in READING} <= reserved.keys()
     for option in form.options:
         assert option.checked(option.default) == option.default
         assert option.name not in reserved
-    columns = {"csv": [], "jsonl": []} | {form.layout: form.required}
-    first = next(one for one in FORMATS.values() if one.detect(columns))
-    assert first is form, f"files of {form.name} are taken for {first.name}"
+    line = (
+        ",".join(form.required)
+        if form.layout == "csv"
+        else json.dumps(dict.fromkeys(form.required))
+    )
+    assert detected(Head(Path("x"), line), "trace") is form
 
 
 @pytest.mark.parametrize("name", options_by_name())
 def test_formats_share_an_option_of_one_type(name: str) -> None:
     by_format = options_by_name()[name].values()
-    assert len({(one.type, one.choices) for one in by_format}) == 1
+    assert len({(option.type, option.choices) for option in by_format}) == 1
 
 
 def test_the_documentation_names_every_format_and_option() -> None:

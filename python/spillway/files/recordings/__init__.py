@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spillway._lazy import lazy_names
-from spillway.files.traces.error import TraceError
+from spillway.files.error import TraceError
+from spillway.files.format import Format
 
 if TYPE_CHECKING:
-    from spillway.files.recordings.format import Format
-    from spillway.files.recordings.formats import FORMATS
     from spillway.files.recordings.reading import (
+        FORMATS,
         format_of,
         read_histograms,
         read_points,
@@ -35,8 +35,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "FORMATS": "formats",
-    "Format": "format",
+    "FORMATS": "reading",
     "format_of": "reading",
     "read_histograms": "reading",
     "read_points": "reading",

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spillway.data.recording import ServerFacts
+from spillway.files.error import TraceError
+from spillway.files.format import Format
 from spillway.files.recordings.csv_columns import MEANINGS, TIMES, CsvColumns, request_rows, unit_of
-from spillway.files.recordings.format import Format
-from spillway.files.recordings.rows import recording
-from spillway.files.recordings.source import digest
 from spillway.files.recordings.units import PER_SECOND
-from spillway.files.traces.error import TraceError
 
 if TYPE_CHECKING:
-    from spillway.data.recording import Recording
-    from spillway.files.recordings.rows import Settings
+    from spillway.files.recordings.rows import Rows, Settings
     from spillway.files.recordings.source import Source
 
 
 _REQUIRED = ("send_s", "input_tokens", "output_tokens")
 
 
-def _read(source: Source, settings: Settings) -> list[Recording]:
-    rows = request_rows(
-        source.path, _columns(settings), name=source.path.stem, server=ServerFacts()
-    )
-    return [recording(source.path, rows, settings, FORMAT.name, digest(source))]
+def _read(source: Source, settings: Settings) -> list[Rows]:
+    return [request_rows(source, _columns(settings))]
 
 
 def _columns(settings: Settings) -> CsvColumns:
@@ -68,8 +61,7 @@ def _columns(settings: Settings) -> CsvColumns:
 FORMAT = Format(
     name="columns",
     doc='CSV with any names: columns={"send_s": "t0_ms", …}, units={"t0_ms": "ms"}',
-    kind="recordings",
-    detect=lambda _source: False,  # chosen by the argument `columns`
+    gives=("recordings",),  # chosen by the argument `columns`
     read=_read,
     notes=(
         "`columns` maps `send_s`, `input_tokens`, `output_tokens`, `ttft_s`, `e2e_s`, "

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from spillway.config.limits import MAX_TOKENS
+from spillway.files.error import TraceError
 from spillway.files.recordings.rows import Rows, Time
 from spillway.files.recordings.units import PER_SECOND
 from spillway.files.traces.csv_table import csv_tables
-from spillway.files.traces.error import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from spillway.data.recording import ServerFacts
+    from spillway.files.recordings.source import Source
 
 
 TIMES = ("send_s", "ttft_s", "e2e_s", "first_token_s", "last_token_s")
@@ -63,7 +63,7 @@ def unit_of(column: str) -> str | None:
     return ending if ending in PER_SECOND and ending != column else None
 
 
-def recognized(columns: Sequence[str] | frozenset[str]) -> CsvColumns | None:
+def recognized(columns: Collection[str]) -> CsvColumns | None:
     """Return the columns of a header row with known names; None if they are no recording."""
     names = {}
     for meaning, stems in _TIME_NAMES.items():
@@ -80,18 +80,12 @@ def recognized(columns: Sequence[str] | frozenset[str]) -> CsvColumns | None:
     return CsvColumns(names, {column: unit_of(column) or "s" for column in times})
 
 
-def request_rows(
-    path: Path,
-    columns: CsvColumns,
-    *,
-    name: str,
-    server: ServerFacts,
-    client_max_in_flight: int | None = None,
-) -> Rows:
-    """Return the requests of a CSV file.
+def request_rows(source: Source, columns: CsvColumns, **others: Any) -> Rows:
+    """Return the requests of a CSV file; `others`: what else is known of the run.
 
     Raises TraceError if it cannot be read, lacks a column or has an invalid value.
     """
+    path = source.path
     cells: dict[str, list[str]] = {column: [] for column in columns.names.values()}
     lines: list[int] = []
     with contextlib.closing(csv_tables(path)) as tables:
@@ -117,7 +111,7 @@ def request_rows(
             time = end.minus(send)
         latencies[meaning] = time
     return Rows(
-        name=name,
+        source,
         send=send,
         input_tokens=reader.whole("input_tokens", failed),
         output_tokens=reader.whole("output_tokens", failed),
@@ -125,9 +119,8 @@ def request_rows(
         e2e=latencies["e2e_s"],
         failed=failed,
         places=[f"line {line}" for line in lines],
-        server=server,
-        tenant=cells[columns.names["tenant"]] if "tenant" in columns.names else None,
-        client_max_in_flight=client_max_in_flight,
+        tenant=reader.texts("tenant"),
+        **others,
     )
 
 

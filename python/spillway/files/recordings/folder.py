@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spillway.config.formatting import quoted
+from spillway.files.error import TraceError
+from spillway.files.format import Format
 from spillway.files.recordings.csv_columns import recognized, request_rows
-from spillway.files.recordings.format import Format
-from spillway.files.recordings.rows import recording
 from spillway.files.recordings.server import facts
-from spillway.files.recordings.source import Source, digest
-from spillway.files.traces.error import TraceError
+from spillway.files.recordings.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from spillway.data.recording import Recording
-    from spillway.files.recordings.rows import Settings
+    from spillway.files.recordings.rows import Rows, Settings
 
 
 INDEX = "runs.json"
@@ -32,23 +30,18 @@ def _detect(source: Source) -> bool:
     )
 
 
-def _read(source: Source, settings: Settings) -> list[Recording]:
-    if not _detect(source):
-        allowed = "must be a list of runs or an object with `runs`, each with the name `run`"
-        raise TraceError(f"{source.path}: {allowed}")
+def _read(source: Source, _settings: Settings) -> list[Rows]:
     shared = source.json if isinstance(source.json, dict) else {}
     runs = shared.get("runs", source.json)
-    return [_run(source, f"runs[{at}]", run, shared, settings) for at, run in enumerate(runs)]
+    return [_run(source, f"runs[{at}]", run, shared) for at, run in enumerate(runs)]
 
 
-def _run(
-    index: Source, place: str, run: Mapping[str, Any], shared: Mapping[str, Any], settings: Settings
-) -> Recording:
+def _run(index: Source, place: str, run: Mapping[str, Any], shared: Mapping[str, Any]) -> Rows:
     name = run["run"]
     if "/" in name or "\\" in name or name in ("", ".", ".."):
         index.refuse(f"{place}.run", name, "must be the name of a CSV file beside, without .csv")
     source = Source(index.path.parent / f"{name}.csv")
-    columns = recognized(source.columns)
+    columns = recognized(source.columns["csv"])
     if columns is None:
         raise TraceError(
             f"{source.path}: must have columns with times of sending, input_tokens, output_tokens "
@@ -59,16 +52,17 @@ def _run(
     if limit is not None and (type(limit) is not int or limit < 1):
         index.refuse(f"{place}.client_max_in_flight", limit, "must be a whole number >= 1")
     rows = request_rows(
-        source.path,
+        source,
         columns,
         name=name,
         server=facts(f"{index.path}, {place}", *_statements(run), *_statements(shared)),
         client_max_in_flight=limit,
+        beside=[index],
     )
     _check_count(index, place, run, "requests", len(rows.places))
     _check_count(index, place, run, "errors", sum(rows.failed))
     _check_count(index, place, run, "ok", len(rows.failed) - sum(rows.failed))
-    return recording(source.path, rows, settings, FORMAT.name, digest(source, index))
+    return rows
 
 
 def _check_count(index: Source, place: str, run: Mapping[str, Any], name: str, found: int) -> None:
@@ -97,8 +91,9 @@ def _statements(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 FORMAT = Format(
     name="folder",
-    doc="a folder with runs.json (a list of runs, each with `run` and its server) and `<run>.csv`",
-    kind="recordings",
+    doc="a folder with runs.json (a list of runs, or an object with `runs`, each with its name "
+    "`run` and its server) and `<run>.csv`",
+    gives=("recordings",),
     detect=_detect,
     read=_read,
     notes=(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +33,10 @@ class Object:
     def at(self, key: str) -> str:
         """Return the path of a key in the file."""
         return f"{self.place}.{key}" if self.place else key
+
+    def refuse_missing(self, key: str) -> NoReturn:
+        """Raise the TraceError of a key that the object does not have."""
+        self.source.refuse_missing(self.at(key))
 
     def object(self, key: str) -> Object:
         """Return a nested object; an empty one if there is none."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
-import textwrap
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway.config.formatting import sample
+from spillway.files.error import TraceError
+from spillway.files.formats import alternatives, detected, document, formats, named, readers, tried
 from spillway.files.recordings import folder
-from spillway.files.recordings.formats import FORMATS
-from spillway.files.recordings.rows import Settings
-from spillway.files.recordings.source import Source
-from spillway.files.traces.error import TraceError
+from spillway.files.recordings.rows import Rows, Settings, recording
+from spillway.files.recordings.server import merged
+from spillway.files.recordings.source import Source, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from spillway.data.recording import (
         LatencyHistograms,
@@ -24,7 +23,11 @@ if TYPE_CHECKING:
         ServerFacts,
         StepLog,
     )
-    from spillway.files.recordings.format import Format, Kind
+    from spillway.files.format import Content, Format
+
+
+FORMATS = alternatives("recordings")
+"""The formats by name. Their files differ, so at most one format detects a file."""
 
 
 def read_recordings(
@@ -179,92 +182,62 @@ def format_of(path: str | Path) -> Format:
 
     Raises TraceError if no format detects it, or it cannot be read.
     """
-    return _detected(Source(Path(path)))
+    return detected(Source(Path(path)), "recordings")
 
 
-_READERS: Mapping[Kind, Callable[..., Any]] = {
-    "recordings": read_recordings,
-    "step_logs": read_step_logs,
-    "histograms": read_histograms,
-    "points": read_points,
-}
-
-
-def _read(path: str | Path, name: str | None, kind: Kind, settings: Settings) -> list[Any]:
+def _read(path: str | Path, name: str | None, content: Content, settings: Settings) -> list[Any]:
     path = Path(path)
-    form = None if name is None else _named(name, kind)
+    form = None if name is None else named(name, content)
     if path.is_dir():
-        return _read_folder(path, form, kind, settings)
+        return _read_folder(path, form, content, settings)
     source = Source(path)
-    return list(_of_kind(source, form, kind).read(source, settings))
+    form = form or detected(source, content)
+    if content not in form.gives:
+        raise TraceError(f"{path}: of the format {form.name}, which {readers(form)} reads")
+    return _contents(source, form, settings)
 
 
-def _read_folder(path: Path, form: Format | None, kind: Kind, settings: Settings) -> list[Any]:
+def _read_folder(
+    path: Path, form: Format | None, content: Content, settings: Settings
+) -> list[Any]:
     index = path / folder.INDEX
-    if kind == "recordings" and form in (None, folder.FORMAT) and index.exists():
-        return list(folder.FORMAT.read(Source(index), settings))
+    if content == "recordings" and form in (None, folder.FORMAT) and index.exists():
+        return _contents(Source(index), folder.FORMAT, settings)
     if form is folder.FORMAT:
         raise TraceError(f"{path}: holds no {folder.INDEX} ({form.doc})")
     read: list[Any] = []
     for file in sorted(file for file in path.iterdir() if file.is_file()):
         source = Source(file)
-        found = form or next((known for known in FORMATS.values() if known.detect(source)), None)
-        if found is not None and found.kind == kind:
-            read += found.read(source, settings)
+        known = [form] if form else [f for f in FORMATS.values() if f.detects(source, content)]
+        if known and content in known[0].gives:
+            read += _contents(source, known[0], settings)
     if not read:
-        raise TraceError(f"{path}: holds no file of a known format\n{_tried(kind)}")
+        forms = formats(content).values()
+        raise TraceError(f"{path}: holds no file of a known format\n{tried(forms)}")
     return read
 
 
-def _of_kind(source: Source, form: Format | None, kind: Kind) -> Format:
-    found = form or _detected(source)
-    if found.kind != kind:
-        reader = _READERS[found.kind].__name__
-        raise TraceError(f"{source.path}: of the format {found.name}, which {reader} reads")
-    return found
+def _contents(source: Source, form: Format, settings: Settings) -> list[Any]:
+    """Return the measurements in a file of a format, with what the caller and the file state."""
+    if form.required:
+        form.check_columns(source.columns[form.layout], str(source.path), "recordings")
+    if form.detect and not form.detect(source):
+        form.refuse(str(source.path))
+    assert form.read is not None
+    measured = form.read(source, settings)
+    return [
+        recording(item, settings, form.name)
+        if isinstance(item, Rows)
+        else dataclasses.replace(
+            item,
+            server=merged(item.server, settings.server, source.path),
+            source=str(source.path),
+            format=form.name,
+            sha256=digest(source),
+        )
+        for item in measured
+    ]
 
 
-def _detected(source: Source) -> Format:
-    for form in FORMATS.values():
-        if form.detect(source):
-            return form
-    if not source.bytes.strip():
-        raise TraceError(f"{source.path}: empty")
-    line = source.first_line
-    shown = sample(line) if line else "not a text file"
-    raise TraceError(f"{source.path}: unknown format: {shown}\n{_tried(None)}")
-
-
-def _tried(kind: Kind | None) -> str:
-    tried = [form for form in FORMATS.values() if kind in (None, form.kind)]
-    return "Formats tried:\n" + "\n".join(f"  {form.name}: {form.doc}" for form in tried)
-
-
-def _named(name: str, kind: Kind) -> Format:
-    if name not in FORMATS:
-        raise TraceError(f"format = {name!r}: must be one of {', '.join(sorted(FORMATS))}")
-    form = FORMATS[name]
-    if form.kind != kind:
-        raise TraceError(f"format = {name!r}: {_READERS[form.kind].__name__} reads it")
-    return form
-
-
-def _documentation(kind: Kind) -> str:
-    """Return the formats of a reader as a section of its docstring."""
-    lines = ["Notes", "-----", "The formats:"]
-    for form in FORMATS.values():
-        if form.kind == kind:
-            text = " ".join(part for part in (f"{form.doc}.", form.notes) if part)
-            filled = textwrap.wrap(
-                f"- `{form.name}`: {text}",
-                96,
-                subsequent_indent="  ",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            lines += ["", *filled]
-    return "\n".join(lines)
-
-
-for _kind, _reader in _READERS.items():
-    _reader.__doc__ = f"{inspect.cleandoc(_reader.__doc__ or '')}\n\n{_documentation(_kind)}\n"
+for _reader in (read_recordings, read_step_logs, read_histograms, read_points):
+    document(_reader, _reader.__name__.removeprefix("read_"))  # type: ignore[arg-type]

@@ -4,37 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spillway.data.recording import ServerFacts
+from spillway.files.format import Format
 from spillway.files.recordings.csv_columns import recognized, request_rows
-from spillway.files.recordings.format import Format
-from spillway.files.recordings.rows import recording
-from spillway.files.recordings.source import digest
-from spillway.files.traces.error import TraceError
 
 if TYPE_CHECKING:
-    from spillway.data.recording import Recording
-    from spillway.files.recordings.rows import Settings
+    from spillway.files.recordings.rows import Rows, Settings
     from spillway.files.recordings.source import Source
 
 
-def _detect(source: Source) -> bool:
-    return recognized(source.columns) is not None
-
-
-def _read(source: Source, settings: Settings) -> list[Recording]:
-    columns = recognized(source.columns)
-    if columns is None:
-        raise TraceError(f"{source.path}: not of the format csv ({FORMAT.doc})")
-    rows = request_rows(source.path, columns, name=source.path.stem, server=ServerFacts())
-    return [recording(source.path, rows, settings, FORMAT.name, digest(source))]
+def _read(source: Source, _settings: Settings) -> list[Rows]:
+    columns = recognized(source.columns["csv"])
+    assert columns is not None
+    return [request_rows(source, columns)]
 
 
 FORMAT = Format(
     name="csv",
     doc="CSV: send_time_us, input_tokens, output_tokens, ttft_us, e2e_us, optionally status, "
     "tenant_id",
-    kind="recordings",
-    detect=_detect,
+    gives=("recordings",),
+    detect=lambda source: recognized(source.columns["csv"]) is not None,
     read=_read,
     notes=(
         "A column of times ends in its unit: _s, _ms, _us or _ns. Times of sending are "

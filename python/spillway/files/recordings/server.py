@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import ConfigError
 from spillway.data.recording import ServerFacts
-from spillway.files.traces.error import TraceError, in_a_line
+from spillway.files.error import TraceError, in_a_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

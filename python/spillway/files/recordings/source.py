@@ -8,17 +8,20 @@ import json
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from spillway.config import filesystem, yaml
-from spillway.files.traces import csv_table
-from spillway.files.traces.error import TraceError
+from spillway.files.error import TraceError
+from spillway.files.head import Head, columns_in
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
     from pathlib import Path
+
+    from spillway.files.head import Layout
 
 
 _MISSING = object()
 
 
-class Source:
+class Source(Head):
     """A file of measurements, parsed on first use.
 
     Raises TraceError if it cannot be read.
@@ -42,15 +45,23 @@ class Source:
             return ""
 
     @functools.cached_property
-    def first_line(self) -> str:
+    def first_line(self) -> str:  # type: ignore[override]
         """The first line that is not empty; "" if there is none."""
         lines = (line.strip() for line in self.text.splitlines())
         return next((line for line in lines if line), "")
 
     @functools.cached_property
-    def columns(self) -> frozenset[str]:
-        """The names in the header row of a CSV file."""
-        return frozenset(csv_table.columns_in(self.first_line[:10_000]))
+    def columns(self) -> Mapping[Layout, Collection[str]]:
+        """The names of columns by layout."""
+        if self.first_line.startswith(("{", "[")):
+            whole = self.json if isinstance(self.json, dict) else {}
+            return {"csv": (), "jsonl": self.first_object.keys(), "json": whole.keys()}
+        return {"csv": columns_in(self.first_line), "jsonl": (), "json": ()}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the file holds nothing but white space."""
+        return not self.bytes.strip()
 
     @functools.cached_property
     def json(self) -> Any:
@@ -58,11 +69,6 @@ class Source:
         if self.first_line[:1] not in ("{", "["):
             return None
         return parsed(self.text)
-
-    @functools.cached_property
-    def keys(self) -> frozenset[str]:
-        """The keys of the object that the whole file holds as JSON."""
-        return frozenset(self.json) if isinstance(self.json, dict) else frozenset()
 
     @functools.cached_property
     def first_object(self) -> dict[str, Any]:

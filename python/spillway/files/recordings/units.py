@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from spillway.files.traces.error import TraceError
+from spillway.files.error import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,19 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spillway._lazy import lazy_names
-from spillway.files.traces.error import TraceError
-from spillway.files.traces.format import Format
+from spillway.files.error import TraceError
+from spillway.files.format import Format
 
 if TYPE_CHECKING:
     from spillway.files.traces.arrays import trace
-    from spillway.files.traces.formats import FORMATS
-    from spillway.files.traces.reading import format_of, read_trace
+    from spillway.files.traces.reading import FORMATS, format_of, read_trace
     from spillway.files.traces.write import write_csv
 
 __all__ = ["FORMATS", "Format", "TraceError", "format_of", "read_trace", "trace", "write_csv"]
 
 _HOMES = {
-    "FORMATS": "formats",
+    "FORMATS": "reading",
     "format_of": "reading",
     "read_trace": "reading",
     "trace": "arrays",

@@ -20,7 +20,7 @@ from spillway.files.traces.columns import (
     no_segments,
     num_blocks,
 )
-from spillway.files.traces.format import BLOCK_SIZE_TOKENS, HIGHEST_ID
+from spillway.files.traces.rows import BLOCK_SIZE_TOKENS, HIGHEST_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,25 +8,24 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from spillway.config.limits import LONGEST_SPAN_S
 from spillway.config.messages import note
+from spillway.files.error import TraceError
+from spillway.files.format import Format
+from spillway.files.options import AUTO, ISO, TIME_UNIT, UNITS
 from spillway.files.traces import spillway_csv
 from spillway.files.traces.csv_table import CsvTable, decimal_to_ns
-from spillway.files.traces.error import TraceError
-from spillway.files.traces.format import Format, Rows, since_first
 from spillway.files.traces.jsonl_table import DECIMAL, JsonlTable, at_path
+from spillway.files.traces.rows import Rows, since_first
 from spillway.files.traces.timestamps import timestamp_to_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from spillway.files.head import Layout
     from spillway.files.traces.arrow import Cells
-    from spillway.files.traces.format import Layout
     from spillway.files.traces.table import Int64s
 
 
-AUTO = "auto"
-_PLACES = {"s": 9, "ms": 6, "us": 3, "ns": 0}  # decimal places of a nanosecond
-_ISO = "iso"
-TIME_UNITS = (AUTO, *_PLACES, _ISO)
+_PLACES = dict(zip(UNITS, (9, 6, 3, 0), strict=True))  # decimal places of a nanosecond
 
 _REQUIRED = spillway_csv.FORMAT.required
 _AS_WRITTEN = ("string", "int64")  # types of arrays whose texts are those in the file
@@ -50,8 +49,8 @@ def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format
         raise TraceError(f"columns: {', '.join(missing)} missing")
     if ("prefix_group" in columns) != ("prefix_tokens" in columns):
         raise TraceError("columns: prefix_group and prefix_tokens belong together")
-    if time_unit not in TIME_UNITS:
-        allowed = ", ".join(TIME_UNITS)
+    if time_unit not in TIME_UNIT.choices:
+        allowed = ", ".join(TIME_UNIT.choices)
         raise TraceError(f"time_unit = {time_unit!r:.40}: must be one of {allowed}")
     arrival = columns["arrival_s"]
     if time_unit == AUTO:
@@ -128,7 +127,7 @@ class _Clock:
                 unit = _unit_of(table.cell(0, column))
             except ValueError:
                 table.refuse(0, column, "must be a number, or a date with a time")
-        if unit == _ISO:
+        if unit == ISO:
             found = table.timestamps_ns(column)
         elif unit == "s":
             found = table.seconds_ns(column)
@@ -151,7 +150,7 @@ def _unit_of(text: str) -> str:
             continue
         return unit
     timestamp_to_ns(text)
-    return _ISO
+    return ISO
 
 
 def _note_empty(table: JsonlTable, named: _Renamed) -> None:

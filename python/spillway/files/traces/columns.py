@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 
 from spillway.config.limits import MAX_NAMES
-from spillway.files.traces.error import TraceError
-from spillway.files.traces.format import Lists
+from spillway.files.error import TraceError
+from spillway.files.traces.rows import Lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from spillway.files.traces.format import Format, Rows
+    from spillway.files.format import Format
+    from spillway.files.traces.rows import Rows
     from spillway.files.traces.table import Int64s, Table
 
 

@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
+from spillway.files.error import TraceError
+from spillway.files.head import DELIMITERS, header_of
 from spillway.files.traces import arrow
-from spillway.files.traces.error import TraceError
 from spillway.files.traces.lines import opened, split_lines
 from spillway.files.traces.table import Skipped, Table
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
+    from spillway.files.format import Format
     from spillway.files.traces.arrow import Cells
-    from spillway.files.traces.format import Format
     from spillway.files.traces.lines import Lines
     from spillway.files.traces.table import Booleans, Int64s
 
 
 _WHOLE = re.compile(r"\s*[0-9]+\s*")
 _DECIMAL = re.compile(r"\s*[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]{1,3})?\s*")
-_DELIMITERS = (",", ";", "\t")
 _EXACT = decimal.Context(prec=60)
 _ROWS_AT_ONCE = 1 << 14
 
@@ -158,26 +158,12 @@ def tables_of(lines: Lines, form: Format, skipped: Skipped) -> Generator[CsvTabl
         raise TraceError(f"{path}: holds no requests, only a header row")
 
 
-def columns_in(line: str) -> list[str]:
-    """Return the names in a header row; nothing if the line is not one."""
-    rows = [_header(line, delimiter) for delimiter in _DELIMITERS]
-    return max(rows, key=len)  # the first of several
-
-
-def _header(line: str, delimiter: str) -> list[str]:
-    try:
-        row = next(csv.reader([line], skipinitialspace=True, delimiter=delimiter), [])
-    except csv.Error:
-        return []
-    return [name.strip() for name in row]
-
-
 def _pieces(lines: Lines, skipped: Skipped) -> Generator[CsvTable, None, None]:
     """Yield a table without rows, then the rows of each batch of lines."""
     path = lines.path
     if not lines.head:
         raise TraceError(f"{path}: empty; must hold a header row and requests")
-    rows_of = {delimiter: len(_header(lines.head, delimiter)) for delimiter in _DELIMITERS}
+    rows_of = {delimiter: len(header_of(lines.head, delimiter)) for delimiter in DELIMITERS}
     delimiter = max(rows_of, key=lambda delimiter: rows_of[delimiter])
     batches = lines.batches()
     number, text = next(batches)
@@ -187,7 +173,7 @@ def _pieces(lines: Lines, skipped: Skipped) -> Generator[CsvTable, None, None]:
         rest = _chained(lines_of_text[first:], batches)
         yield from _read(path, None, _rows(path, rest, number + first, delimiter), skipped)
         return
-    header = tuple(_header(lines_of_text[first], delimiter))
+    header = tuple(header_of(lines_of_text[first], delimiter))
     yield CsvTable(path, header, [], {})
     number, text = number + first + 1, "".join(lines_of_text[first + 1 :])
     while True:

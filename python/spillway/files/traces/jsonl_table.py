@@ -16,10 +16,10 @@ import numpy as np
 from spillway.config import yaml
 from spillway.config.formatting import sample
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
+from spillway.files.error import TraceError
 from spillway.files.traces import arrow
-from spillway.files.traces.error import TraceError
-from spillway.files.traces.format import Lists
 from spillway.files.traces.lines import split_lines
+from spillway.files.traces.rows import Lists
 from spillway.files.traces.table import Table
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from spillway.files.traces.format import Format
+    from spillway.files.format import Format
     from spillway.files.traces.lines import Lines
     from spillway.files.traces.table import Int64s, Skipped
 
@@ -248,15 +248,6 @@ def _fitting(
         with skipped.allowing():
             form.check_columns(found, f"{path} line {number}")
     return lines, fitting
-
-
-def columns_in(line: str) -> list[str]:
-    """Return the keys of an object; nothing if the line is not one."""
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return []
-    return list(value) if isinstance(value, dict) else []
 
 
 def at_path(found: Any, path: str) -> Any:

@@ -10,7 +10,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from spillway.config import extras, filesystem
-from spillway.files.traces.error import TraceError
+from spillway.files.error import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

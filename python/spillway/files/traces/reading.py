@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import inspect
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,11 +11,13 @@ from spillway import _core
 from spillway.config.formatting import sample
 from spillway.config.messages import note
 from spillway.files import export
+from spillway.files.error import TraceError
+from spillway.files.formats import detected, document, formats, named, options_by_name
+from spillway.files.head import Head
+from spillway.files.options import AUTO
 from spillway.files.traces import csv_table, jsonl_table
-from spillway.files.traces.column_map import AUTO, mapped
+from spillway.files.traces.column_map import mapped
 from spillway.files.traces.columns import Columns
-from spillway.files.traces.error import TraceError
-from spillway.files.traces.formats import FORMATS, options_by_name
 from spillway.files.traces.lines import STANDARD_INPUT, Lines, opened
 from spillway.files.traces.spool import NotStreamableError, spooled
 from spillway.files.traces.table import Skipped
@@ -25,9 +25,14 @@ from spillway.files.traces.table import Skipped
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
-    from spillway.files.traces.format import Format, Layout, Rows
+    from spillway.files.format import Format
+    from spillway.files.head import Layout
+    from spillway.files.traces.rows import Rows
     from spillway.files.traces.table import Table
 
+
+FORMATS = formats("trace")
+"""The formats by name."""
 
 _MOST_UNUSED = 20
 _PARTS = 16  # of a table with a malformed row
@@ -223,6 +228,7 @@ def _good(
             table = table.where(form.select(table))
         if not len(table):
             return
+        assert form.rows is not None
         rows = form.rows(table, **settings)
     except TraceError as error:
         if not skipped.allowed or len(table) == 1:
@@ -243,7 +249,7 @@ def _form(
     if columns is None:
         if time_unit != AUTO:
             raise TraceError(f"time_unit = {time_unit!r:.40}: only with columns")
-        return _detected(lines) if name is None else _named(name)
+        return _detected(lines) if name is None else named(name, "trace")
     if name is not None:
         raise TraceError(f"format = {name!r:.40}: not together with columns")
     return mapped(columns, time_unit, "jsonl" if lines.head.startswith("{") else "csv")
@@ -259,41 +265,7 @@ def format_of(path: str | Path) -> Format:
 
 
 def _detected(lines: Lines) -> Format:
-    path, line = lines.path, lines.head
-    columns: Mapping[Layout, list[str]] = {
-        "csv": csv_table.columns_in(line),
-        "jsonl": jsonl_table.columns_in(line),
-    }
-    for form in FORMATS.values():
-        if form.detect(columns):
-            return form
-    suffix = Path(path.stem).suffix if path.suffix in (".gz", ".zst") else path.suffix
-    if of_suffix := [form for form in FORMATS.values() if suffix in form.suffixes]:
-        return of_suffix[0]
-    if not line:
-        raise TraceError(f"{path}: empty; must hold a header row and requests")
-    tried = "\n".join(f"  {form.name}: {form.doc}" for form in FORMATS.values())
-    raise TraceError(
-        f"{path}: unknown format: {sample(line)}\n"
-        f"{_closest(columns)}Formats tried:\n{tried}\nOr name the columns: "
-        "--trace-columns arrival_s=…,input_tokens=…,output_tokens=… (columns in Python)"
-    )
-
-
-def _closest(columns: Mapping[Layout, list[str]]) -> str:
-    """Return a line that names the format with the fewest columns missing, if it has others."""
-    found = {form.name: form.missing(columns[form.layout]) for form in FORMATS.values()}
-    partly = [name for name, missing in found.items() if len(missing) < len(FORMATS[name].required)]
-    if not partly:
-        return ""
-    name = min(partly, key=lambda name: len(found[name]))
-    return f"Closest: {name}, without {', '.join(found[name])}\n"
-
-
-def _named(name: str) -> Format:
-    if name not in FORMATS:
-        raise TraceError(f"format = {name!r}: must be one of {', '.join(sorted(FORMATS))}")
-    return FORMATS[name]
+    return detected(Head(lines.path, lines.head), "trace")
 
 
 def _checked(form: Format, given: Mapping[str, Any], path: Path) -> dict[str, float | str]:
@@ -329,30 +301,4 @@ def _note_unused(path: Path, form: Format, names: Iterable[str]) -> None:
         note(f"{path}: unused columns: {', '.join(unused)}; optional columns are {optional}")
 
 
-def _documentation() -> str:
-    """Return the formats and their options as a section of a docstring."""
-    lines = ["Notes", "-----", "The formats:"]
-    for form in FORMATS.values():
-        text = " ".join(part for part in (f"{form.doc}.", form.notes) if part)
-        lines += ["", *_filled(f"- `{form.name}`: {text}", 2)]
-        for option in form.options:
-            kind = (
-                f"{{{', '.join(map(repr, option.choices))}}}"
-                if option.choices
-                else option.type.__name__
-            )
-            allowed = f", {option.allowed}" if option.allowed and not option.choices else ""
-            head = (
-                f"  - `{option.name}` ({kind}{allowed}, default {option.default!r}): {option.doc}"
-            )
-            lines += _filled(head, 4)
-    return "\n".join(lines)
-
-
-def _filled(text: str, indent: int) -> list[str]:
-    return textwrap.wrap(
-        text, 96, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
-    )
-
-
-read_trace.__doc__ = f"{inspect.cleandoc(read_trace.__doc__ or '')}\n\n{_documentation()}\n"
+document(read_trace, "trace")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spillway.files.traces.format import Format, Rows
+from spillway.files.format import Format
+from spillway.files.traces.rows import Rows
 
 if TYPE_CHECKING:
     from spillway.files.traces.csv_table import CsvTable

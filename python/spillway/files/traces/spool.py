@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spillway import _core
+from spillway.files.error import TraceError
 from spillway.files.traces.columns import Columns
-from spillway.files.traces.error import TraceError
 from spillway.files.traces.lines import STANDARD_INPUT
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from spillway.files.traces.format import Format, Rows
+    from spillway.files.format import Format
+    from spillway.files.traces.rows import Rows
     from spillway.files.traces.table import Table
 
 

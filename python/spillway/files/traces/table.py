@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 
 from spillway.config.formatting import quoted
+from spillway.files.error import TraceError
 from spillway.files.traces import timestamps
-from spillway.files.traces.error import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 from spillway import _core
 from spillway._core.sim import ConfigError
 from spillway.config import filesystem
-from spillway.files.traces.error import TraceError
+from spillway.files.error import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

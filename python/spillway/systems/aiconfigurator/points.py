@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway.data.recording import LatencyPoints
-from spillway.files.recordings.format import Format
-from spillway.files.recordings.server import facts, merged
-from spillway.files.recordings.source import digest
+from spillway.files.error import TraceError
+from spillway.files.format import Format
+from spillway.files.recordings.server import facts
 from spillway.files.traces.csv_table import csv_tables
-from spillway.files.traces.error import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,15 +59,7 @@ class _Points:
     tpot_ms: list[float] = field(default_factory=list)
 
 
-def _detect(source: Source) -> bool:
-    return set(_REQUIRED) <= source.columns
-
-
-def _read(source: Source, settings: Settings) -> list[LatencyPoints]:
-    if missing := [name for name in _REQUIRED if name not in source.columns]:
-        raise TraceError(
-            f"{source.path}: not of the format silicon: {', '.join(missing)} missing ({FORMAT.doc})"
-        )
+def _read(source: Source, _settings: Settings) -> list[LatencyPoints]:
     groups: dict[tuple[str, ...], _Points] = {}
     with contextlib.closing(csv_tables(source.path)) as tables:
         next(tables)
@@ -78,9 +69,8 @@ def _read(source: Source, settings: Settings) -> list[LatencyPoints]:
                     _add(table, row, groups)
     if not groups:
         raise TraceError(f"{source.path}: holds no points of the mode agg")
-    found = digest(source)
     return [
-        _points(source, dict(zip(_GROUP, key, strict=True)), points, settings, found)
+        _points(source, dict(zip(_GROUP, key, strict=True)), points)
         for key, points in groups.items()
     ]
 
@@ -118,9 +108,7 @@ def _ms(table: CsvTable, row: int, name: str) -> float:
     return value
 
 
-def _points(
-    source: Source, group: Mapping[str, str], points: _Points, settings: Settings, sha256: str
-) -> LatencyPoints:
+def _points(source: Source, group: Mapping[str, str], points: _Points) -> LatencyPoints:
     reported = {
         "model": group["model_path"],
         "gpu": group["system"],
@@ -129,27 +117,24 @@ def _points(
         "tensor_parallel_size": int(group["tp_size"]),
         "data_parallel_size": int(group["attention_dp_size"] or 0) or None,
     }
-    server = facts(str(source.path), {name: value or None for name, value in reported.items()})
     order = np.argsort(np.array(points.concurrency), kind="stable")
     return LatencyPoints(
-        server=merged(server, settings.server, source.path),
+        server=facts(str(source.path), {name: value or None for name, value in reported.items()}),
         group=group,
         input_tokens=int(group["isl"]),
         output_tokens=int(group["osl"]),
         concurrency=np.array(points.concurrency)[order],
         ttft_s=np.array(points.ttft_ms)[order] / 1e3,
         itl_s=np.array(points.tpot_ms)[order] / 1e3,
-        source=str(source.path),
-        format=FORMAT.name,
-        sha256=sha256,
     )
 
 
 FORMAT = Format(
     name="silicon",
     doc="CSV of AIConfigurator with silicon_ttft_ms and silicon_tpot_ms at fixed concurrency",
-    kind="points",
-    detect=_detect,
+    gives=("points",),
+    layout="csv",
+    required=_REQUIRED,
     read=_read,
     notes=(
         "Only points of the mode `agg` are read, not those of disaggregated serving. The "

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spillway.data.recording import ServerFacts
-from spillway.files.recordings.format import Format
+from spillway.files.error import TraceError
+from spillway.files.format import Format
 from spillway.files.recordings.objects import Object
-from spillway.files.recordings.rows import Rows, Time, recording
-from spillway.files.recordings.source import digest, parsed
+from spillway.files.recordings.rows import Request, rows_of
+from spillway.files.recordings.source import parsed
 from spillway.files.recordings.units import PER_SECOND
-from spillway.files.traces.error import TraceError
 
 if TYPE_CHECKING:
-    from spillway.data.recording import Recording
-    from spillway.files.recordings.rows import Settings
+    from collections.abc import Iterator
+
     from spillway.files.recordings.source import Source
 
 
 _UNITS = {"sec": "s", "seconds": "s"} | {unit: unit for unit in PER_SECOND}
+
+_FIELDS = {
+    "send": ("request_start_ns", "ns"),
+    "ttft": ("time_to_first_token", "ms"),
+    "e2e": ("request_latency", "ms"),
+    "gaps": ("inter_chunk_latency", "ms"),
+}
 
 # Length as AIPerf counts it → as the server does, which includes its chat template.
 _LENGTHS = {
@@ -27,65 +33,36 @@ _LENGTHS = {
 }
 
 
-def _detect(source: Source) -> bool:
-    metadata = source.first_object.get("metadata")
-    return isinstance(metadata, dict) and "request_start_ns" in metadata
-
-
-def _read(source: Source, settings: Settings) -> list[Recording]:
-    send: list[float | None] = []
-    ttft_ms: list[float | None] = []
-    e2e_ms: list[float | None] = []
-    gaps_ms: list[list[float]] = []
-    prompt: list[int] = []
-    output: list[int] = []
-    failed: list[bool] = []
-    places: list[str] = []
+def _requests(source: Source) -> Iterator[Request]:
     for record in _records(source):
         metadata, metrics = record.object("metadata"), record.object("metrics")
         if (metadata.text("benchmark_phase") or "profiling") != "profiling":
             continue
-        is_failed = bool(record.values.get("error")) or bool(metadata.values.get("was_cancelled"))
+        failed = bool(record.values.get("error")) or bool(metadata.values.get("was_cancelled"))
         start_ns, end_ns = metadata.whole("request_start_ns"), metadata.whole("request_end_ns")
         if start_ns is None:
-            source.refuse_missing(metadata.at("request_start_ns"))
+            metadata.refuse_missing("request_start_ns")
         latency_ms = _time_ms(metrics, "request_latency")
         if latency_ms is None and end_ns is not None:
             latency_ms = (end_ns - start_ns) / 1e6
         lengths = {}
         for name, counted in _LENGTHS.items():
-            found = metrics.object(counted).whole("value")
-            if found is None:
-                found = metrics.object(name).whole("value")
-            if found is None and not is_failed:
-                source.refuse_missing(metrics.at(name))
-            lengths[name] = found or 0
-        if is_failed and lengths["input_sequence_length"] == 0:
-            lengths["input_sequence_length"] = metrics.object("error_isl").whole("value") or 0
-        send.append(start_ns)
-        ttft_ms.append(_time_ms(metrics, "time_to_first_token"))
-        e2e_ms.append(latency_ms)
-        gaps_ms.append(_gaps_ms(metrics))
-        prompt.append(lengths["input_sequence_length"])
-        output.append(lengths["output_sequence_length"])
-        failed.append(is_failed)
-        places.append(record.place)
-    has_gaps = any(gaps_ms)
-    rows = Rows(
-        name=source.path.stem,
-        send=Time("request_start_ns", "ns", send),
-        input_tokens=prompt,
-        output_tokens=output,
-        ttft=Time("time_to_first_token", "ms", ttft_ms),
-        e2e=Time("request_latency", "ms", e2e_ms),
-        failed=failed,
-        places=places,
-        server=ServerFacts(),
-        token_gaps=gaps_ms if has_gaps else None,
-        gap_field="inter_chunk_latency",
-        gap_unit="ms",
-    )
-    return [recording(source.path, rows, settings, FORMAT.name, digest(source))]
+            lengths[name] = metrics.object(counted).whole("value")
+            if lengths[name] is None:
+                lengths[name] = metrics.object(name).whole("value")
+            if lengths[name] is None and not failed:
+                metrics.refuse_missing(name)
+        prompt = lengths["input_sequence_length"]
+        yield Request(
+            record.place,
+            start_ns,
+            _time_ms(metrics, "time_to_first_token"),
+            latency_ms,
+            metrics.object("error_isl").whole("value") if failed and not prompt else prompt,
+            lengths["output_sequence_length"],
+            failed,
+            _gaps_ms(metrics),
+        )
 
 
 def _records(source: Source) -> list[Object]:
@@ -125,9 +102,11 @@ def _ms(metric: Object) -> float:
 FORMAT = Format(
     name="aiperf",
     doc="profile_export.jsonl of AIPerf (`--export-level records`)",
-    kind="recordings",
-    detect=_detect,
-    read=_read,
+    gives=("recordings",),
+    detect=lambda source: (
+        source.first_line.startswith("{") and '"request_start_ns"' in source.first_line
+    ),
+    read=lambda source, _settings: [rows_of(source, _requests(source), _FIELDS)],
     notes=(
         "Only the phase `profiling` counts. Lengths are those that the server reports, else those "
         "of AIPerf's tokenizer. The gaps are those between streamed chunks."

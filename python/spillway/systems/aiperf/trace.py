@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
-from spillway.files.traces.format import Format, Option, Rows
+from spillway.files.format import Format
+from spillway.files.options import Option
+from spillway.files.traces.rows import Rows
 from spillway.systems.mooncake import trace as mooncake
 from spillway.systems.weka import trace as weka
 

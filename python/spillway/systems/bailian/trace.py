@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spillway.config.limits import MAX_TOKENS
-from spillway.files.traces.format import Format, Option, Rows
+from spillway.files.format import Format
+from spillway.files.options import Option
+from spillway.files.traces.rows import Rows
 from spillway.systems.mooncake import trace as mooncake
 
 if TYPE_CHECKING:

@@ -9,96 +9,71 @@ from spillway._core.sim import ConfigError
 from spillway.config import yaml
 from spillway.config.limits import LONGEST_SPAN_S
 from spillway.data.recording import ServerFacts
-from spillway.files.recordings.format import Format
-from spillway.files.recordings.rows import Rows, Time, recording
+from spillway.files.error import TraceError
+from spillway.files.recordings.rows import Request, Rows, rows_of
 from spillway.files.recordings.server import facts
-from spillway.files.recordings.source import Source, digest
+from spillway.files.recordings.source import Source
 from spillway.files.traces.csv_table import csv_tables
-from spillway.files.traces.error import TraceError
 
 if TYPE_CHECKING:
-    from spillway.data.recording import Recording
-    from spillway.files.recordings.rows import Settings
+    from collections.abc import Iterator
+
     from spillway.files.traces.csv_table import CsvTable
+    from spillway.files.traces.table import Int64s
 
 
-_REQUIRED = (
-    "request_id",
-    "tenant_id",
-    "input_tokens",
-    "output_tokens",
-    "arrival_time_us",
-    "send_time_us",
-    "first_chunk_time_us",
-    "last_chunk_time_us",
-    "status",
-)
 _LATEST_US = LONGEST_SPAN_S * 1_000_000
+_FIELDS = {
+    "send": ("send_time_us", "us"),
+    "ttft": ("first_chunk_time_us", "us"),
+    "e2e": ("last_chunk_time_us", "us"),
+}
 
 
-def _detect(source: Source) -> bool:
-    return set(_REQUIRED) <= source.columns
-
-
-def _read(source: Source, settings: Settings) -> list[Recording]:
-    if not _detect(source):
-        missing = ", ".join(name for name in _REQUIRED if name not in source.columns)
-        raise TraceError(f"{source.path}: not of the format blis: {missing} missing ({FORMAT.doc})")
-    send: list[int] = []
-    first: list[int | None] = []
-    last: list[int | None] = []
-    prompt: list[int] = []
-    output: list[int] = []
-    failed: list[bool] = []
+def read(source: Source) -> Rows:
+    """Return the measured requests of a file."""
+    requests: list[Request] = []
     tenant: list[str] = []
-    places: list[str] = []
     with contextlib.closing(csv_tables(source.path)) as tables:
         next(tables)
         for table in tables:
-            arrival_us = table.whole("arrival_time_us", at_most=_LATEST_US).tolist()
-            sent_us = table.whole("send_time_us", at_most=_LATEST_US, empty="0").tolist()
-            begin_us = [sent or arrival for sent, arrival in zip(sent_us, arrival_us, strict=True)]
-            send += begin_us
-            first += _instants(table, "first_chunk_time_us")
-            last += _instants(table, "last_chunk_time_us")
-            prompt += _prompts(table)
-            output += table.whole("output_tokens").tolist()
-            failed += [status.strip().lower() != "ok" for status in table.texts("status")]
+            requests += _requests(table)
             tenant += [name or "default" for name in table.texts("tenant_id")]
-            places += [f"line {line}" for line in table.lines]
-    sending = Time("send_time_us", "us", send)
     server, header = _server(source)
-    rows = Rows(
-        name=source.path.stem,
-        send=sending,
-        input_tokens=prompt,
-        output_tokens=output,
-        ttft=Time("first_chunk_time_us", "us", first).minus(sending),
-        e2e=Time("last_chunk_time_us", "us", last).minus(sending),
-        failed=failed,
-        places=places,
-        server=server,
-        tenant=tenant,
+    return rows_of(source, requests, _FIELDS, server=server, tenant=tenant, beside=header)
+
+
+def _requests(table: CsvTable) -> Iterator[Request]:
+    arrival_us = table.whole("arrival_time_us", at_most=_LATEST_US).tolist()
+    sent_us, first_us, last_us = (
+        table.whole(f"{name}_time_us", at_most=_LATEST_US, empty="0").tolist()
+        for name in ("send", "first_chunk", "last_chunk")
     )
-    return [recording(source.path, rows, settings, FORMAT.name, digest(source, *header))]
+    prompt, output = prompts(table).tolist(), table.whole("output_tokens").tolist()
+    for row, status in enumerate(table.texts("status")):
+        begin_us = sent_us[row] or arrival_us[row]
+        yield Request(
+            f"line {table.lines[row]}",
+            begin_us,
+            # 0 stands for no chunk.
+            first_us[row] - begin_us if first_us[row] else None,
+            last_us[row] - begin_us if last_us[row] else None,
+            prompt[row],
+            output[row],
+            failed=status.strip().lower() != "ok",
+        )
 
 
-def _instants(table: CsvTable, column: str) -> list[int | None]:
-    """Return instants; None for 0 and empty cells, which stand for no chunk."""
-    return [
-        instant or None for instant in table.whole(column, at_most=_LATEST_US, empty="0").tolist()
-    ]
+def prompts(table: CsvTable) -> Int64s:
+    """Return the lengths of the whole prompts.
 
-
-def _prompts(table: CsvTable) -> list[int]:
-    """Return the lengths of the whole prompts, as the traces do."""
-    shared = table.shared_tokens("prefix_group", "prefix_length")
-    prompt = table.whole("input_tokens") + shared
+    In a group, `input_tokens` is the suffix. Without one, the server's own count is more accurate.
+    """
+    prompt = table.whole("input_tokens") + table.shared_tokens("prefix_group", "prefix_length")
     server = table.whole("server_input_tokens", empty="0")
     counted = ~table.filled("prefix_group") & (server > 0)
     prompt[counted] = server[counted]
-    lengths: list[int] = prompt.tolist()
-    return lengths
+    return prompt
 
 
 def _server(source: Source) -> tuple[ServerFacts, list[Source]]:
@@ -119,16 +94,3 @@ def _server(source: Source) -> tuple[ServerFacts, list[Source]]:
     # `type` is the kind of server; BLIS writes 0 for what it does not know.
     known = {name: value for name, value in reported.items() if value not in (0, "")}
     return facts(f"{path}, server", known | {"engine": known.get("type")}), [header]
-
-
-FORMAT = Format(
-    name="blis",
-    doc="BLIS TraceV2: CSV with send_time_us, first_chunk_time_us, last_chunk_time_us, status",
-    kind="recordings",
-    detect=_detect,
-    read=_read,
-    notes=(
-        "Latencies run from `send_time_us`, or from `arrival_time_us` where that is 0. The header, "
-        "a YAML file of the same name, states the server."
-    ),
-)

@@ -1,26 +1,26 @@
-"""BLIS TraceV2, whose versions have different columns."""
+"""BLIS TraceV2, whose versions have different columns: a trace, and what a server did with it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
-from spillway.files.traces.format import Format, Rows
+from spillway.files.format import Format
+from spillway.files.traces.rows import Rows
 
 if TYPE_CHECKING:
+    from spillway.files.recordings.rows import Rows as MeasuredRows
+    from spillway.files.recordings.rows import Settings
+    from spillway.files.recordings.source import Source
     from spillway.files.traces.csv_table import CsvTable
 
 
 def rows(table: CsvTable) -> Rows:
     """Return the requests of a table; `send_time_us` is ignored."""
+    from spillway.systems.blis.recording import prompts
+
     arrival_us = table.whole("arrival_time_us", at_most=LONGEST_SPAN_S * 1_000_000)
-    shared = table.shared_tokens("prefix_group", "prefix_length")
-    # In a group, input_tokens is the suffix. Without one, the server's own count of the prompt is
-    # more accurate.
-    prompt = table.whole("input_tokens") + shared
-    server = table.whole("server_input_tokens", empty="0")
-    counted = ~table.filled("prefix_group") & (server > 0)
-    prompt[counted] = server[counted]
+    prompt = prompts(table)
     if (wrong := (prompt < 1) | (prompt > MAX_TOKENS)).any():
         allowed = f"the prompt must have >= 1 and <= {MAX_TOKENS} tokens"
         table.refuse(int(wrong.argmax()), "input_tokens", allowed)
@@ -32,13 +32,20 @@ def rows(table: CsvTable) -> Rows:
         slo_class=table.texts("slo_class"),
         request_id=table.ids("request_id"),
         prefix_group=table.texts("prefix_group"),
-        prefix_tokens=shared,
+        prefix_tokens=table.shared_tokens("prefix_group", "prefix_length"),
     )
+
+
+def _read(source: Source, _settings: Settings) -> list[MeasuredRows]:
+    from spillway.systems.blis import recording
+
+    return [recording.read(source)]
 
 
 FORMAT = Format(
     name="blis",
-    doc="BLIS TraceV2: request_id,client_id,tenant_id,…,arrival_time_us,send_time_us,…",
+    doc="BLIS TraceV2: request_id,client_id,tenant_id,…,arrival_time_us,send_time_us,"
+    "first_chunk_time_us,last_chunk_time_us,…,status",
     layout="csv",
     required=(
         "request_id",
@@ -50,10 +57,17 @@ FORMAT = Format(
         "arrival_time_us",
         "send_time_us",
     ),
+    gives=("trace", "recordings"),
     optional=None,
     arrival="arrival_time_us",
     rows=rows,
-    notes="`send_time_us` is ignored.",
+    read=_read,
+    measured=("first_chunk_time_us", "last_chunk_time_us", "status"),
+    notes=(
+        "A trace has the times of arrival. Measured latencies run from `send_time_us`, or from "
+        "`arrival_time_us` where that is 0. The header, a YAML file of the same name, states the "
+        "server."
+    ),
 )
 
 REFERENCE = Format(

@@ -6,13 +6,15 @@ import itertools
 from typing import TYPE_CHECKING
 
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
-from spillway.files.traces.format import BLOCK_SIZE_TOKENS, HIGHEST_ID, Format, Option, Rows
+from spillway.files.format import Format
+from spillway.files.options import Option
+from spillway.files.traces.rows import BLOCK_SIZE_TOKENS, HIGHEST_ID, Rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spillway.files.traces.format import Lists
     from spillway.files.traces.jsonl_table import JsonlTable
+    from spillway.files.traces.rows import Lists
     from spillway.files.traces.table import Int64s
 
 

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spillway.files.error import TraceError
 from spillway.files.traces.columns import DEFAULT_CLASS, DEFAULT_TENANT, num_blocks
-from spillway.files.traces.error import TraceError
-from spillway.files.traces.format import BLOCK_SIZE_TOKENS
+from spillway.files.traces.rows import BLOCK_SIZE_TOKENS
 from spillway.files.traces.write import columns_of, decimal, written
 from spillway.systems.mooncake.trace import BLOCK_SIZE
 

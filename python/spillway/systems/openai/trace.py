@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spillway.files.traces.format import Format, Rows, since_first
+from spillway.files.format import Format
+from spillway.files.traces.rows import Rows, since_first
 
 if TYPE_CHECKING:
     from spillway.files.traces.jsonl_table import JsonlTable

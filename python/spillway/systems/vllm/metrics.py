@@ -11,10 +11,9 @@ import numpy as np
 from spillway._core.sim import ConfigError
 from spillway.config.formatting import quoted
 from spillway.data.recording import Histogram, LatencyHistograms
-from spillway.files.recordings.format import Format
-from spillway.files.recordings.server import merged, vllm_facts
-from spillway.files.recordings.source import digest
-from spillway.files.traces.error import TraceError, in_a_line
+from spillway.files.error import TraceError, in_a_line
+from spillway.files.format import Format
+from spillway.files.recordings.server import vllm_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,7 +83,7 @@ def _detect(source: Source) -> bool:
     )
 
 
-def _read(source: Source, settings: Settings) -> list[LatencyHistograms]:
+def _read(source: Source, _settings: Settings) -> list[LatencyHistograms]:
     engines: dict[tuple[str, str], _Engine] = {}
     for number, line in enumerate(source.text.splitlines(), start=1):
         if not line.startswith("vllm:"):
@@ -99,7 +98,7 @@ def _read(source: Source, settings: Settings) -> list[LatencyHistograms]:
         if _add(source, number, engine, found[1], labels, float(found[3])):
             engines[key] = engine
     read = [
-        _histograms(source, model, name, engine, settings)
+        _histograms(source, model, name, engine)
         for (model, name), engine in sorted(engines.items())
         if engine.buckets
     ]
@@ -141,9 +140,7 @@ def _add(  # noqa: PLR0917
     return True
 
 
-def _histograms(
-    source: Source, model: str, name: str, engine: _Engine, settings: Settings
-) -> LatencyHistograms:
+def _histograms(source: Source, model: str, name: str, engine: _Engine) -> LatencyHistograms:
     histograms = {}
     for short, metrics in _HISTOGRAMS.items():
         metric = next((metric for metric in metrics if metric in engine.buckets), None)
@@ -164,15 +161,10 @@ def _histograms(
             raise TraceError(f"{source.path} line {line}, {metric}: {in_a_line(error)}") from error
     return LatencyHistograms(
         name=name or "engine",
-        server=merged(
-            vllm_facts(str(source.path), {"model": model or None}), settings.server, source.path
-        ),
+        server=vllm_facts(str(source.path), {"model": model or None}),
         histograms=histograms,
         gauges=engine.chosen(_GAUGES),
         counters=engine.chosen(_COUNTERS),
-        source=str(source.path),
-        format=FORMAT.name,
-        sha256=digest(source),
     )
 
 
@@ -191,7 +183,7 @@ def _labels(text: str) -> dict[str, str] | None:
 FORMAT = Format(
     name="prometheus",
     doc="the page /metrics of vLLM, in the text format of Prometheus, one result per engine",
-    kind="histograms",
+    gives=("histograms",),
     detect=_detect,
     read=_read,
     notes="`late.since(early)` gives the observations between two scrapes.",

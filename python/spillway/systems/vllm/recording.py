@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spillway.files.recordings.format import Format
+from spillway.files.format import Format
 from spillway.files.recordings.objects import Object
-from spillway.files.recordings.rows import Rows, Time, recording
+from spillway.files.recordings.rows import Gaps, Rows, Time
 from spillway.files.recordings.server import facts
-from spillway.files.recordings.source import digest
-from spillway.files.traces.error import TraceError
 
 if TYPE_CHECKING:
-    from spillway.data.recording import Recording
     from spillway.files.recordings.rows import Settings
     from spillway.files.recordings.source import Source
 
@@ -20,13 +17,7 @@ if TYPE_CHECKING:
 _LISTS = ("input_lens", "output_lens", "ttfts", "itls", "errors")
 
 
-def _detect(source: Source) -> bool:
-    return {"model_id", "num_prompts", "completed", "request_throughput"} <= source.keys
-
-
-def _read(source: Source, settings: Settings) -> list[Recording]:
-    if not _detect(source):
-        raise TraceError(f"{source.path}: not of the format vllm_bench ({FORMAT.doc})")
+def _read(source: Source, _settings: Settings) -> list[Rows]:
     result = Object(source, "", source.json)
     for name in _LISTS:
         if name not in result.values:
@@ -52,7 +43,7 @@ def _read(source: Source, settings: Settings) -> list[Recording]:
     ]
     limit = result.whole("max_concurrency")
     rows = Rows(
-        name=source.path.stem,
+        source,
         send=Time("start_times", "s", start_s),
         input_tokens=_tokens(result, "input_lens"),
         output_tokens=_tokens(result, "output_lens"),
@@ -61,11 +52,10 @@ def _read(source: Source, settings: Settings) -> list[Recording]:
         failed=failed,
         places=[f"request {at}" for at in range(num)],
         server=facts(f"{source.path}", {"model": result.text("model_id")}),
-        token_gaps=gaps_s,
-        gap_field="itls",
+        token_gaps=Gaps("itls", "s", gaps_s),
         client_max_in_flight=limit or None,
     )
-    return [recording(source.path, rows, settings, FORMAT.name, digest(source))]
+    return [rows]
 
 
 def _tokens(result: Object, key: str) -> list[int]:
@@ -78,8 +68,8 @@ def _tokens(result: Object, key: str) -> list[int]:
 FORMAT = Format(
     name="vllm_bench",
     doc="JSON of `vllm bench serve --save-result --save-detailed` (vLLM 0.11 or later)",
-    kind="recordings",
-    detect=_detect,
+    gives=("recordings",),
+    required=("model_id", "num_prompts", "completed", "request_throughput"),
     read=_read,
     notes="E2E is the TTFT plus the inter-token latencies; `max_concurrency` the client's limit.",
 )

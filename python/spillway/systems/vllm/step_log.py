@@ -12,10 +12,9 @@ import numpy as np
 
 from spillway.config.formatting import quoted
 from spillway.data.recording import StepLog
-from spillway.files.recordings.format import Format
+from spillway.files.error import TraceError
+from spillway.files.format import Format
 from spillway.files.recordings.server import merged, vllm_facts
-from spillway.files.recordings.source import digest
-from spillway.files.traces.error import TraceError
 
 if TYPE_CHECKING:
     from spillway.data.recording import ServerFacts
@@ -74,8 +73,7 @@ def _read(source: Source, settings: Settings) -> list[StepLog]:
         size = server.block_size_tokens or _BLOCK_TOKENS
         server = server.replace(block_size_tokens=size, num_kv_blocks=capacity_tokens // size)
     return [
-        _step_log(source, name, engine, server, capacity_tokens)
-        for name, engine in sorted(engines.items())
+        _step_log(name, engine, server, capacity_tokens) for name, engine in sorted(engines.items())
     ]
 
 
@@ -104,7 +102,7 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def _step_log(
-    source: Source, name: str, engine: _Engine, server: ServerFacts, capacity_tokens: int | None
+    name: str, engine: _Engine, server: ServerFacts, capacity_tokens: int | None
 ) -> StepLog:
     counts = np.array(engine.counts, np.int64)
     usage = np.array(engine.usage)
@@ -118,16 +116,13 @@ def _step_log(
         decode_tokens=counts[:, 3],
         step_s=np.array(engine.step_ms) / 1e3,
         context_tokens=np.rint(usage * (capacity_tokens or 0)).astype(np.int64) if known else None,
-        source=str(source.path),
-        format=FORMAT.name,
-        sha256=digest(source),
     )
 
 
 FORMAT = Format(
     name="vllm_steps",
     doc="log of `vllm serve --enable-logging-iteration-details`, an engine per data-parallel rank",
-    kind="step_logs",
+    gives=("step_logs",),
     detect=_detect,
     read=_read,
     notes=(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
-from spillway.files.traces.format import Format, Option, Rows, since_first
+from spillway.files.format import Format
+from spillway.files.options import Option
+from spillway.files.traces.rows import Rows, since_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,140 @@
+"""The formats of files, those of the systems and Spillway's own: by name, and of a file."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from spillway import _registry
+from spillway.config.formatting import sample
+from spillway.files.error import TraceError
+from spillway.files.format import Content, Format
+from spillway.files.traces import spillway_csv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from spillway.files.head import Head
+    from spillway.files.options import Option
+
+
+@functools.cache
+def formats(*contents: Content) -> dict[str, Format]:
+    """Return the formats that give any of these, by name, in the order in which they are tried.
+
+    A format that gives a trace is in a module `trace`. The others are imported when something else
+    is asked for.
+    """
+    found = [spillway_csv.FORMAT, *_registry.found(Format, "trace")]
+    if contents != ("trace",):
+        from spillway.files.recordings import column_map, folder, requests_csv
+
+        found += [folder.FORMAT, requests_csv.FORMAT, column_map.FORMAT]
+        found += _registry.found(Format, "recording", "step_log", "metrics", "points")
+    found.sort(key=lambda form: (-form.precedence, -len(form.required)))
+    return {form.name: form for form in found if set(contents) & set(form.gives)}
+
+
+def alternatives(content: Content) -> dict[str, Format]:
+    """Return the formats among which one is chosen: of traces, or of all measurements."""
+    contents = get_args(Content)
+    return formats("trace") if content == "trace" else formats(*contents[1:])
+
+
+def options_by_name() -> dict[str, dict[str, Option]]:
+    """Return the options of all formats: by their name, then by the format's."""
+    found: dict[str, dict[str, Option]] = {}
+    for form in formats("trace").values():
+        for option in form.options:
+            found.setdefault(option.name, {})[form.name] = option
+    return found
+
+
+def named(name: str, content: Content) -> Format:
+    """Return the format of a name. Raises TraceError if there is none, or it gives other things."""
+    forms = alternatives(content)
+    if name not in forms:
+        raise TraceError(f"format = {name!r}: must be one of {', '.join(sorted(forms))}")
+    if content not in forms[name].gives:
+        raise TraceError(f"format = {name!r}: {readers(forms[name])} reads it")
+    return forms[name]
+
+
+def readers(form: Format) -> str:
+    """Return the names of the functions that read the format."""
+    return " or ".join(f"read_{content}" for content in form.gives)
+
+
+def detected(file: Head, content: Content) -> Format:
+    """Return the format that detects a file, or else that of its suffix.
+
+    Raises TraceError if there is none.
+    """
+    path, forms = file.path, alternatives(content).values()
+    for form in forms:
+        if form.detects(file, content):
+            return form
+    suffix = Path(path.stem).suffix if path.suffix in (".gz", ".zst") else path.suffix
+    if of_suffix := [form for form in forms if suffix in form.suffixes]:
+        return of_suffix[0]
+    is_trace = content == "trace"
+    if file.is_empty:
+        must = "; must hold a header row and requests" if is_trace else ""
+        raise TraceError(f"{path}: empty{must}")
+    otherwise = (
+        "\nOr name the columns: --trace-columns arrival_s=…,input_tokens=…,output_tokens=… "
+        "(columns in Python)"
+    )
+    raise TraceError(
+        f"{path}: unknown format: {sample(file.first_line) or 'not a text file'}\n"
+        f"{_closest(file, content)}{tried(forms)}{otherwise if is_trace else ''}"
+    )
+
+
+def tried(forms: Iterable[Format]) -> str:
+    """Return the lines of an error that name formats."""
+    return "\n".join(["Formats tried:", *(f"  {form.name}: {form.doc}" for form in forms)])
+
+
+def _closest(file: Head, content: Content) -> str:
+    """Return a line that names the format with the fewest columns missing, if it has others."""
+    partly = [
+        (len(missing), name, missing)
+        for name, form in alternatives(content).items()
+        if form.detect is None
+        and (missing := form.missing(file.columns[form.layout], content))
+        and len(missing) < len(form.missing((), content))
+    ]
+    if not partly:
+        return ""
+    _, name, missing = min(partly, key=lambda entry: entry[0])
+    return f"Closest: {name}, without {', '.join(missing)}\n"
+
+
+def document(reader: Callable[..., Any], content: Content) -> None:
+    """Add the formats and their options to a reader's docstring."""
+    lines = [inspect.cleandoc(reader.__doc__ or ""), "", "Notes", "-----", "The formats:"]
+    for form in formats(content).values():
+        text = " ".join(part for part in (f"{form.doc}.", form.notes) if part)
+        lines += ["", *_filled(f"- `{form.name}`: {text}", 2)]
+        for option in form.options:
+            kind = option.type.__name__
+            if option.choices:
+                kind = f"{{{', '.join(map(repr, option.choices))}}}"
+            allowed = f", {option.allowed}" if option.allowed and not option.choices else ""
+            stated = f"{kind}{allowed}, default {option.default!r}"
+            lines += _filled(f"  - `{option.name}` ({stated}): {option.doc}", 4)
+    reader.__doc__ = "\n".join([*lines, ""])
+
+
+def _filled(text: str, indent: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        96,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,124 @@
+"""Options of reading: a keyword of the readers in Python, and an argument of the command line."""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from spillway.files.error import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+_KINDS: dict[type, tuple[Any, str]] = {
+    int: (numbers.Integral, "a whole number"),
+    float: (numbers.Real, "a number"),
+    str: (str, "text"),
+    bool: (bool, "True or False"),
+}
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a reader or of a format.
+
+    Attributes
+    ----------
+    name : str
+        The keyword of `read_trace`, with its unit, e.g. "spread_s".
+    type : type
+        int, float, str or bool.
+    default : int, float, str or bool, optional
+        The value if the option is not given.
+    doc : str
+        A description as a phrase, in lower case, without a period.
+    choices : tuple of str
+        The valid values of a text.
+    at_least, at_most : float, optional
+        The range of a number, bounds included.
+    spelled : str
+        The argument of the command line, if it is not `--trace-…`.
+    metavar : str
+        What stands for the value there, if not the name of the type.
+
+    """
+
+    name: str
+    type: type[int | float | str]
+    default: float | str | None
+    doc: str
+    choices: tuple[str, ...] = ()
+    at_least: float | None = None
+    at_most: float | None = None
+    spelled: str = ""
+    metavar: str = ""
+
+    @property
+    def flag(self) -> str:
+        """The argument of the command line."""
+        return self.spelled or f"--trace-{self.name.replace('_', '-')}"
+
+    @property
+    def allowed(self) -> str:
+        """The valid values as text; empty if all values of the type are valid."""
+        if self.choices:
+            return " or ".join(self.choices)
+        bounds = ((">=", self.at_least), ("<=", self.at_most))
+        return " and ".join(f"{sign} {bound}" for sign, bound in bounds if bound is not None)
+
+    def checked(self, value: Any) -> float | str:
+        """Return `value` as the option's type.
+
+        Raises TraceError if it is of another type or out of range.
+        """
+        kind, words = _KINDS[self.type]
+        if isinstance(value, bool) is not (self.type is bool) or not isinstance(value, kind):
+            self._refuse(value, f"must be {words}")
+        is_chosen = not self.choices or value in self.choices
+        is_high = self.at_least is None or value >= self.at_least
+        is_low = self.at_most is None or value <= self.at_most
+        if not (is_chosen and is_high and is_low):  # false for NaN
+            self._refuse(value, f"must be {self.allowed}")
+        convert: Callable[[Any], float | str] = self.type
+        return convert(value)
+
+    def _refuse(self, value: Any, allowed: str) -> NoReturn:
+        raise TraceError(f"{self.name} = {value!r:.40}: {allowed}")
+
+
+AUTO = "auto"
+ISO = "iso"
+UNITS = ("s", "ms", "us", "ns")
+
+TIME_UNIT = Option(
+    "time_unit",
+    str,
+    AUTO,
+    "unit of the column of arrival_s (with --trace-columns; default: by the name of the column, "
+    "then by the size of the first value)",
+    choices=(AUTO, *UNITS, ISO),
+)
+
+READING: tuple[Option, ...] = (
+    Option("format", str, None, "format of the trace", metavar="F"),
+    Option(
+        "columns",
+        str,
+        None,
+        "the columns of a trace of another format, e.g. arrival_s=ts,"
+        "input_tokens=usage.prompt_tokens,output_tokens=usage.completion_tokens,tenant=user",
+        metavar="MEANING=COLUMN,…",
+    ),
+    TIME_UNIT,
+    Option(
+        "skip_bad",
+        bool,
+        False,
+        "skip malformed rows of the trace, and count them",
+        spelled="--skip-bad",
+    ),
+    Option("sort", bool, False, "sort the trace by arrival time", spelled="--sort"),
+)
+"""The options of reading a file of any format. Those of a format are in its `options`."""
