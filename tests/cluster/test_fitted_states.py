@@ -25,8 +25,7 @@ def run(
 
 def test_states_are_counted_at_the_instants_of_a_timeline() -> None:
     """Every 10 ms, as long as a run has fewer than 2049 samples."""
-    simulation = run(server(fitted_states=SQUARE), metrics={"timeline_step_s": 0.01})
-    result = simulate(simulation)
+    result = simulate(run(server(fitted_states=SQUARE), metrics={"timeline_step_s": 0.01}))
     timeline = result.timeline
     assert len(timeline["time_s"]) < 2049
     running = timeline["running"]
@@ -47,8 +46,7 @@ def test_states_are_counted_at_the_instants_of_a_timeline() -> None:
 def test_a_long_run_has_as_many_samples() -> None:
     """The interval doubles; the share stays that of the time."""
     group = server(fitted_states=SQUARE)
-    simulation = run(group, requests=3000, metrics={"timeline_step_s": 0.01})
-    result = simulate(simulation)
+    result = simulate(run(group, requests=3000, metrics={"timeline_step_s": 0.01}))
     (states,) = result.fitted_states
     assert 900 < states["states"] <= 2049
     timeline = result.timeline
@@ -102,6 +100,5 @@ def test_the_corners_are_those_of_a_convex_polygon() -> None:
 
 
 def test_other_plants_have_no_batches() -> None:
-    table = instance.ProcessorSharing()
-    group = server().replace(plant=table, fitted_states=SQUARE)
+    group = server().replace(plant=instance.ProcessorSharing(), fitted_states=SQUARE)
     assert simulate(run(group)).fitted_states == []

@@ -26,9 +26,7 @@ from spillway import (
     trace,
 )
 
-CONTROLLERS = [
-    controller for controller in examples("Gateway.controller") if controller.kind != "static"
-]
+CONTROLLERS = [policy for policy in examples("Gateway.controller") if policy.kind != "static"]
 SOURCES = fields_of(signals.Sensor)["source"]["choices"]
 
 

@@ -98,9 +98,7 @@ class Queue:
         return f"{self.service}-{self.utilization}-{self.servers}"
 
 
-SINGLE = [
-    Queue(service, rho) for service in ("fixed", "exponential") for rho in (0.3, 0.5, 0.7, 0.85)
-]
+SINGLE = [Queue(law, rho) for law in ("fixed", "exponential") for rho in (0.3, 0.5, 0.7, 0.85)]
 
 
 def seeds_of(queue: Queue) -> range:
@@ -177,8 +175,7 @@ def test_theory_agrees_with_the_textbook() -> None:
 @pytest.mark.parametrize("queue", SINGLE, ids=str)
 def test_waits_are_lindleys_to_the_nanosecond(queue: Queue) -> None:
     result = simulate(queue.simulation(20_000), seed=1)
-    arrival = ns(result.requests["arrival_s"])
-    expected = earliest_free(arrival, queue.service_ns(result).tolist(), 1)
+    expected = earliest_free(ns(result.requests["arrival_s"]), queue.service_ns(result).tolist(), 1)
     assert ns(result.requests["scheduling_delay_s"]) == expected
     assert max(expected) > 0
 

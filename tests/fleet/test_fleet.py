@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.changes import targets
-from support.runs import flat, steady
+from support.runs import flat, simulated, steady
 
 from spillway import ConfigError, Simulation, fleet, gateway, instance, simulate, workload
 
@@ -239,19 +239,17 @@ def test_autoscaler_follows_its_rule(seed: int) -> None:
             duration_s=90,
         ),
     ]
-    result = simulate(
-        Simulation(
-            workload=workload.Synthetic(clients=clients, duration_s=400),
-            instances=[instance.InstanceGroup(count=4, latency=STEP)],
-            gateway=gateway.Gateway(
-                bands=[gateway.Band(queue=gateway.Queue(max_requests=9, timeout_s=2))],
-                limit=[gateway.WorkerBudget(cap_per_worker=4)],
-                drain_latency_s=1e-6,  # so a sample shows the queues as the poll saw them
-            ),
-            fleet=fleet.Fleet(initial_instances=1, autoscaler=config, startup_s=0),
-            metrics={"timeline_step_s": 5},
-        ),
+    result = simulated(
         seed,
+        workload=workload.Synthetic(clients=clients, duration_s=400),
+        instances=[instance.InstanceGroup(count=4, latency=STEP)],
+        gateway=gateway.Gateway(
+            bands=[gateway.Band(queue=gateway.Queue(max_requests=9, timeout_s=2))],
+            limit=[gateway.WorkerBudget(cap_per_worker=4)],
+            drain_latency_s=1e-6,  # so a sample shows the queues as the poll saw them
+        ),
+        fleet=fleet.Fleet(initial_instances=1, autoscaler=config, startup_s=0),
+        metrics={"timeline_step_s": 5},
     )
     timeline = result.timeline
     polls = slice(1, None)  # there is none at the start

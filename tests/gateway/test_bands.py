@@ -36,12 +36,11 @@ def test_bands_are_strict_and_in_order_within(
     arrival_ns = np.cumsum([0, *gaps_ns]).tolist()
     n = len(arrival_ns)
     classes = data.draw(st.lists(st.sampled_from(sorted(PRIORITIES)), min_size=n, max_size=n))
-    tenants = data.draw(st.lists(st.sampled_from("ab"), min_size=n, max_size=n))
     result = run_ns(
         arrival_ns,
         output_tokens=3,
         slo_class=classes,
-        tenant=tenants,
+        tenant=data.draw(st.lists(st.sampled_from("ab"), min_size=n, max_size=n)),
         gateway=gateway.Gateway(
             bands=[gateway.Band(priority=band) for band in bands],
             limit=gateway.FixedLimit(max_in_flight=limit),
@@ -61,11 +60,10 @@ def test_bands_are_strict_and_in_order_within(
 
 
 def test_important_requests_overtake() -> None:
-    classes = ["batch", "batch", "background", "critical", "standard", "critical"]
     result = run_ns(
         [0, 1, 2, 3, 4, 5],
         output_tokens=2,
-        slo_class=classes,
+        slo_class=["batch", "batch", "background", "critical", "standard", "critical"],
         gateway=gateway.Gateway(
             bands=[gateway.Band(priority=-2), gateway.Band(priority=4), gateway.Band(priority=0)],
             limit={"kind": "fixed", "max_in_flight": 1},

@@ -15,9 +15,7 @@ from support.twins import flow_control as plain
 from spillway import ConfigError, Result, Simulation, gateway, instance, simulate, workload
 
 CLASSES = {"urgent": 4, "plain": 3, "spare": -1, "scrap": -2}
-SLO_CLASSES = [
-    workload.SloClass(name=name, priority=priority) for name, priority in CLASSES.items()
-]
+SLO_CLASSES = [workload.SloClass(name=name, priority=rank) for name, rank in CLASSES.items()]
 
 
 def concurrency(most: float) -> gateway.Saturation:
@@ -37,7 +35,6 @@ def dispatched_ms(result: Result) -> list[float | None]:
 
 
 def random_control(rng: random.Random, num_tenants: int) -> plain.FlowControl:
-    priorities = sorted(rng.sample((5, 4, 3, 0, -1, -2), rng.randint(1, 4)), reverse=True)
     bands = [
         plain.Band(
             priority=priority,
@@ -47,7 +44,7 @@ def random_control(rng: random.Random, num_tenants: int) -> plain.FlowControl:
             timeout=rng.choice((None, None, 25 * MS, 90 * MS + 1)),
             in_turns=rng.random() < 0.5,
         )
-        for priority in priorities
+        for priority in sorted(rng.sample((5, 4, 3, 0, -1, -2), rng.randint(1, 4)), reverse=True)
     ]
     return plain.FlowControl(
         bands,
@@ -133,10 +130,9 @@ def simulated(control: plain.FlowControl, requests: list[plain.Request]) -> Resu
 
 
 def told(result: Result) -> list[tuple[str, str, int | None, int | None]]:
-    reasons = result.requests["reason"].tolist()
     return [
         (way.outcome, reason, way.dispatched, way.ended)
-        for way, reason in zip(ways(result), reasons, strict=True)
+        for way, reason in zip(ways(result), result.requests["reason"].tolist(), strict=True)
     ]
 
 
@@ -195,8 +191,7 @@ def test_a_released_permit_alone_dispatches_no_request() -> None:
     """The series began at 100.25 ms, so the attempt after 1 s comes at 1,000.25 ms. The permit then
     given returns at the very instant of an attempt, which sees it."""
     arrivals = [0, 0.10025, 0.10025]
-    one_by_one = run(arrivals, gateway=one_at_a_time(fixed(1)))
-    assert dispatched_ms(one_by_one) == [0, 1000.25, 2000.25]
+    assert dispatched_ms(run(arrivals, gateway=one_at_a_time(fixed(1)))) == [0, 1000.25, 2000.25]
     drained = run(arrivals, gateway=one_at_a_time(fixed(1)).replace(dispatch="all"))
     assert dispatched_ms(drained) == [0, 1000, 2000]
 
@@ -217,8 +212,7 @@ def test_no_more_than_a_dispatch_per_period_beyond_the_arrivals(period_s: float)
     )
     at = np.array([way.dispatched for way in ways(free) if way.dispatched is not None])
     assert (at == 0).sum() == 10
-    gaps = np.diff(at[10:20])
-    assert set(gaps.tolist()) == {round(period_s * SECOND)}
+    assert set(np.diff(at[10:20]).tolist()) == {round(period_s * SECOND)}
 
 
 def test_attempts_that_cannot_come_to_anything_are_left_out() -> None:
@@ -250,10 +244,9 @@ def test_jumps_make_no_difference() -> None:
     seen = set()
     for seed in trials(40):
         rng = random.Random(seed)
-        n = 80
         settings = {
             "workload": workload.Synthetic(
-                num_requests=n,
+                num_requests=80,
                 requests_per_s=rng.choice((50, 300, 2000)),
                 clients=[
                     workload.Client(name=name, tenant=name, slo_class=slo_class)
@@ -274,8 +267,7 @@ def test_jumps_make_no_difference() -> None:
         }
         simulation = Simulation(**settings)
         jumps = simulate(simulation, seed)
-        steps = simulate(simulation, seed, reference=True)
-        assert jumps.digest == steps.digest, seed
+        assert jumps.digest == simulate(simulation, seed, reference=True).digest, seed
         seen.update(outcomes(jumps))
     assert {"completed"} <= seen
 
@@ -355,8 +347,7 @@ def test_soft_ceiling_lets_a_trickle_through() -> None:
     # Calls 1 to 3 belong to the seventh to ninth request, which found half and more in use, and 4
     # to 8 to the five later ones: the sixth is open. Those by the clock begin at 101 ms: the tenth
     # is open to the next, the eleventh to one more. Then all is closed.
-    at = dispatched_ms(result)
-    assert at[9:] == [100, 102, 103, None, None]
+    assert dispatched_ms(result)[9:] == [100, 102, 103, None, None]
 
 
 def test_soft_ceilings_are_open_below_half() -> None:
@@ -396,13 +387,12 @@ DISPLACED = ("evicted", "queue_full")
 
 
 def test_band_is_bounded_over_all_tenants() -> None:
-    bands = [gateway.Band(priority=0, max_requests=2), gateway.Band(max_requests=1)]
     result = run(
         [0.0] * 8,
         tenant=list("aabcdabc"),
         slo_class=["urgent"] * 5 + ["scrap"] * 3,
         slo_classes=SLO_CLASSES,
-        gateway=held({}, bands),
+        gateway=held({}, [gateway.Band(priority=0, max_requests=2), gateway.Band(max_requests=1)]),
     )
     assert lost(result) == dict.fromkeys((3, 4, 6, 7), REFUSED)
     assert result.ledger["rejected"] == {"queue_full": 4}
@@ -410,10 +400,9 @@ def test_band_is_bounded_over_all_tenants() -> None:
 
 def test_gateway_is_bounded_over_all_bands() -> None:
     bands = [gateway.Band(priority=0), gateway.Band()]
-    classes = ["urgent", "scrap", "urgent", "scrap", "urgent", "scrap"]
     result = run(
         [0.0] * 6,
-        slo_class=classes,
+        slo_class=["urgent", "scrap", "urgent", "scrap", "urgent", "scrap"],
         slo_classes=SLO_CLASSES,
         gateway=held({"max_queued": 3}, bands),
     )
@@ -457,10 +446,8 @@ def test_only_sheddable_ones_are_displaced() -> None:
 
 def test_place_that_a_tenant_makes_counts_for_all() -> None:
     """The queue of the tenant drops its head: the band and the gateway are no fuller."""
-    queue = gateway.Queue(max_requests=1, drop="head")
-    band = gateway.Band(queue=queue, max_requests=1)
-    result = run([0.0] * 3, gateway=held({"max_queued": 1}, [band]))
-    assert lost(result) == {1: DISPLACED}
+    band = gateway.Band(queue=gateway.Queue(max_requests=1, drop="head"), max_requests=1)
+    assert lost(run([0.0] * 3, gateway=held({"max_queued": 1}, [band]))) == {1: DISPLACED}
 
 
 # --- eviction from the instances ------------------------------------------------------------------

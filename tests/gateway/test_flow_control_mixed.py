@@ -47,8 +47,7 @@ def test_evicted_requests_may_retry() -> None:
         "slo_class": ["batch", "critical"],
         "gateway": evicting(1),
     }
-    for_good = run(**mixed)
-    assert outcomes(for_good) == ["evicted", "completed"]
+    assert outcomes(run(**mixed)) == ["evicted", "completed"]
     for on in ([], ["saturated"]):
         again = run(**mixed, reaction=retry(on=on, backoff_s=2))
         assert outcomes(again) == ["completed", "completed"]
@@ -82,12 +81,11 @@ def test_what_is_doomed_under_way_is_so_once() -> None:
 
 def test_victim_that_waits_before_its_worker_leaves_at_once() -> None:
     """One inside and two that wait before the worker's gate; the newest of them is evicted."""
-    gate = instance.ControlledDelay(max_requests=1, queue_size=10)
     result = run(
         [0.0, 0.1, 0.2, 0.3],
         slo_class=["batch"] * 3 + ["critical"],
         gateway=evicting(3),
-        instances=flat().replace(ingress=gate),
+        instances=flat().replace(ingress=instance.ControlledDelay(max_requests=1, queue_size=10)),
     )
     assert outcomes(result) == ["completed", "completed", "evicted", "completed"]
     assert result.ledger["evicted_in_flight"] == 1
@@ -114,14 +112,13 @@ def test_attempts_resume_once_there_are_workers() -> None:
 def test_ticks_and_samples_end_though_a_request_waits_forever(
     dispatch: str, detector: str, transport: str
 ) -> None:
-    shut = gateway.Saturation(detector=detector, max_concurrency=1)
     result = run(
         [0.0, 0.1],
         slo_class=["critical", "batch"],
         gateway=gateway.Gateway(
             dispatch=dispatch,
             bands=[gateway.Band(priority=0), gateway.Band(ceiling=0)],
-            limit=[shut, fixed(3)],
+            limit=[gateway.Saturation(detector=detector, max_concurrency=1), fixed(3)],
             controller="aimd",
         ),
         signals=signals.Scraped(period_s=0.05) if transport == "scraped" else signals.Live(),

@@ -242,19 +242,15 @@ def with_random_semantics(simulation: Simulation, rng: random.Random) -> Simulat
 
 def configuration(seed: int) -> Simulation:
     rng = random.Random(seed)
-    num_requests = rng.choice((rng.randint(30, 80), rng.randint(30, 150), rng.randint(30, 300)))
+    n = rng.choice((rng.randint(30, 80), rng.randint(30, 150), rng.randint(30, 300)))
     rate = 10 ** rng.uniform(-0.3, 3.3)
-    span_s = num_requests / rate
+    span_s = n / rate
     clients = [random_client(rng, f"client{i}") for i in range(rng.randint(1, 3))]
     counts = rng.choice(((1,), (1,), (2,), (1, 1), (1, 2), (3, 1)))
     simulation = Simulation(
-        workload=workload.Synthetic(
-            requests_per_s=rate, num_requests=num_requests, clients=clients
-        ),
+        workload=workload.Synthetic(requests_per_s=rate, num_requests=n, clients=clients),
         gateway=random_gateway(rng),
-        router=rng.choice(
-            (router.RoundRobin(), router.LeastLoaded(), router.LeastLoaded(ties="random"))
-        ),
+        router=rng.choice(("round_robin", "least_loaded", router.LeastLoaded(ties="random"))),
         signals=rng.choice(
             (signals.Live(), signals.Live(), signals.OnRead(period_s=rng.choice((0.01, 0.2))))
         ),
@@ -388,7 +384,6 @@ def features_of(jumping: Result, plain: Result) -> Iterator[str]:
     output = requests["output_tokens"][served]
     arrivals = requests["arrival_s"].tolist()
     queue = max(server["mean_waiting"] for server in jumping.instances)
-    completions = {group.completion for group in groups}
     reached = {
         "jumped": jumped,
         "preempted": preempted,
@@ -398,7 +393,7 @@ def features_of(jumping: Result, plain: Result) -> Iterator[str]:
         "horizon cuts running with jumps": is_cut and jumped,
         "horizon cuts running at step_start with jumps": is_cut
         and jumped
-        and "step_start" in completions,
+        and "step_start" in {group.completion for group in groups},
         "horizon cuts running under blis with jumps": is_cut and jumped and accounting == "blis",
         "warm-up": simulation.warm_up_s > 0,
         "two groups": len(groups) > 1,

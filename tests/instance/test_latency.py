@@ -95,10 +95,9 @@ def test_norm_1_is_linear_bit_for_bit() -> None:
         decode_context_us=0,
         prefill_context_us=0,
     )
-    arrival_s = [0.003 * i for i in range(200)]
     digests = {
         run(
-            arrival_s,
+            [0.003 * i for i in range(200)],
             input_tokens=[10 + 37 * i % 1500 for i in range(200)],
             output_tokens=[1 + 11 * i % 90 for i in range(200)],
             instances=BLIS_SERVER.replace(latency=latency, num_kv_blocks=900),

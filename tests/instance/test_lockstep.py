@@ -90,9 +90,7 @@ def test_an_idle_rank_delays_nothing() -> None:
     alone = run(*requests, ranks=1)
     everywhere = run(*requests, ranks=8)
     assert everywhere.requests["rank"].tolist() == [0, 1, 0]
-    first, last = (
-        [ms_of(result, "finished")[row] for result in (alone, everywhere)] for row in (0, 2)
-    )
+    first, last = ([ms_of(run, "finished")[row] for run in (alone, everywhere)] for row in (0, 2))
     assert last == [419, 419]
     # The second prompt is computed in a step of the first, or beside it.
     assert first == [7 + 5 * 29 + 0.6, 7 + 5 * 29 + 0.6]
@@ -123,8 +121,7 @@ def test_entries_of_the_instant_at_which_a_step_ends_join_the_next_one() -> None
 
 
 def test_a_request_leaves_the_queue_of_an_idle_rank_at_once() -> None:
-    reaction = {"reaction": {"timeout_s": 0.01, "retries": []}}
-    result = run([0, 3], [500, 100], [2, 2], more=reaction)
+    result = run([0, 3], [500, 100], [2, 2], more={"reaction": {"timeout_s": 0.01, "retries": []}})
     # The first is in the batch until the step ends at 15; the second waits at the idle rank.
     assert result.requests["outcome"].tolist() == ["cancelled", "cancelled"]
     assert result.requests["output_tokens"].tolist() == [1, 0]
@@ -186,16 +183,14 @@ def test_withdrawals_are_those_of_the_twin(seeds: range) -> None:
         )
         first_token = instants_ns(result, "ttft_s")
         for rows_of_rank, its in zip(rows, runs, strict=True):
-            for row, outcome in zip(rows_of_rank, its.outcomes, strict=True):
-                assert result.requests["outcome"][row] == outcome.outcome
-                assert result.requests["output_tokens"][row] == outcome.emitted
-                assert result.requests["preemptions"][row] == outcome.preemptions
-                assert first_token[row] == outcome.first_token_ns
-                shown[outcome.outcome] += 1
-                shown["cancelled with tokens"] += (
-                    outcome.outcome == "cancelled" and outcome.emitted > 0
-                )
-                shown["preempted"] += outcome.preemptions
+            for row, twin in zip(rows_of_rank, its.outcomes, strict=True):
+                assert result.requests["outcome"][row] == twin.outcome
+                assert result.requests["output_tokens"][row] == twin.emitted
+                assert result.requests["preemptions"][row] == twin.preemptions
+                assert first_token[row] == twin.first_token_ns
+                shown[twin.outcome] += 1
+                shown["cancelled with tokens"] += twin.outcome == "cancelled" and twin.emitted > 0
+                shown["preempted"] += twin.preemptions
         assert result.instances[0]["steps"] == sum(its.steps for its in runs)
     assert min(shown.values()) >= often(30), shown
 

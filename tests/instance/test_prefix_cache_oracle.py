@@ -94,7 +94,6 @@ def random_group(rng: random.Random, requests: list[oracle.Request], block: int)
     needs = [
         math.ceil((request.input_tokens + request.output_tokens) / block) for request in requests
     ]
-    largest = max(needs)
     return {
         "count": rng.choice((1, 1, 2)),
         "max_num_seqs": rng.choice((1, 2, 4, 256, 256)),
@@ -102,7 +101,7 @@ def random_group(rng: random.Random, requests: list[oracle.Request], block: int)
         "long_prefill_token_threshold": rng.choice((0, 0, block, rng.randint(1, 3 * block))),
         "max_model_len": 0,
         "block_size_tokens": block,
-        "num_kv_blocks": max(1, largest + rng.choice((-1, 0, 0, 1, 2, 3, rng.randint(0, 20)))),
+        "num_kv_blocks": max(1, max(needs) + rng.choice((-1, 0, 0, 1, 2, 3, rng.randint(0, 20)))),
         "scheduler": random_scheduler(rng) if rng.random() < 0.5 else instance.Fcfs(),
         "latency": random_latency(rng).replace(
             alpha0_us=rng.choice((0.0, 1601.35)), alpha_input_us=rng.choice((0.0, 3.51))
@@ -114,9 +113,7 @@ def random_case(rng: random.Random, kind: str) -> tuple[Simulation, list[oracle.
     block = rng.choice((1, 2, 4, 4, 8, 16))
     requests = random_requests(rng, block)
     group = BLIS_SERVER.replace(**random_group(rng, requests, block))
-    simulation = Simulation(
-        workload=trace_of(requests, rng), slo_classes=CLASSES, instances=(group,)
-    )
+    simulation = Simulation(workload=trace_of(requests, rng), slo_classes=CLASSES, instances=group)
     if kind == "any":
         simulation = simulation.replace(
             instances=(
@@ -207,6 +204,6 @@ def test_equal_blocks(
         block_size_tokens=2, num_kv_blocks=blocks, long_prefill_token_threshold=cap
     )
     simulation = Simulation(
-        workload=trace_of(requests, random.Random(0)), slo_classes=CLASSES, instances=(group,)
+        workload=trace_of(requests, random.Random(0)), slo_classes=CLASSES, instances=group
     ).with_({"instances[0].kv_cache.allocation": allocation})
     assert_same(simulation, requests)

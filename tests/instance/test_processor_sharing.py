@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.effort import examples
-from support.runs import SECOND, ns, run_ns
+from support.runs import SECOND, ns, run_ns, simulated
 
 from spillway import (
     ConfigError,
@@ -62,12 +62,10 @@ def run(
 
 
 def test_default_is_the_table_of_the_two_workers() -> None:
-    throughput = {
-        n: n / e2e for n, e2e in zip(DEFAULT.concurrency, DEFAULT.e2e_s, strict=True) if n
-    }
+    table = zip(DEFAULT.concurrency, DEFAULT.e2e_s, strict=True)
     published = {8: 0.96, 16: 1.84, 32: 3.05, 64: 4.44, 128: 5.87, 160: 5.93, 200: 5.88}
     published |= {256: 5.57, 400: 5.33}
-    assert throughput == pytest.approx(published, abs=0.006)
+    assert {n: n / e2e_s for n, e2e_s in table if n} == pytest.approx(published, abs=0.006)
 
 
 @pytest.mark.parametrize("n", [1, 4, 8, 12, 64, 100, 400, 500])
@@ -322,8 +320,7 @@ def test_streaming_gives_the_same_figures(quantum_ns: int) -> None:
 def test_horizon_cuts_a_run(horizon_s: float) -> None:
     whole = simulate(busy(), 3).requests
     cut = simulate(busy(horizon_s=horizon_s), 3)
-    at = cut.requests["arrival_s"]
-    entered = at <= horizon_s
+    entered = cut.requests["arrival_s"] <= horizon_s
     count = np.count_nonzero(entered)
     finished = (whole["arrival_s"] + whole["e2e_s"])[:count] <= horizon_s
     assert np.array_equal(cut.requests["outcome"][:count] == "completed", finished)
@@ -427,10 +424,9 @@ def test_plants_of_both_kinds_in_one_fleet() -> None:
 
 
 def test_completion_precedes_a_scrape_of_the_same_instant() -> None:
-    plant = instance.ProcessorSharing(concurrency=[0], e2e_s=[1], ttft_s=[0.5])
     result = run(
         [0, 1_200_000_000],
-        plant=plant,
+        plant=instance.ProcessorSharing(concurrency=[0], e2e_s=[1], ttft_s=[0.5]),
         signals=signals.Scraped(period_s=0.5),
         router=router.Weighted(scorers=[router.RunningRequests()]),
         metrics={"traced_candidates": 1},
@@ -441,10 +437,9 @@ def test_completion_precedes_a_scrape_of_the_same_instant() -> None:
 
 def test_router_sees_completions() -> None:
     """Completed requests do not count against an instance."""
-    plant = instance.ProcessorSharing(concurrency=[0], e2e_s=[1], ttft_s=[0.5])
     result = run(
         [0, 2 * SECOND, 4 * SECOND],
-        plant=plant,
+        plant=instance.ProcessorSharing(concurrency=[0], e2e_s=[1], ttft_s=[0.5]),
         group={"count": 2},
         router=router.Weighted(scorers=[router.ActiveRequests()]),
     )
@@ -458,12 +453,10 @@ def test_router_sees_first_tokens(ttft_s: float, is_told: bool) -> None:
     requests = trace(
         arrival_s=[0, 0.8, 0.9], input_tokens=[2000, 1500, 16], output_tokens=[10, 10, 10]
     )
-    result = simulate(
-        Simulation(
-            workload=requests,
-            instances=instance.InstanceGroup(count=2, plant=plant),
-            router=router.KvCost(),
-        )
+    result = simulated(
+        workload=requests,
+        instances=instance.InstanceGroup(count=2, plant=plant),
+        router=router.KvCost(),
     )
     first, second, third = result.requests["instance"].tolist()
     assert first != second
@@ -493,9 +486,7 @@ def test_gaps_of_the_warm_up_do_not_count() -> None:
         ({"concurrency": [-1]}, "concurrency[0]", "must be >= 0"),
     ],
 )
-def test_tables_that_make_no_sense_are_refused(
-    settings_: dict[str, Any], path: str, clue: str
-) -> None:
+def test_senseless_tables_are_refused(settings_: dict[str, Any], path: str, clue: str) -> None:
     with pytest.raises(ConfigError) as caught:
         instance.ProcessorSharing(**settings_)
     violations = {path: allowed for path, _, allowed in caught.value.violations}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from support.effort import in_parts, often, trials
-from support.runs import MS, instants_ns, ns
+from support.runs import MS, instants_ns, ns, simulated
 
 from spillway import (
     ConfigError,
@@ -55,10 +55,9 @@ def one_of(group: dict[str, Any], ranks: int) -> dict[str, Any]:
 
 def fleet_of(group: dict[str, Any], count: int) -> dict[str, Any]:
     """Separate instances, among which the rule of the ranks decides."""
-    by_rule = router.Weighted(scorers=[router.VllmDp()], picker=router.Best(ties="first"))
     return {
         "instances": BLIS_SERVER.replace(**group, count=count),
-        "router": by_rule,
+        "router": router.Weighted(scorers=[router.VllmDp()], picker=router.Best(ties="first")),
         "metrics": {"traced_candidates": count},
     }
 
@@ -280,16 +279,13 @@ def test_a_router_of_instances_sees_the_rank_that_has_most() -> None:
     by_cache = router.Weighted(
         scorers=[router.PrecisePrefixCache()], picker=router.Best(ties="first")
     )
-    result = simulate(
-        Simulation(
-            workload=KNOWN_PROMPTS,
-            **one_of(group, 2) | {"router": by_cache, "metrics": {"traced_candidates": 2}},
-        )
+    result = simulated(
+        workload=KNOWN_PROMPTS,
+        **one_of(group, 2) | {"router": by_cache, "metrics": {"traced_candidates": 2}},
     )
     assert result.requests["instance"].tolist()[:4] == [0] * 4
     assert ranks_of(result)[:2] == [0, 1]
-    scores = in_order(result.decisions, "score")
-    assert scores[2:4].tolist() == [[1, 0]] * 2
+    assert in_order(result.decisions, "score")[2:4].tolist() == [[1, 0]] * 2
     assert (result.decisions["candidate_rank"] == -1).all()
 
 
@@ -321,8 +317,7 @@ def test_a_rank_that_the_router_chose_is_obeyed() -> None:
     for policy in ("round_robin", "kv_cost"):
         settings = one_of({"latency": linear()}, 2) | {"router": policy}
         result = simulate(Simulation(workload=requests, horizon_s=1, **settings))
-        first = ranks_of(result)[0]
-        shown[policy] = [rank == first for rank in ranks_of(result)]
+        shown[policy] = [rank == ranks_of(result)[0] for rank in ranks_of(result)]
     assert shown["round_robin"] == [True, False, True, False]
     assert shown["kv_cost"] == [True, False, False, False]
 
@@ -379,25 +374,21 @@ def test_instances_with_ranks_do_not_know_of_each_other() -> None:
         rng.integers(1, 200, 200),
     )
     for fleet in fleets:
-        whole = simulate(
-            Simulation(
-                workload=trace(arrival_s=arrival_s, input_tokens=inputs, output_tokens=outputs),
-                instances=fleet,
-                router="round_robin",
-            )
+        whole = simulated(
+            workload=trace(arrival_s=arrival_s, input_tokens=inputs, output_tokens=outputs),
+            instances=fleet,
+            router="round_robin",
         )
         for k in range(2):
             group = fleet[min(k, len(fleet) - 1)] | {"count": 1}
             mine = slice(k, None, 2)
-            alone = simulate(
-                Simulation(
-                    workload=trace(
-                        arrival_s=arrival_s[mine],
-                        input_tokens=inputs[mine],
-                        output_tokens=outputs[mine],
-                    ),
-                    instances=group,
-                )
+            alone = simulated(
+                workload=trace(
+                    arrival_s=arrival_s[mine],
+                    input_tokens=inputs[mine],
+                    output_tokens=outputs[mine],
+                ),
+                instances=group,
             )
             assert_same_requests(whole, alone, mine)
             if "data_parallel_size" in group:
@@ -493,14 +484,11 @@ def test_streaming_counts_the_same_with_ranks(horizon_s: float | None) -> None:
 
 def test_a_request_that_is_never_sent_has_no_rank() -> None:
     """A request on its way at the end of the run has one."""
-    requests = trace(arrival_s=[0, 1, 2], input_tokens=[500, 10, 10], output_tokens=[1] * 3)
-    result = simulate(
-        Simulation(
-            workload=requests,
-            gateway={"admission": {"kind": "token_bucket", "capacity_tokens": 100}},
-            horizon_s=2.1,
-            **one_of({"latency": linear(alpha0_us=500_000)}, 2),
-        )
+    result = simulated(
+        workload=trace(arrival_s=[0, 1, 2], input_tokens=[500, 10, 10], output_tokens=[1] * 3),
+        gateway={"admission": {"kind": "token_bucket", "capacity_tokens": 100}},
+        horizon_s=2.1,
+        **one_of({"latency": linear(alpha0_us=500_000)}, 2),
     )
     assert result.requests["outcome"].tolist() == ["rejected", "completed", "in_transit"]
     assert ranks_of(result) == [-1, 0, 0]
@@ -508,9 +496,7 @@ def test_a_request_that_is_never_sent_has_no_rank() -> None:
 
 def test_one_rank_is_an_instance() -> None:
     settings: dict[str, Any] = {"workload": BUSY, "router": "least_loaded"}
-    single = simulate(
-        Simulation(**settings, instances=BLIS_SERVER.replace(count=2, data_parallel_size=1)), 3
-    )
+    single = simulated(3, **settings, instances=BLIS_SERVER.replace(count=2, data_parallel_size=1))
     plain = simulate(Simulation(**settings, instances=BLIS_SERVER.replace(count=2)), 3)
     assert single.digest == plain.digest
     assert set(ranks_of(single)) == {0}

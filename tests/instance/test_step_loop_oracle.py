@@ -133,9 +133,7 @@ def random_case(rng: random.Random, profile: str | None) -> tuple[Simulation, li
     """One instance under a profile; without one, several instances and independent choices."""
     requests = random_requests(rng)
     group = random_group(rng, requests)
-    simulation = Simulation(
-        workload=trace_of(requests, rng), slo_classes=CLASSES, instances=(group,)
-    )
+    simulation = Simulation(workload=trace_of(requests, rng), slo_classes=CLASSES, instances=group)
     if profile is None:
         simulation = simulation.replace(
             instances=(
@@ -263,7 +261,7 @@ def random_case_of_ranks(rng: random.Random) -> tuple[Simulation, list[oracle.Re
     simulation, requests = random_case(rng, rng.choice((None, *profiles.NAMES)))
     (group,) = simulation.instances
     group = group.replace(data_parallel_size=rng.randint(2, 4), lockstep_ranks=rng.random() < 0.8)
-    return simulation.replace(instances=(group,)), requests
+    return simulation.replace(instances=group), requests
 
 
 @examples(600)

@@ -86,17 +86,15 @@ def test_worked_example() -> None:
 
 
 def test_quantum_is_the_unit_of_truncation() -> None:
-    run = simulate(replace(WORKED, quantum_ns=500), [Request("a", 0, 164, 1)])
     # Entry: 2176.99 -> 2176.5; step: 9808.30 -> 9808.0; overhead: 1805.54 -> 1805.5.
-    (a,) = run.outcomes
+    (a,) = simulate(replace(WORKED, quantum_ns=500), [Request("a", 0, 164, 1)]).outcomes
     assert stamps_us(a) == (2176.5, 2176.5, 11984.5, 11984.5)
     assert a.reported_ttft_ns == 13790 * US
 
 
 def test_step_lasts_at_least_one_quantum() -> None:
     server = replace(PLAIN, beta0_us=0.0, beta_prefill_us=0.0, beta_decode_us=0.25)
-    run = simulate(server, [Request("a", 5, 3, 2)])
-    assert run.outcomes[0].finished_ns == 5 + 2 * 1000
+    assert simulate(server, [Request("a", 5, 3, 2)]).outcomes[0].finished_ns == 5 + 2 * 1000
 
 
 def test_in_step_overhead_only_when_a_token_is_emitted() -> None:
@@ -225,8 +223,7 @@ def test_completion_mode_does_not_move_the_stamps(accounting: str, output_tokens
     server = replace(WORKED, accounting=accounting, long_prefill_token_threshold=50)
     requests = [Request("a", 123, 164, output_tokens)]
     at_end = simulate(replace(server, completion="step_end"), requests)
-    at_start = simulate(replace(server, completion="step_start"), requests)
-    assert at_end == at_start
+    assert at_end == simulate(replace(server, completion="step_start"), requests)
     assert at_end.outcomes[0].outcome == "completed"
 
 
@@ -238,8 +235,7 @@ def test_no_output_completes_with_the_prefill() -> None:
 
 def test_entries_of_the_step_end_instant_join_the_next_step() -> None:
     requests = [Request("a", 0, 4, 2), Request("b", 140 * US, 4, 1), Request("c", 0, 1, 1)]
-    run = simulate(replace(PLAIN, max_num_batched_tokens=4), requests)
-    a, b, c = run.outcomes
+    a, b, c = simulate(replace(PLAIN, max_num_batched_tokens=4), requests).outcomes
     # 0: a 4, no budget for c -> 140. 140: a decodes, c 1, b 2 -> 271. 271: b 2 -> 391.
     assert stamps_us(a) == (0, 0, 140, 271)
     assert stamps_us(c) == (0, 140, 271, 271)
@@ -373,8 +369,7 @@ def test_prompt_without_tokens_holds_only_the_blocks_behind_it() -> None:
     # a leaves free: 2 1 0. b holds nothing at first, then block 2 for what it has emitted; the two
     # of its prompt stay in the free list, so c finds them.
     server = replace(CACHED, allocation="roll_back", num_kv_blocks=3)
-    requests = [prompt("a", 0, 8), prompt("b", 180, 8, 0, 3), prompt("c", 482, 8)]
-    run = simulate(server, requests)
+    run = simulate(server, [prompt("a", 0, 8), prompt("b", 180, 8, 0, 3), prompt("c", 482, 8)])
     assert [stamps_us(outcome)[3] for outcome in run.outcomes] == [180, 280 + 2 * 101, 582]
     assert counts(run) == (0, 2 + 1, 6)
 
@@ -487,10 +482,9 @@ def test_scheduler_order(scheduler: str, priority: str, order: str) -> None:
         Request("b", 3 * US, 9, 1, priority=2),
         Request("a", 1 * US, 14, 1, priority=0),
     ]
-    run = simulate(server, requests)
     finished = {
         request.request_id: outcome.finished_ns or 0
-        for request, outcome in zip(requests, run.outcomes, strict=True)
+        for request, outcome in zip(requests, simulate(server, requests).outcomes, strict=True)
     }
     assert sorted(finished, key=lambda name: finished[name]) == order.split()
 
@@ -579,11 +573,10 @@ def test_age_counts_as_priority() -> None:
     # By 10 per s, 5 are worth 0.5 s. b is 5 more important than a, but came later by 0.4 s or 0.6.
     server = replace(URGENT, beta0_us=1e5, age_weight_per_s=10.0, preemption_margin=None)
     for later_s, order in ((0.4, ["b", "a"]), (0.6, ["a", "b"])):
-        later_ns = int(later_s * 1e9)
         requests = [
             Request("x", 0, 64, 10, priority=100),
             Request("a", 1, 4, 1, priority=0),
-            Request("b", 1 + later_ns, 4, 1, priority=5),
+            Request("b", 1 + int(later_s * 1e9), 4, 1, priority=5),
         ]
         run = simulate(server, requests)
         at = dict(zip("xab", (stamps_us(outcome)[1] for outcome in run.outcomes), strict=True))
@@ -619,8 +612,7 @@ def test_the_lowest_weight_is_preempted_if_memory_is_short() -> None:
     assert (a.preemptions, b.preemptions) == (1, 0)
     assert stamps_us(b) == (0, 0, 180, 483)
     # a enters first if b comes later; it is first in the batch and is preempted all the same.
-    later = [Request("a", 0, 4, 4, priority=0), Request("b", 1, 4, 4, priority=1)]
-    run = simulate(server, later)
+    run = simulate(server, [Request("a", 0, 4, 4, priority=0), Request("b", 1, 4, 4, priority=1)])
     a, b = run.outcomes
     # 0: a -> 140. 140: a takes a second block and b one -> 241; 241: b needs one, a yields
     # with its part of the step; b -> 342.
@@ -657,8 +649,7 @@ AHEAD = replace(PLAIN, async_scheduling=True)
 
 def test_a_lone_request_takes_as_long_one_step_ahead() -> None:
     for server in (PLAIN, AHEAD):
-        run = simulate(server, [Request("a", 0, 4, 3)])
-        assert stamps_us(run.outcomes[0]) == (0, 0, 140, 342)
+        assert stamps_us(simulate(server, [Request("a", 0, 4, 3)]).outcomes[0]) == (0, 0, 140, 342)
 
 
 def test_an_arrival_joins_one_step_later() -> None:
@@ -685,10 +676,9 @@ def test_without_a_plan_the_next_step_starts_at_once() -> None:
 
 
 def test_a_request_preempted_for_the_plan_keeps_the_token_of_the_current_step() -> None:
-    server = replace(AHEAD, num_kv_blocks=4)
     # Both begin a third block in the same step, for which there is no memory when it is planned: b
     # leaves during the step before, whose token still counts.
-    run = simulate(server, [Request("a", 0, 7, 9), Request("b", 0, 7, 9)])
+    run = simulate(replace(AHEAD, num_kv_blocks=4), [Request("a", 0, 7, 9), Request("b", 0, 7, 9)])
     assert run.outcomes[1].preemptions > 0
     assert run.outcomes[1].emitted == 9
     assert sum(run.gaps.values()) == 16

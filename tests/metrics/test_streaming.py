@@ -113,8 +113,7 @@ def assert_same(exact: Result, approximate: Result) -> None:
 def test_figures_of_many_requests() -> None:
     exact, approximate = both(overloaded(20_000))
     assert_same(exact, approximate)
-    summary = exact.summary()
-    assert min(summary[name] for name in ("completed", "rejected", "preemptions")) > 50
+    assert min(exact.summary()[name] for name in ("completed", "rejected", "preemptions")) > 50
 
 
 @pytest.mark.parametrize("seed", trials(5))

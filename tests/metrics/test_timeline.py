@@ -117,8 +117,7 @@ def test_columns_of_engines_follow_from_the_timestamps() -> None:
         def is_running(way: Way, now: int, scheduled: dict[int, int] = scheduled) -> bool:
             return way.ended is not None and scheduled[id(way)] < now < way.ended
 
-        table = timeline["emitted_tokens"]
-        assert table.tolist() == [
+        assert timeline["emitted_tokens"].tolist() == [
             [sum(emitted(w, now) for w in them if w.tenant == name) for name in timeline.tenants]
             for now in times
         ]

@@ -7,9 +7,7 @@ from support.paths import ROOT, importing_from
 with importing_from(ROOT / "tools"):
     import render_notebooks
 
-each_source = pytest.mark.parametrize(
-    "source", render_notebooks.sources(), ids=lambda path: path.stem
-)
+each = pytest.mark.parametrize("source", render_notebooks.sources(), ids=lambda path: path.stem)
 
 
 def test_there_are_notebooks():
@@ -26,22 +24,21 @@ def kernel():
 
 
 @pytest.mark.slow
-@each_source
+@each
 def test_runs(source, kernel):
     notebook = render_notebooks.read_source(source)
     render_notebooks.execute(notebook, kernel)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert any("image/png" in output.get("data", {}) for output in outputs)
-    complaints = [output.text for output in outputs if output.get("name") == "stderr"]
-    assert complaints == []
+    assert [output.text for output in outputs if output.get("name") == "stderr"] == []
 
 
-@each_source
+@each
 def test_stored_notebook_has_the_cells_of_its_source(source):
     assert render_notebooks.differences(source) == []
 
 
-@each_source
+@each
 def test_stored_notebook_is_executed_in_order_and_small(source):
     path = source.with_suffix(".ipynb")
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]

@@ -48,8 +48,7 @@ def test_weighted_percentiles_are_numpys(pairs: list[tuple[int, int]], ranks: li
 def test_weighted_percentiles_of_very_many_values() -> None:
     # More than are kept before equal ones are put together, with and without many equal ones.
     for distinct in (1000, 10**9):
-        rng = np.random.default_rng(1)
-        values = rng.integers(0, distinct, 300_000)
+        values = np.random.default_rng(1).integers(0, distinct, 300_000)
         ranks = [0.0, 1.0, 50.0, 99.0, 99.9, 100.0]
         pairs = [(value, 1) for value in values.tolist()]
         expected = np.percentile(values.astype(float), ranks).tolist()
@@ -150,8 +149,7 @@ def test_histogram_of_very_many_values(largest: int) -> None:
 @given(values=st.lists(COUNTED, min_size=1, max_size=60), cuts=st.lists(st.integers(0, 60)))
 def test_merged_histograms_equal_one(values: list[int], cuts: list[int]) -> None:
     ranks = [0.0, 50.0, 99.0, 100.0]
-    ends = [0, *sorted(cuts), 60]
-    parts = [values[begin:end] for begin, end in pairwise(ends)]
+    parts = [values[begin:end] for begin, end in pairwise([0, *sorted(cuts), 60])]
     mean, std_dev, percentiles = histogram_moments(parts=[values], ps=ranks)
     merged_mean, merged_std_dev, merged = histogram_moments(parts=parts, ps=ranks)
     assert merged == percentiles

@@ -128,8 +128,7 @@ def test_a_start_changes_nothing() -> None:
 
 
 def test_bad_calls_are_refused() -> None:
-    rng = np.random.default_rng(2)
-    batches = batches_of(rng, 10)
+    batches = batches_of(np.random.default_rng(2), 10)
     ones = np.ones(10)
     prior = {"prior_mean": PRIOR, "prior_width": PRIOR}
     with pytest.raises(UsageError, match="7 coefficients"):

@@ -34,17 +34,14 @@ def costs(
 ) -> list[float]:
     """The cost of every rank, for a prompt with these blocks and overlaps."""
     here = [[load for load in loads if load.chosen == i] for i in range(len(overlaps))]
-    prefill = [
-        sum(load.uncached for load in of_rank if now < load.end_of_prefill) for of_rank in here
-    ]
-    held = [sum(load.blocks for load in of_rank if now < load.end) for of_rank in here]
-    number = [sum(now < load.end for load in of_rank) for of_rank in here]
+    prefill = [sum(load.uncached for load in queue if now < load.end_of_prefill) for queue in here]
+    held = [sum(load.blocks for load in queue if now < load.end) for queue in here]
+    number = [sum(now < load.end for load in queue) for queue in here]
     all_costs = []
     for i, overlap in enumerate(overlaps):
         credit = cost.overlap_credit
         if cost.overlap_decay > 0:
-            excess = prefill[i] - min(prefill)
-            credit /= 1 + cost.overlap_decay * excess / max(blocks, 1)
+            credit /= 1 + cost.overlap_decay * (prefill[i] - min(prefill)) / max(blocks, 1)
         to_compute = cost.prefill_load_scale * max(prefill[i] + blocks - credit * overlap, 0)
         to_hold = held[i] + blocks
         if cost.rule == "product":
@@ -274,8 +271,7 @@ def costs_of(result: Result) -> list[list[float]]:
 
 def test_prompt_counts_twice_until_its_first_token_and_once_until_its_end() -> None:
     """10 blocks arrive at once; the first token comes after 100 ms, the last one after 300."""
-    at_ms = [0, 99, 100, 299, 300]
-    result = run(at_ms, [160, 1, 1, 1, 1], [3, 0, 0, 0, 0], count=1)
+    result = run([0, 99, 100, 299, 300], [160, 1, 1, 1, 1], [3, 0, 0, 0, 0], count=1)
     small = 2  # one block of its own, to be computed and to be held
     # At 99 ms one joins, at 100 another; both have their first and last token at 200 ms.
     assert costs_of(result) == [[20], [20 + small], [10 + 2 + small], [10 + small], [2 + small]]
@@ -314,8 +310,7 @@ def test_what_is_sent_is_believed_before_it_is_there() -> None:
 
 def test_blocks_of_a_step_are_reported_after_its_start() -> None:
     """The second prompt comes in the instant in which the first one's step starts."""
-    group = {"max_num_seqs": 1}
-    result = run([0, 0, 1], [80] * 3, [1] * 3, groups="AAA", count=1, group=group)
+    result = run([0, 0, 1], [80] * 3, [1] * 3, groups="AAA", count=1, group={"max_num_seqs": 1})
     assert costs_of(result) == [[10], [20], [11 + 15]]
 
 

@@ -136,8 +136,7 @@ def test_reported_requests_count_twice() -> None:
     arrivals = [0, 15 * MS, 20 * MS]
     assert chosen(run_ns(arrivals, **settings_)) == [0, 1, 1]
     # Before the first period has passed, all readings are zero: the loads are equal.
-    stale = signals.OnRead(period_s=1)
-    assert chosen(run_ns(arrivals, signals=stale, **settings_)) == [0, 1, 0]
+    assert chosen(run_ns(arrivals, signals=signals.OnRead(period_s=1), **settings_)) == [0, 1, 0]
 
 
 def test_readings_are_renewed_at_decisions() -> None:

@@ -59,8 +59,7 @@ def test_power_of_two_never_takes_the_worst() -> None:
 
 
 def test_power_of_two_of_two_is_the_best() -> None:
-    two = UNEQUAL[:2]
-    _, now = watched(weighted("load_balance", picker="power_of_two"), two)
+    _, now = watched(weighted("load_balance", picker="power_of_two"), UNEQUAL[:2])
     scores = now.score[np.arange(len(now.instance)), now.instance]
     assert (scores == now.score.max(axis=1)).all()
 
@@ -72,15 +71,13 @@ def test_single_instance_is_everyones_pick(picker: str) -> None:
 
 
 def test_very_cold_softmax_takes_the_best() -> None:
-    cold = weighted("load_balance", picker=router.Softmax(temperature=1e-9))
-    _, now = watched(cold, **MANY)
+    _, now = watched(weighted("load_balance", picker=router.Softmax(temperature=1e-9)), **MANY)
     scores = now.score[np.arange(len(now.instance)), now.instance]
     assert (scores == now.score.max(axis=1)).all()
 
 
 def test_very_hot_softmax_is_even() -> None:
-    hot = weighted("load_balance", picker=router.Softmax(temperature=1e6))
-    _, now = watched(hot, **MANY)
+    _, now = watched(weighted("load_balance", picker=router.Softmax(temperature=1e6)), **MANY)
     counts = np.bincount(now.instance, minlength=4)
     assert np.abs(counts - 750).max() < 4 * math.sqrt(3000 * 0.25 * 0.75)
     assert len(np.unique(now.score)) > 3
@@ -94,8 +91,7 @@ def test_best_resolves_ties() -> None:
 
 
 def test_best_draws_among_the_best_alone() -> None:
-    tied = weighted("active_requests", picker=router.Best(ties="random"))
-    _, now = watched(tied, seed=8)
+    _, now = watched(weighted("active_requests", picker=router.Best(ties="random")), seed=8)
     several = 0
     for row, (scores, choice) in enumerate(zip(now.score, now.instance, strict=True)):
         best = np.flatnonzero(scores == scores.max()).tolist()

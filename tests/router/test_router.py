@@ -27,12 +27,11 @@ def test_round_robin_takes_turns() -> None:
 
 
 def test_round_robin_counts_dispatches() -> None:
-    bucket = gateway.TokenBucket(capacity_tokens=100, refill_tokens_per_s=0)
     result = run_ns(
         [0, 1, 2, 3, 4, 5],
         [20, 500, 20, 500, 20, 20],
         instances={"count": 3},
-        gateway={"admission": bucket},
+        gateway={"admission": gateway.TokenBucket(capacity_tokens=100, refill_tokens_per_s=0)},
     )
     assert chosen(result) == [0, -1, 1, -1, 2, 0]
 
@@ -48,9 +47,8 @@ def test_round_robin_ignores_load_and_speed() -> None:
 
 @pytest.mark.parametrize("transport", ["live", {"kind": "on_read", "period_s": 0.005}])
 def test_always_busiest_never_leaves_the_first(transport: Any) -> None:
-    arrivals = [i * 7 * MS for i in range(40)]
     result = run_ns(
-        arrivals,
+        [i * 7 * MS for i in range(40)],
         output_tokens=9,
         instances={"count": 4},
         router="always_busiest",

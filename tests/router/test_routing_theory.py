@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.runs import simulated
 
 from spillway import Result, Simulation, instance, profiles, router, simulate, trace, workload
 from spillway.config.profiles import BLIS_SERVER
@@ -88,8 +89,8 @@ GROUPS = workload.Synthetic(
 def test_affinity_alone_sends_all_to_one_instance() -> None:
     for requests in (GROUPS, constant(100, 200, 64)):
         alone = router.Weighted(scorers=["prefix_affinity"])
-        result = simulate(
-            Simulation(workload=requests, router=alone, instances=BLIS_SERVER.replace(count=4)), 42
+        result = simulated(
+            42, workload=requests, router=alone, instances=BLIS_SERVER.replace(count=4)
         )
         assert counts(result) == [200, 0, 0, 0]
         assert jain(counts(result)) == 0.25
@@ -98,9 +99,7 @@ def test_affinity_alone_sends_all_to_one_instance() -> None:
 def test_any_weight_of_the_queue_spreads_unseen_prompts() -> None:
     """Only the first of each group is free to go; how small the weight is does not matter."""
     runs = [
-        simulate(
-            Simulation(workload=GROUPS, router=policy, instances=BLIS_SERVER.replace(count=4)), 42
-        )
+        simulated(42, workload=GROUPS, router=policy, instances=BLIS_SERVER.replace(count=4))
         for policy in (affinity(100, 1), affinity(100, 0.001), affinity(100, 1e-9))
     ]
     first = runs[0].requests["instance"].tolist()
@@ -133,13 +132,11 @@ def goes_to_the_warm_instance(
         prefix_group=[*[""] * warm, "A", "A"],
         prefix_tokens=[*[0] * warm, shared_blocks * BLOCK, shared_blocks * BLOCK],
     )
-    result = simulate(
-        Simulation(
-            workload=requests,
-            router=affinity(prefix_weight, queue_weight),
-            instances=BLIS_SERVER.replace(count=count),
-            metrics={"traced_candidates": count},
-        )
+    result = simulated(
+        workload=requests,
+        router=affinity(prefix_weight, queue_weight),
+        instances=BLIS_SERVER.replace(count=count),
+        metrics={"traced_candidates": count},
     )
     chosen = result.requests["instance"].tolist()
     assert chosen[: warm + 1] == list(range(warm + 1))
@@ -210,9 +207,8 @@ PREFIXES = (0, 64, 128, 256, 512)
 
 def shared_beginning(prefix: int, output_tokens: int, num_requests: int = 200) -> workload.Trace:
     """100 requests per second, which differ in what follows the first `prefix` tokens alone."""
-    rng = np.random.default_rng(9)
     return trace(
-        arrival_s=np.cumsum(rng.exponential(0.01, num_requests)),
+        arrival_s=np.cumsum(np.random.default_rng(9).exponential(0.01, num_requests)),
         input_tokens=[PROMPT] * num_requests,
         output_tokens=[output_tokens] * num_requests,
         prefix_group=["A" if prefix else ""] * num_requests,
@@ -256,8 +252,7 @@ def test_hit_rates_are_near_those_of_blis() -> None:
         simulation = profiles.blis_0_6(
             Simulation(workload=shared_beginning(prefix, 64), instances=BLIS_SERVER)
         )
-        rate = figure(simulate(simulation), "cache_hit_rate")
-        assert rate == pytest.approx(known, rel=0.02)
+        assert figure(simulate(simulation), "cache_hit_rate") == pytest.approx(known, rel=0.02)
 
 
 @pytest.mark.parametrize("profile", profiles.NAMES)
@@ -331,8 +326,7 @@ def test_memory_alone_gets_worse_with_its_age(profile: str) -> None:
     # Below a step's duration the age is noise.
     fresh = p99_ms[:4]
     assert max(fresh) < 1.5 * min(fresh)
-    stale = p99_ms[3:]
-    assert all(later > 1.2 * earlier for earlier, later in pairwise(stale))
+    assert all(later > 1.2 * earlier for earlier, later in pairwise(p99_ms[3:]))
     assert p99_ms[-1] > 5 * max(p99_ms[0], p99_ms[3])
 
 
@@ -431,8 +425,8 @@ def test_burst_is_spread_to_within_one_prompt(seed: int) -> None:
     burst = workload.Synthetic(requests_per_s=1e6, num_requests=400, clients=[HEAVY_TAILED])
     unevenness = []
     for policy in (BY_BLOCKS, "round_robin"):
-        result = simulate(
-            Simulation(workload=burst, router=policy, instances=BLIS_SERVER.replace(count=4)), seed
+        result = simulated(
+            seed, workload=burst, router=policy, instances=BLIS_SERVER.replace(count=4)
         )
         # No request has a first token before all are routed.
         assert result.requests["arrival_s"][-1] < result.requests["ttft_s"].min()
@@ -449,10 +443,7 @@ def test_cost_by_blocks_keeps_short_prompts_from_queueing_behind_long_ones(seed:
     """At a load where round robin has some instance busy while another is idle."""
     requests = workload.Synthetic(requests_per_s=24, num_requests=1000, clients=[HEAVY_TAILED])
     by_blocks, in_turns = (
-        simulate(
-            Simulation(workload=requests, router=policy, instances=BLIS_SERVER.replace(count=4)),
-            seed,
-        )
+        simulated(seed, workload=requests, router=policy, instances=BLIS_SERVER.replace(count=4))
         for policy in (BY_BLOCKS, "round_robin")
     )
     for name in ("mean_ttft_ms", "p90_ttft_ms", "p99_ttft_ms"):

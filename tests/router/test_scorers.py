@@ -37,10 +37,9 @@ def test_score_is_that_of_the_formula(
 
 
 def test_load_aware_ends_at_128_waiting_requests() -> None:
-    one_by_one = {"max_num_seqs": 1, "latency": steady(1000)}
     _, now = watched(
         weighted("load_aware"),
-        one_by_one,
+        {"max_num_seqs": 1, "latency": steady(1000)},
         arrival_ns=list(range(0, 2000, 10)),
         input_tokens=1,
         output_tokens=1,
@@ -177,8 +176,7 @@ def test_weight_of_a_single_scorer_is_without_effect() -> None:
 
 @pytest.mark.parametrize("scorer", examples("Weighted.scorers"), ids=lambda policy: policy.kind)
 def test_every_score_is_between_0_and_1(scorer: Any) -> None:
-    prefixes = [("AB"[row % 2], 16) for row in range(150)]
-    _, now = watched(weighted(scorer), prefixes=prefixes)
+    _, now = watched(weighted(scorer), prefixes=[("AB"[row % 2], 16) for row in range(150)])
     assert now.score.min() >= 0
     assert now.score.max() <= 1
 

@@ -125,8 +125,7 @@ def test_record_is_of_what_was_sent_not_of_what_is_kept() -> None:
             instances={"count": 2, "kv_cache": {"prefix_caching": False}},
             metrics={"traced_candidates": 2},
         )
-        log = simulate(simulation)._output["decisions"]
-        assert log["score"].tolist() == [0, 1, 1]
+        assert simulate(simulation)._output["decisions"]["score"].tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize("name", ["capacity_blocks", "block_size_tokens"])

@@ -184,13 +184,11 @@ def test_decisions_see_the_scrapes_that_were_made(name: str, ranks: int) -> None
                 assert np.isnan(log["candidate_age_s"][at, k])
             else:
                 assert ns(log["candidate_age_s"][at, k]) == now - here
-            stands_for = (
-                transport.when_stale if missing[server] and np.isfinite(stale_ns) else "hold"
-            )
-            if stands_for == "fail_open":
+            acts_as = transport.when_stale if missing[server] and np.isfinite(stale_ns) else "hold"
+            if acts_as == "fail_open":
                 waiting, running = 0, 0
-            assert (kv > 0) == (running > 0 or stands_for == "fail_closed")
-            assert (kv == 1) == (stands_for == "fail_closed")
+            assert (kv > 0) == (running > 0 or acts_as == "fail_closed")
+            assert (kv == 1) == (acts_as == "fail_closed")
             assert log["candidate_waiting"][at, k] == waiting
             assert log["candidate_running"][at, k] == running
             counts["fresh"] += not missing[server]
@@ -229,8 +227,7 @@ def test_missing_instances_get_all_some_or_no_requests(seed: int) -> None:
     """Of the requests that met both missing instances and others."""
     share = {}
     for name, transport in MISSING.items():
-        result = spillway.simulate(simulation(transport), seed)
-        log = result.decisions
+        log = spillway.simulate(simulation(transport), seed).decisions
         gone_to_missing = []
         for at, now in enumerate(ns(log["time_s"])):
             made = [scrapes_ns(transport, seed, server, now) for server in range(3)]
@@ -284,8 +281,7 @@ def test_outage_of_all_closes_all_and_stops_no_request() -> None:
 )
 def test_every_policy_avoids_missing_instances(policy: Any) -> None:
     transport = MISSING["fail_closed"]
-    result = spillway.simulate(simulation(transport).with_({"router": policy}), 1)
-    log = result.decisions
+    log = spillway.simulate(simulation(transport).with_({"router": policy}), 1).decisions
     shunned = 0
     for at, now in enumerate(ns(log["time_s"])):
         made = [scrapes_ns(transport, 1, server, now) for server in range(3)]
@@ -366,5 +362,4 @@ def test_why_shows_the_signals_seen() -> None:
 def test_decisions_survive_a_file(tmp_path: object) -> None:
     result = spillway.simulate(simulation(signals.Live()), 1)
     result.save(f"{tmp_path}/run.npz")
-    again = spillway.Result.load(f"{tmp_path}/run.npz")
-    assert again.why("5") == result.why("5")
+    assert spillway.Result.load(f"{tmp_path}/run.npz").why("5") == result.why("5")

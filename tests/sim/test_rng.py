@@ -96,9 +96,7 @@ def test_bits_equal_numpys(seed: int, stream: int, entity: int, sub_entity: int,
 
 @examples(300)
 @given(seed=WORD, stream=WORD, entity=WORD, sub_entity=WORD, n=st.integers(1, 30))
-def test_uniform_equals_numpys(
-    seed: int, stream: int, entity: int, sub_entity: int, n: int
-) -> None:
+def test_uniform_is_numpys(seed: int, stream: int, entity: int, sub_entity: int, n: int) -> None:
     ours = Draws(seed=seed, stream=stream, entity=entity, sub_entity=sub_entity)
     numpys = np.random.Generator(reference(seed, stream, entity, sub_entity))
     assert [ours.uniform() for _ in range(n)] == numpys.random(n).tolist()

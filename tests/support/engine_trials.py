@@ -348,9 +348,7 @@ def assert_same(simulation: Simulation, requests: list[oracle.Request]) -> oracl
             [row for row in rows if ranks[row] == rank]
             for rank in range(simulation.instances[0].data_parallel_size)
         ]
-        runs = oracle.simulate_ranks(
-            server, [[requests[row] for row in of_rank] for of_rank in by_rank]
-        )
+        runs = oracle.simulate_ranks(server, [[requests[row] for row in rows] for rows in by_rank])
         for of_rank, run in zip(by_rank, runs, strict=True):
             for row, outcome in zip(of_rank, run.outcomes, strict=True):
                 expected = expected_row(requests[row], outcome, server.accounting)

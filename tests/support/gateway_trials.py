@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from support.random_gateways import random_cost
-from support.runs import SECOND, fixed, flat, ns
+from support.runs import SECOND, fixed, flat, ns, simulated
 from support.twins import gateway as plain
 
-from spillway import Result, Simulation, gateway, simulate, trace, workload
+from spillway import Result, gateway, trace, workload
 
 if TYPE_CHECKING:
     from support.specimens import Specimen
@@ -87,30 +87,28 @@ def trial(seed: int, fairness: Specimen | None = None, charge_at: str = "dispatc
         tenant, prompt = rng.randrange(num_tenants), rng.randint(1, 300)
         requests.append(plain.Request(arrival, tenant, prompt, tokens, priority, target))
 
-    result = simulate(
-        Simulation(
-            workload=trace(
-                arrival_s=np.array([request.arrival for request in requests]) / SECOND,
-                input_tokens=[request.prompt for request in requests],
-                output_tokens=[request.output for request in requests],
-                tenant=[f"t{request.tenant}" for request in requests],
-                slo_class=classes,
-            ).replace(empty_outputs="served"),
-            tenants=[
-                workload.Tenant(name=f"t{i}", weight=weight, queue_max=most)
-                for i, (weight, most) in enumerate(zip(weights, queue_max, strict=True))
-            ],
-            slo_classes=[
-                workload.SloClass(name=name, priority=priority, target_ttft_s=target_s)
-                for name, priority, target_s in CLASSES
-            ],
-            instances=flat(1, SERVER.first_ns / 1e9, reference_output_tokens=100),
-            gateway=gateway.Gateway(
-                bands=[gateway.Band(fairness=policy, queue=queue)],
-                limit=fixed(permits),
-                drain_latency_s=latency_s,
-            ),
-        )
+    result = simulated(
+        workload=trace(
+            arrival_s=np.array([request.arrival for request in requests]) / SECOND,
+            input_tokens=[request.prompt for request in requests],
+            output_tokens=[request.output for request in requests],
+            tenant=[f"t{request.tenant}" for request in requests],
+            slo_class=classes,
+        ).replace(empty_outputs="served"),
+        tenants=[
+            workload.Tenant(name=f"t{i}", weight=weight, queue_max=most)
+            for i, (weight, most) in enumerate(zip(weights, queue_max, strict=True))
+        ],
+        slo_classes=[
+            workload.SloClass(name=name, priority=priority, target_ttft_s=target_s)
+            for name, priority, target_s in CLASSES
+        ],
+        instances=flat(1, SERVER.first_ns / 1e9, reference_output_tokens=100),
+        gateway=gateway.Gateway(
+            bands=[gateway.Band(fairness=policy, queue=queue)],
+            limit=fixed(permits),
+            drain_latency_s=latency_s,
+        ),
     )
 
     def span(name: str) -> int | None:

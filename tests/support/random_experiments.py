@@ -185,17 +185,15 @@ def _deployment(look: Looking, result: Result, rng: random.Random, folder: Path)
         imported = import_(folder / "deployed", system=name, onto=exported.deployed)
         assert imported.unread == ()
         assert imported.simulation == exported.deployed
-        again = export(imported.simulation, to=name, rest="kept")
-        assert again.files == exported.files
+        assert export(imported.simulation, to=name, rest="kept").files == exported.files
         simulate(imported.simulation, result.seed)
 
 
 def _study(look: Looking, result: Result, rng: random.Random, _folder: Path) -> None:
     """A small search under a constraint: the same trials on one thread and on two."""
-    fields = runtime_fields(result.simulation)
     ranges = {
         path: (field["search"]["low"], field["search"]["high"])
-        for path, (field, value) in fields.items()
+        for path, (field, value) in runtime_fields(result.simulation).items()
         if field.get("search") and value is not None and field["type"] in ("float", "int")
     }
     if not ranges:

@@ -116,8 +116,7 @@ def fewest(values: Floats) -> Floats:
 
 def fewest_in_flight(now: Seen) -> Floats:
     most = now.in_flight.max(axis=1, keepdims=True)
-    free = (most - now.in_flight) / np.maximum(most, 1)
-    return np.where(now.in_flight == 0, 1.0, free)
+    return np.where(now.in_flight == 0, 1.0, ((most - now.in_flight) / np.maximum(most, 1)))
 
 
 def effective_load(now: Seen) -> Floats:

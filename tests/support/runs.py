@@ -33,6 +33,11 @@ def steady(step_ms: float, entry_ms: float = 0, **settings: float) -> instance.L
     return instance.Linear(**(none | plain | settings))
 
 
+def simulated(seed: int = 0, **settings: Any) -> Result:
+    """A run of a simulation with these settings."""
+    return simulate(Simulation(**settings), seed)
+
+
 def run(
     arrival_s: Sequence[float],
     *,
@@ -58,7 +63,7 @@ def run(
         prefix_group=None if prefixes is None else [group for group, _ in prefixes],
         prefix_tokens=None if prefixes is None else [tokens for _, tokens in prefixes],
     ).replace(empty_outputs="served")
-    return simulate(Simulation(workload=requests, **({"instances": flat()} | settings)), seed)
+    return simulated(seed, workload=requests, **({"instances": flat()} | settings))
 
 
 def run_ns(
@@ -162,11 +167,10 @@ def passages(result: Result, admission_latency_ns: int = 0) -> list[Passage]:
     """The ways of the requests, all of which must have been completed."""
     requests = result.requests
     assert set(requests["outcome"]) == {"completed"}
-    arrival = ns(requests["arrival_s"])
     return [
         Passage(at + admission_latency_ns, at + queue, at + e2e)
         for at, queue, e2e in zip(
-            arrival, ns(requests["queue_s"]), ns(requests["e2e_s"]), strict=True
+            ns(requests["arrival_s"]), ns(requests["queue_s"]), ns(requests["e2e_s"]), strict=True
         )
     ]
 
@@ -176,8 +180,7 @@ def check_limit(ways: list[Passage], limit: int) -> int:
 
     Returns how many requests waited.
     """
-    instants = sorted({t for way in ways for t in (way.admitted, way.dispatched, way.ended)})
-    for now in instants:
+    for now in sorted({t for way in ways for t in (way.admitted, way.dispatched, way.ended)}):
         in_flight = sum(way.dispatched <= now < way.ended for way in ways)
         waiting = sum(way.admitted <= now < way.dispatched for way in ways)
         assert in_flight <= limit

@@ -284,8 +284,7 @@ def _afterthoughts(look: Looking, result: Result) -> None:
 
 def _ask_why(look: Looking, result: Result) -> None:
     requests = result.requests
-    outcomes = requests["outcome"].tolist()
-    examples = {outcome: row for row, outcome in enumerate(outcomes)}
+    examples = {outcome: row for row, outcome in enumerate(requests["outcome"].tolist())}
     for outcome, row in examples.items():
         name = str(requests["request_id"][row])
         if not result.simulation.metrics.traced_candidates:

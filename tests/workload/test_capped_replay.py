@@ -17,9 +17,8 @@ from spillway import ConfigError, Simulation, gateway, instance, simulate, workl
 
 def random_trace(rng: random.Random) -> workload.Trace:
     n = rng.randint(1, 120)
-    arrival_s = np.sort([rng.choice((0.0, 0.5, rng.uniform(0, 5))) for _ in range(n)])
     return spillway.trace(
-        arrival_s=arrival_s,
+        arrival_s=np.sort([rng.choice((0.0, 0.5, rng.uniform(0, 5))) for _ in range(n)]),
         input_tokens=[rng.randint(1, 400) for _ in range(n)],
         output_tokens=[rng.randint(0, 60) for _ in range(n)],
     ).replace(empty_outputs="served")
@@ -71,10 +70,9 @@ def test_arrivals_follow_the_rule(seed: int) -> None:
     result = simulate(simulation, seed)
     arrivals = ns(result.requests["arrival_s"])
     # A request without an end was rejected at its arrival.
-    ends = [way.arrived if way.ended is None else way.ended for way in ways(result)]
     expected = expected_arrivals(
         recorded_ns(trace),
-        ends,
+        [way.arrived if way.ended is None else way.ended for way in ways(result)],
         trace.max_in_flight,
         trace.max_in_flight if trace.open_loop_requests is None else trace.open_loop_requests,
         round(trace.turnaround_s * SECOND),
@@ -109,8 +107,7 @@ def test_retries_keep_the_place() -> None:
         ),
         instances=flat(),
     )
-    result = simulate(simulation)
-    assert result.requests["arrival_s"].tolist() == [0.0, 2.5, 5.0]
+    assert simulate(simulation).requests["arrival_s"].tolist() == [0.0, 2.5, 5.0]
 
 
 def test_streaming_gives_the_same_figures() -> None:

@@ -89,8 +89,7 @@ def test_they_fail_in_every_system_and_the_books_balance(name: str) -> None:
     assert result.ledger["failed"] == (empty & admitted).sum() > 0
     assert result.digest == simulate(simulation, reference=True).digest
     assert (result.requests["attempts"][empty] == 1).all()
-    streamed = simulate(simulation.with_({"metrics.streaming": True}))
-    assert streamed.ledger == result.ledger
+    assert simulate(simulation.with_({"metrics.streaming": True})).ledger == result.ledger
 
 
 def test_they_take_no_time_of_the_servers() -> None:
@@ -161,8 +160,7 @@ def test_every_way_into_a_trace(tmp_path: Path) -> None:
 
 def test_in_the_books_of_blis_they_complete() -> None:
     changes = {"metrics.accounting": "blis", "instances[0].async_scheduling": False}
-    simulation = Simulation(workload=requests()).with_(changes)
-    assert simulate(simulation).ledger["completed"] == ROWS
+    assert simulate(Simulation(workload=requests()).with_(changes)).ledger["completed"] == ROWS
 
 
 @pytest.mark.slow

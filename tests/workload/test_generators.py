@@ -139,8 +139,7 @@ def test_a_rate_over_time_is_that_of_the_profile(name: str) -> None:
 
 def test_a_drained_client_sends_nothing_more() -> None:
     points = [workload.RatePoint(at_s=0), workload.RatePoint(at_s=50, factor=0)]
-    times = arrivals_s(duration_s=10_000, requests_per_s=100, rate_profile=points)
-    assert times.max() < 50
+    assert arrivals_s(duration_s=10_000, requests_per_s=100, rate_profile=points).max() < 50
 
 
 @pytest.mark.parametrize("alpha", [0.8, 1.5, 3.0])
@@ -183,8 +182,7 @@ def test_lengths_have_their_rank_correlation(output: Any, correlation: float) ->
         return columns["input_tokens"], columns["output_tokens"]
 
     joint, alone = lengths(correlation), lengths(0)
-    measured = stats.spearmanr(*joint).statistic
-    assert abs(measured - correlation) <= SIGMAS / math.sqrt(20_000)
+    assert abs(stats.spearmanr(*joint).statistic - correlation) <= SIGMAS / math.sqrt(20_000)
     # Each length keeps its law.
     for together, other in zip(joint, alone, strict=True):
         assert stats.ks_2samp(together, other).pvalue > 1e-4
@@ -193,8 +191,7 @@ def test_lengths_have_their_rank_correlation(output: Any, correlation: float) ->
 def test_zipf_tenants_have_their_shares() -> None:
     shared = workload.Client(name="app", tenant="team", output_tokens=workload.Fixed(tokens=9))
     clients = traffic.zipf_clients(5, exponent=1.5, client=shared)
-    synthetic = workload.Synthetic(num_requests=50_000, clients=clients)
-    columns = traffic.generated(synthetic)._columns()
+    columns = traffic.generated(workload.Synthetic(num_requests=50_000, clients=clients))._columns()
     assert columns["tenants"] == [f"team-{k}" for k in range(1, 6)]
     weights = np.arange(1, 6) ** -1.5
     counts = np.bincount(columns["tenant"])

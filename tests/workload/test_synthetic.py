@@ -114,9 +114,7 @@ PROCESSES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("arrivals", "gap"), PROCESSES, ids=[repr(process) for process, _ in PROCESSES]
-)
+@pytest.mark.parametrize(("arrivals", "gap"), PROCESSES, ids=[repr(law) for law, _ in PROCESSES])
 def test_gaps_have_their_distribution(arrivals: Any, gap: Any) -> None:
     """`gap` is the distribution of the gaps in units of their mean."""
     rate = 20.0
@@ -162,8 +160,7 @@ def test_rate_is_shared_by_fractions() -> None:
     tenant = offered(synthetic).requests["tenant"]
     for name, fraction in fractions.items():
         expected = 100 * 1000 * fraction / 8
-        count = (tenant == name).sum()
-        assert abs(count - expected) <= SIGMAS * math.sqrt(expected)  # Poisson
+        assert abs((tenant == name).sum() - expected) <= SIGMAS * math.sqrt(expected)  # Poisson
 
 
 # Lengths
@@ -359,8 +356,7 @@ def test_changing_a_client_leaves_the_other_as_it_was(changed: int, change: dict
 def test_what_the_fleet_does_leaves_the_requests_as_they_are() -> None:
     synthetic = workload.Synthetic(num_requests=500, clients=MIXED)
     free = rows(served(synthetic))
-    refused = rows(offered(synthetic))
-    assert [row[:2] for row in free] == [row[:2] for row in refused]
+    assert [row[:2] for row in free] == [row[:2] for row in rows(offered(synthetic))]
 
 
 # Order and truncation
@@ -410,11 +406,9 @@ def test_arrivals_are_whole_quanta(quantum_ns: int) -> None:
 
 
 def test_a_shared_prefix_comes_on_top_of_the_prompt() -> None:
-    with_prefix = tuple(
-        client.replace(prefix_group="system", prefix_tokens=1000) for client in MIXED
-    )
+    prefixed = tuple(client.replace(prefix_group="system", prefix_tokens=1000) for client in MIXED)
     plain = rows(served(workload.Synthetic(num_requests=300, clients=MIXED)))
-    longer = rows(served(workload.Synthetic(num_requests=300, clients=with_prefix)))
+    longer = rows(served(workload.Synthetic(num_requests=300, clients=prefixed)))
     assert longer == [(at, prompt + 1000, answer) for at, prompt, answer in plain]
 
 
@@ -439,9 +433,7 @@ def test_a_start_shifts_the_arrivals() -> None:
 
 
 def test_the_first_gap_counts_from_the_start() -> None:
-    client = workload.Client(
-        requests_per_s=4, start_s=2.5, duration_s=1, arrivals=workload.Constant()
-    )
+    client = workload.Client(requests_per_s=4, start_s=2.5, duration_s=1, arrivals="constant")
     # 3.5 s is the end, at which nothing arrives any more.
     assert [row[0] for row in only(client)] == [2_750_000_000, 3_000_000_000, 3_250_000_000]
 
@@ -467,8 +459,7 @@ def test_the_limits_of_the_workload_hold_as_well() -> None:
 def test_a_workload_ends_by_itself_if_each_client_does() -> None:
     finite = LATE.replace(requests_per_s=100, duration_s=30)
     assert len(only(finite)) > 2500
-    counted = finite.replace(duration_s=None, num_requests=1500)
-    assert len(only(counted)) == 1500
+    assert len(only(finite.replace(duration_s=None, num_requests=1500))) == 1500
     # A client that goes on keeps the limit of 1,000.
     both_kinds = workload.Synthetic(clients=(finite, workload.Client(name="endless")))
     assert offered(both_kinds).requests.num_rows == 1000
@@ -563,13 +554,9 @@ def test_streamed_clients_are_those_that_are_kept(quantum_ns: int) -> None:
         gateway=gateway.Gateway(admission=gateway.TokenBucket(capacity_tokens=3000)),
         quantum_ns=quantum_ns,
     )
-    results = [
-        simulate(simulation, 3) for simulation in (kept, kept.with_({"metrics.streaming": True}))
-    ]
+    results = [simulate(setup, 3) for setup in (kept, kept.with_({"metrics.streaming": True}))]
     assert results[0].ledger == results[1].ledger
-    counts = [
-        {name: row["offered"] for name, row in result.by_tenant().items()} for result in results
-    ]
+    counts = [{name: row["offered"] for name, row in run.by_tenant().items()} for run in results]
     assert counts[0] == counts[1]
     assert counts[0]["counted"] == 70
     assert counts[0].get("never", 0) == 0

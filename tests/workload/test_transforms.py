@@ -30,9 +30,7 @@ def recorded(n: int = 400, seed: int = 0, **columns: Any) -> workload.Trace:
         "input_tokens": rng.integers(1, 900, n),
         "output_tokens": np.arange(n),
         "tenant": [TENANTS[index] for index in rng.integers(0, 3, n)],
-        "slo_class": [
-            "critical" if is_critical else "batch" for is_critical in rng.integers(0, 2, n)
-        ],
+        "slo_class": ["critical" if draw else "batch" for draw in rng.integers(0, 2, n)],
         **columns,
     }
     return spillway.trace(**generated)
@@ -131,8 +129,7 @@ def test_transforms_survive_files_and_pickling(transform: Any, tmp_path: Path) -
 def test_another_file_is_refused(tmp_path: Path) -> None:
     write_mooncake(recorded(), tmp_path / "mine.jsonl")
     trace = spillway.read_trace(tmp_path / "mine.jsonl")
-    simulation = Simulation(workload=transformed(trace, workload.Thin()))
-    spillway.dump(simulation, tmp_path / "saved.yaml")
+    spillway.dump(Simulation(workload=transformed(trace, workload.Thin())), tmp_path / "saved.yaml")
     write_mooncake(recorded(seed=9), tmp_path / "mine.jsonl")
     with pytest.raises(ConfigError, match=r"workload\.sha256"):
         spillway.load(tmp_path / "saved.yaml")
@@ -241,8 +238,7 @@ def test_relabeled_tenants_replace_those_of_the_record() -> None:
 
 def test_a_share_of_the_sessions_is_relabeled() -> None:
     now = after(chats(400), workload.Relabel(tenant="gold", share=0.25))
-    trace = chats(400)
-    chat_of = [ids[1] // 1000 for ids in prompts(trace)]
+    chat_of = [ids[1] // 1000 for ids in prompts(chats(400))]
     tenants: dict[int, set[str]] = {}
     for chat, tenant in zip(chat_of, now["tenant"], strict=True):
         tenants.setdefault(chat, set()).add(tenant)
@@ -302,8 +298,7 @@ def test_resamples_have_the_rate_of_the_trace() -> None:
 
 def test_a_resample_may_be_longer() -> None:
     trace = recorded(2000)
-    longer = workload.BlockResample(block_s=30, duration_s=3000)
-    now = after(trace, longer)["arrival_ns"]
+    now = after(trace, workload.BlockResample(block_s=30, duration_s=3000))["arrival_ns"]
     assert now[-1] - now[0] == pytest.approx(3000e9, rel=0.01)
     assert len(now) == pytest.approx(3000 * traffic.rate_per_s(trace), rel=0.2)
 
@@ -319,8 +314,7 @@ COPYING = [
 @pytest.mark.parametrize("transform", COPYING, ids=[policy.kind for policy in COPYING])
 def test_sessions_stay_whole_and_apart(transform: Any) -> None:
     """Copies of a conversation share the system prompt, and nothing else with one another."""
-    was = chats()
-    trace = applied(transformed(was, transform), 3)
+    trace = applied(transformed(chats(), transform), 3)
     at, ids = columns(trace)["arrival_ns"], prompts(trace)
     sessions: dict[int, list[tuple[int, int]]] = {}
     for time, blocks in zip(at, ids, strict=True):

@@ -70,8 +70,7 @@ def test_equal_lengths_are_one_segment_as_before() -> None:
 
 def test_the_number_of_segments_is_bounded() -> None:
     lengths = list(range(1000, 4000))
-    columns = trace(lengths)._columns()
-    assert np.diff(columns["segment_begin"].astype(int)).max() <= 65
+    assert np.diff(trace(lengths)._columns()["segment_begin"].astype(int)).max() <= 65
     loss = 1 - hits(trace(lengths[::50])) / shared_blocks(lengths[::50])
     assert loss == 0  # 60 lengths
     many = lengths[::20]
@@ -94,8 +93,7 @@ def test_every_way_into_a_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     write_csv(direct, path)
     assert "0,1600" in path.read_text()
-    read = spillway.read_trace(path)
-    assert read == direct
+    assert spillway.read_trace(path) == direct
     lines = tmp_path / "log.jsonl"
     lines.write_text(
         "".join(

@@ -21,18 +21,16 @@ class Twin(Rule):
     def admits(self, request: Request, now: int, uniform: float) -> bool:
         if request.priority >= self.c.critical_priority:
             return True
-        threshold = (
-            self.c.standard_threshold if request.priority >= 0 else self.c.sheddable_threshold
-        )
-        if threshold is None:
+        limit = self.c.standard_threshold if request.priority >= 0 else self.c.sheddable_threshold
+        if limit is None:
             return True
         queues = [len(self.fleet.waiting(i, now)) for i in range(self.fleet.count)]
         if self.c.signal == "max_waiting":
-            return max(queues) < threshold
+            return max(queues) < limit
         if self.c.signal == "total_waiting":
-            return sum(queues) <= threshold
+            return sum(queues) <= limit
         loads = [self.fleet.effective_load(i, now) for i in range(self.fleet.count)]
-        return sum(loads) / len(loads) <= threshold
+        return sum(loads) / len(loads) <= limit
 
 
 SPECIMEN = Specimen(

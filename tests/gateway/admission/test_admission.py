@@ -42,10 +42,9 @@ def test_probabilistic_refuses_its_share(k: float, power: float, s: float) -> No
 
 
 def test_presets_are_the_published_variants() -> None:
-    presets = gateway.SloGated.presets()
     thresholds = {
         name: (preset.signal, preset.standard_threshold, preset.sheddable_threshold)
-        for name, preset in presets.items()
+        for name, preset in gateway.SloGated.presets().items()
     }
     assert thresholds == {
         "max_waiting": ("max_waiting", 10, 5),

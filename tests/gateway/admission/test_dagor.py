@@ -38,8 +38,7 @@ def test_dagor_admits_what_is_served_and_the_important_first(user: str, seed: in
     assert standard > batch + 0.15
     assert batch > sheddable + 0.05
     assert 0.37 < sum(shares) / 4 < 0.51
-    queue_s = result.requests["queue_s"]
-    assert np.nanmean(queue_s[result.requests["arrival_s"] > 50]) < 3
+    assert np.nanmean(result.requests["queue_s"][result.requests["arrival_s"] > 50]) < 3
 
 
 @pytest.mark.parametrize("seed", range(3))

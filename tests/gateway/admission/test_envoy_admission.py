@@ -21,9 +21,8 @@ def test_envoy_lets_some_try_and_recovers() -> None:
     """All requests time out for 60 s, then the load is light; 20 % of the requests reveal that."""
     policy = gateway.EnvoyAdmission(window_s=10)
     heavy = [0.02 * i for i in range(3000)]
-    light = [60 + 2.0 * i for i in range(100)]
     result = run(
-        heavy + light,
+        heavy + [60 + 2.0 * i for i in range(100)],
         gateway=gateway.Gateway(
             admission=policy, bands=gateway.Band(queue=gateway.Queue(timeout_s=1)), limit=fixed(1)
         ),

@@ -89,8 +89,7 @@ def test_refill_rounds_as_published(gap_ms: int, rate: int, cost: int) -> None:
     assert gap_ns / 1000 * rate / 1e6 == cost
     assert min(gap_ns / 1e9 * rate, gap_ns / 1000 * (rate / 1e6)) < cost
     bucket = gateway.TokenBucket(capacity_tokens=200, refill_tokens_per_s=rate)
-    result = run_ns([0, gap_ns], [200, cost], gateway={"admission": bucket})
-    assert admitted(result) == [True, True]
+    assert admitted(run_ns([0, gap_ns], [200, cost], gateway={"admission": bucket})) == [True, True]
 
 
 @pytest.mark.parametrize(("tokens", "expected"), [(512, 19), (500, 20), (10_000, 1), (10_001, 0)])
@@ -127,8 +126,7 @@ def test_token_bucket_is_sized_as_its_guide_says() -> None:
     bucket = gateway.Gateway(
         admission=gateway.TokenBucket(capacity_tokens=10_000, refill_tokens_per_s=1000)
     )
-    burst = run_ns([0] * 40, 512, gateway=bucket)
-    assert outcomes(burst) == ["completed"] * 19 + ["rejected"] * 21
+    assert outcomes(run_ns([0] * 40, 512, gateway=bucket)) == ["completed"] * 19 + ["rejected"] * 21
     long = run_ns(range(0, 1000 * SECOND, SECOND // 4), 512, gateway=bucket)
     assert (outcomes(long).count("completed") - 19) / 1000 == pytest.approx(1.95, abs=0.1)
 

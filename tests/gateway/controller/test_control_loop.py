@@ -10,19 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from support.effort import often, trials
-from support.runs import SECOND, fixed, flat, ns, outcomes, run, ways
+from support.runs import SECOND, fixed, flat, ns, outcomes, run, simulated, ways
 
-from spillway import (
-    ConfigError,
-    Result,
-    Simulation,
-    gateway,
-    instance,
-    metrics,
-    signals,
-    simulate,
-    trace,
-)
+from spillway import ConfigError, Result, Simulation, gateway, instance, metrics, signals, trace
 from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
 if TYPE_CHECKING:
@@ -113,9 +103,8 @@ def expected_readings(
             start = next(tick for tick in ticks[: i + 1] if tick >= start) - late
         readings.append((math.nan, 0))
         for group in tenants[sensor.scope]:
-            values = [
-                s.value_s for s in samples if start < s.at <= now - late and s.tenant in group
-            ]
+            recent = (s for s in samples if start < s.at <= now - late)
+            values = [s.value_s for s in recent if s.tenant in group]
             if sensor.scope != "max_over_tenants":
                 readings[-1] = (math.nan, len(values))
             if len(values) >= sensor.min_samples:
@@ -286,22 +275,20 @@ def test_hit_rate_is_that_of_the_lookups_since_the_last_tick() -> None:
     second."""
     arrivals = [0.1, 0.5, 1.1, 1.5, 4.1, 4.2]
     shared = [64, 64, 64, 64, 64, 0]
-    result = simulate(
-        Simulation(
-            workload=trace(
-                arrival_s=arrivals,
-                input_tokens=[80] * 6,
-                output_tokens=[2, 2, 2, 2, 2, 100],
-                prefix_group=["P" if tokens else "" for tokens in shared],
-                prefix_tokens=shared,
-            ),
-            instances=instance.InstanceGroup(kv_cache=instance.KvCache(prefix_caching=True)),
-            gateway=gateway.Gateway(
-                limit=fixed(100),
-                controller=NEVER,
-                sensor=signals.Sensor(source="hit_rate", tick_s=1, tick_drift_s=0),
-            ),
-        )
+    result = simulated(
+        workload=trace(
+            arrival_s=arrivals,
+            input_tokens=[80] * 6,
+            output_tokens=[2, 2, 2, 2, 2, 100],
+            prefix_group=["P" if tokens else "" for tokens in shared],
+            prefix_tokens=shared,
+        ),
+        instances=instance.InstanceGroup(kv_cache=instance.KvCache(prefix_caching=True)),
+        gateway=gateway.Gateway(
+            limit=fixed(100),
+            controller=NEVER,
+            sensor=signals.Sensor(source="hit_rate", tick_s=1, tick_drift_s=0),
+        ),
     )
     # While nothing is in flight ticks go on for what is still to arrive.
     assert result.control["value"].tolist()[:5] == [0.4, 0.8, 0.8, 0.8, 0.4]
@@ -411,9 +398,7 @@ def test_published_controller() -> None:
             assert control["setting"][i] == twin.cap
             assert control["permits"][i] == 2 * twin.cap
             assert control["in_flight"][i] == in_flight
-    assert min(
-        seen[action] for action in ("increase", "decrease", "cooldown", "no_signal")
-    ) > often(50)
+    assert min(seen[name] for name in ("increase", "decrease", "cooldown", "no_signal")) > often(50)
     assert seen["hold"] > often(10)
 
 
@@ -431,8 +416,7 @@ def one_more_permit(**settings: Any) -> gateway.Gateway:
 
 def test_new_permit_is_used_at_the_instant_of_the_tick() -> None:
     result = run([0.0] * 5, instances=flat(1000, 0.001), gateway=one_more_permit(), horizon_s=3.5)
-    dispatched = [way.dispatched for way in ways(result)]
-    assert dispatched == [0, SECOND, 2 * SECOND, 3 * SECOND, None]
+    assert [way.dispatched for way in ways(result)] == [0, SECOND, 2 * SECOND, 3 * SECOND, None]
     assert result.control["setting"].tolist() == [2, 3, 4]
     assert result.control["in_flight"].tolist() == [1, 2, 3]
     assert result.control.count("increase") == 3
@@ -465,8 +449,7 @@ def test_controller_needs_something_to_move(limits: list[str]) -> None:
 
 
 def test_without_a_controller_nothing_is_logged() -> None:
-    result = run([0, 0], gateway=gateway.Gateway(limit=fixed(1)))
-    assert len(result.control["time_s"]) == 0
+    assert len(run([0, 0], gateway=gateway.Gateway(limit=fixed(1))).control["time_s"]) == 0
 
 
 # --- the end --------------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ import pytest
 from support.effort import often, trials
 from support.gateway_trials import trial
 from support.random_gateways import random_simulation
-from support.runs import fixed, flat, order, run
+from support.runs import fixed, flat, order, run, simulated
 from support.specimens import Specimen, at
 
-from spillway import Simulation, gateway, instance, simulate, trace
+from spillway import gateway, instance, simulate, trace
 
 MOMENTS = ("enqueue", "dispatch", "first_token", "token", "completion")
 TRIALS = trials(90)
@@ -83,19 +83,17 @@ def test_uncached_tokens_are_those_that_were_not_sent_before(unit: str, expected
     n = 3
     tenants = ["a", *("a" * n), *("b" * n)]
     fairness = gateway.StartTimeFair(cost=gateway.Cost(unit=unit))
-    result = simulate(
-        Simulation(
-            workload=trace(
-                arrival_s=[0.0] + [0.5] * (2 * n),
-                input_tokens=[80] * (2 * n + 1),
-                output_tokens=[1] * (2 * n + 1),
-                prefix_group=["P" if tenant == "a" else "" for tenant in tenants],
-                prefix_tokens=[64 if tenant == "a" else 0 for tenant in tenants],
-                tenant=tenants,
-            ),
-            gateway=gateway.Gateway(limit=fixed(1), bands=[gateway.Band(fairness=fairness)]),
-            instances=flat(),
-        )
+    result = simulated(
+        workload=trace(
+            arrival_s=[0.0] + [0.5] * (2 * n),
+            input_tokens=[80] * (2 * n + 1),
+            output_tokens=[1] * (2 * n + 1),
+            prefix_group=["P" if tenant == "a" else "" for tenant in tenants],
+            prefix_tokens=[64 if tenant == "a" else 0 for tenant in tenants],
+            tenant=tenants,
+        ),
+        gateway=gateway.Gateway(limit=fixed(1), bands=[gateway.Band(fairness=fairness)]),
+        instances=flat(),
     )
     assert "".join(tenants[row] for row in order(result)[1:]) == expected
 

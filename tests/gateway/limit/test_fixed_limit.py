@@ -30,11 +30,10 @@ def test_fixed_limit_holds_and_wastes_nothing(
 ) -> None:
     arrival_ns = np.cumsum([0, *gaps_ns]).tolist()
     n = len(arrival_ns)
-    tenants = data.draw(st.lists(st.sampled_from("abc"), min_size=n, max_size=n))
     result = run_ns(
         arrival_ns,
         output_tokens=outputs[:n],
-        tenant=tenants,
+        tenant=data.draw(st.lists(st.sampled_from("abc"), min_size=n, max_size=n)),
         instances={"count": 2},
         router="least_loaded",
         gateway=gateway.Gateway(
@@ -91,8 +90,7 @@ def test_refusal_by_a_worker_returns_the_permit() -> None:
 
 
 def test_release_precedes_the_arrivals_of_its_instant() -> None:
-    alone = run_ns([0], output_tokens=3)
-    end_ns = ns(alone.requests["e2e_s"])[0]
+    end_ns = ns(run_ns([0], output_tokens=3).requests["e2e_s"])[0]
     bands = [gateway.Band(priority=0), gateway.Band()]
     result = run_ns(
         [0, 1, end_ns],

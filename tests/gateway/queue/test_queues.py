@@ -111,10 +111,9 @@ def test_bound_is_per_tenant_and_a_tenant_may_have_its_own() -> None:
 
 
 def test_bound_of_a_tenant_holds_where_the_band_has_none() -> None:
-    tenants = [workload.Tenant(name="a", queue_max=1)]
-    result = run(
-        [0.0] * 6, tenant=list("aaabbb"), tenants=tenants, gateway=one_band(gateway.Queue())
-    )
+    bounded = [workload.Tenant(name="a", queue_max=1)]
+    gateway_ = one_band(gateway.Queue())
+    result = run([0.0] * 6, tenant=list("aaabbb"), tenants=bounded, gateway=gateway_)
     assert outcomes(result) == ["completed", "completed", "rejected", *["completed"] * 3]
 
 
@@ -135,9 +134,7 @@ def test_victim_of_a_full_queue(drop: str, ordering: str, lost: dict[int, str]) 
         slo_classes=CLASSES,
         gateway=one_band(gateway.Queue(max_requests=2, drop=drop, ordering=ordering)),
     )
-    assert {
-        i: outcome for i, outcome in enumerate(outcomes(result)) if outcome != "completed"
-    } == lost
+    assert {row: end for row, end in enumerate(outcomes(result)) if end != "completed"} == lost
     reasons = result.requests["reason"].tolist()
     assert {reasons[row] for row in lost} == {"queue_full"}
     evicted = sum(outcome == "evicted" for outcome in lost.values())
@@ -268,8 +265,7 @@ def test_codel_loses_those_that_waited_too_long() -> None:
 
 def test_codel_leaves_short_waits_alone() -> None:
     queue = gateway.Queue(codel_target_s=1, codel_interval_s=0.5)
-    result = run([0.9 * i for i in range(8)], gateway=one_band(queue))
-    assert set(outcomes(result)) == {"completed"}
+    assert set(outcomes(run([0.9 * i for i in range(8)], gateway=one_band(queue)))) == {"completed"}
 
 
 # --- the loop that serves the queues --------------------------------------------------------------

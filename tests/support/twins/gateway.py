@@ -246,8 +246,7 @@ class Gateway:
             self.drain_due = now + self.drain_latency
 
     def expire(self, now: int) -> None:
-        late = [e for flow in self.queues.flows for e in flow]
-        for entry in sorted(late, key=lambda e: e[0]):
+        for entry in sorted([e for flow in self.queues.flows for e in flow], key=lambda e: e[0]):
             if self.queues.timeout is None or entry[1] + self.queues.timeout > now:
                 continue
             self.queues.flows[entry[2].tenant].remove(entry)

@@ -254,8 +254,7 @@ class Twin:
             # A lost request does not show whether it would have kept within the estimate.
             is_told = way.first is not None or not kept
             if self.policy.margin.quantile and not is_protected and is_told:
-                step_s = self.policy.margin.step_s
-                self.margin_s += step_s * (self.policy.margin.quantile - kept)
+                self.margin_s += self.policy.margin.step_s * (self.policy.margin.quantile - kept)
             if way.first is not None and self.regression and way.instance == best:
                 self.regression.update(np.array(x), (way.first - way.sent) / 1e9)
 
@@ -320,17 +319,15 @@ class Twin:
             return {"admitted": 0, "last": now, "tokens": cold.floor_burst, "at": now}
         return record
 
-    def tokens(self, record: Mapping[str, float], now: int) -> float:
+    def tokens(self, group: Mapping[str, float], now: int) -> float:
         cold = self.policy.cold_start
-        return min(
-            cold.floor_burst, record["tokens"] + cold.floor_per_s * (now - record["at"]) / 1e9
-        )
+        return min(cold.floor_burst, group["tokens"] + cold.floor_per_s * (now - group["at"]) / 1e9)
 
-    def passes(self, record: Mapping[str, float], now: int) -> str | None:
+    def passes(self, group: Mapping[str, float], now: int) -> str | None:
         cold = self.policy.cold_start
-        if record["admitted"] < cold.bonus_requests:
+        if group["admitted"] < cold.bonus_requests:
             return "bonus"
-        return "floor" if cold.floor_per_s and self.tokens(record, now) >= 1 else None
+        return "floor" if cold.floor_per_s and self.tokens(group, now) >= 1 else None
 
 
 class Regression:
