@@ -37,16 +37,14 @@ if TYPE_CHECKING:
 SEEDS = (3, 0, 2**64 - 1)
 
 
+def served(requests: Any, **changes: Any) -> Simulation:
+    return Simulation(workload=requests, instances=BLIS_SERVER, **changes)
+
+
 def small(num_requests: int = 80, **changes: Any) -> Simulation:
-    return Simulation(
-        workload=workload.Synthetic(
-            requests_per_s=20,
-            num_requests=num_requests,
-            clients=(workload.Client(output_tokens=workload.Exponential(mean_tokens=40)),),
-        ),
-        instances=BLIS_SERVER,
-        **changes,
-    )
+    client = workload.Client(output_tokens=workload.Exponential(mean_tokens=40))
+    requests = workload.Synthetic(requests_per_s=20, num_requests=num_requests, clients=[client])
+    return served(requests, **changes)
 
 
 def recorded(first_tokens: int) -> workload.Trace:
@@ -71,20 +69,11 @@ def several() -> list[Simulation]:
         plain.replace(warm_up_s=1),
         plain.replace(horizon_s=2),
         plain.with_({"workload.requests_per_s": 25}),
-        Simulation(
-            workload=workload.Synthetic(num_requests=50, clients=clients), instances=BLIS_SERVER
-        ),
-        Simulation(
-            workload=workload.Synthetic(num_requests=50, clients=clients[::-1]),
-            instances=BLIS_SERVER,
-        ),
-        Simulation(workload=recorded(100), instances=BLIS_SERVER),
-        Simulation(
-            workload=recorded(100),
-            gateway=gateway.Gateway(admission=gateway.RejectAll()),
-            instances=BLIS_SERVER,
-        ),
-        Simulation(workload=recorded(150), instances=BLIS_SERVER),
+        served(workload.Synthetic(num_requests=50, clients=clients)),
+        served(workload.Synthetic(num_requests=50, clients=clients[::-1])),
+        served(recorded(100)),
+        served(recorded(100), gateway=gateway.Gateway(admission=gateway.RejectAll())),
+        served(recorded(150)),
         plain.replace(metrics=metrics.Metrics(accounting="blis")),
         plain.replace(metrics=metrics.Metrics(streaming=True)),
     ]
@@ -208,16 +197,14 @@ def test_results_of_batches_pickle() -> None:
 
 
 def test_names_of_a_trace_outlast_the_run() -> None:
-    result = simulate(Simulation(workload=recorded(100), instances=BLIS_SERVER))
+    result = simulate(served(recorded(100)))
     again: Result = pickle.loads(pickle.dumps(result))
     for same in (result, again, copy.deepcopy(result)):
         assert same.requests["request_id"].tolist() == ["c", "b", "a"]
 
 
 def test_results_of_batches_are_saved(tmp_path: Path) -> None:
-    (results,) = run_many(
-        [Simulation(workload=recorded(100), instances=BLIS_SERVER)], keep_requests=True
-    )
+    (results,) = run_many([served(recorded(100))], keep_requests=True)
     results[0].save(tmp_path / "result.npz")
     loaded = Result.load(tmp_path / "result.npz")
     assert loaded.digest == results[0].digest
@@ -265,7 +252,7 @@ def test_exception_of_progress_passes() -> None:
 
 
 def test_simulation_that_cannot_run_ends_the_batch() -> None:
-    empty = Simulation(workload=workload.Trace(), instances=BLIS_SERVER)
+    empty = served(workload.Trace())
     reported: list[int] = []
     with pytest.raises(ConfigError, match="holds no requests"):
         run_many([empty, small()], SEEDS, progress=lambda done, _: reported.append(done))
@@ -278,10 +265,7 @@ def test_simulation_that_cannot_run_ends_the_batch() -> None:
 
 def test_nothing_runs_if_one_simulation_cannot() -> None:
     reported: list[int] = []
-    simulations = [
-        *[small(100_000)] * 4,
-        Simulation(workload=workload.Trace(), instances=BLIS_SERVER),
-    ]
+    simulations = [*[small(100_000)] * 4, served(workload.Trace())]
     with pytest.raises(ConfigError, match="holds no requests"):
         run_many(simulations, threads=1, progress=lambda done, _: reported.append(done))
     assert not any(reported)

@@ -275,9 +275,7 @@ def test_anomalies_that_are_not_printed_are_zero(folder: Path) -> None:
         ({"kv_cpu_blocks": 10}, "option kv_cpu_blocks"),
     ],
 )
-def test_what_is_not_supported_is_not_run(
-    folder: Path, changes: dict[str, Any], words: str
-) -> None:
+def test_what_is_unsupported_is_not_run(folder: Path, changes: dict[str, Any], words: str) -> None:
     write_summary(folder, options=SUMMARY["options"] | changes)
     scenario = only(folder)
     assert scenario.unsupported is not None
@@ -529,8 +527,7 @@ def test_ties_in_the_queue_follow_the_text_of_its_names(folder: Path) -> None:
     rows = [f"{i},c,t0,standard,,0,1000,1,0" for i in (9, 10)]
     (folder / "trace.csv").write_text("\n".join([TRACE.splitlines()[0], *rows]))
     (folder / "requests.csv").write_text(REQUESTS.splitlines()[0])
-    options = {"scheduler": "sjf", "max_num_running_reqs": 1}
-    write_summary(folder, instances=1, options=options)
+    write_summary(folder, instances=1, options={"scheduler": "sjf", "max_num_running_reqs": 1})
     assert len(only(folder).first_differences) == 2  # completed, but recorded as not
     # Entry int(1601.35 + 3510) = 5111, each prefill int(6910.42 + 17670) = 24580, delivery 1805.
     (folder / "requests.csv").write_text(
@@ -542,28 +539,16 @@ def test_ties_in_the_queue_follow_the_text_of_its_names(folder: Path) -> None:
 
 
 def test_a_tree_of_scenarios(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder, tmp_path / "deep" / "er" / "wrong")
-    (tmp_path / "deep" / "er" / "wrong" / "requests.csv").write_text(
-        REQUESTS.replace("109687", "1")
-    )
+    wrong = tmp_path / "deep" / "er" / "wrong"
+    shutil.copytree(folder, wrong)
+    (wrong / "requests.csv").write_text(REQUESTS.replace("109687", "1"))
     report = blis.validate(tmp_path)
     assert [scenario.name for scenario in report.scenarios] == ["deep/er/wrong", "tiny"]
     assert not report.agrees
+    same = {"requests": 4, "unsupported": None, "aggregate_mismatches": []}
     assert report.to_dict()["scenarios"] == [
-        {
-            "name": "deep/er/wrong",
-            "requests": 4,
-            "exact": 3,
-            "unsupported": None,
-            "aggregate_mismatches": [],
-        },
-        {
-            "name": "tiny",
-            "requests": 4,
-            "exact": 4,
-            "unsupported": None,
-            "aggregate_mismatches": [],
-        },
+        {"name": "deep/er/wrong", "exact": 3} | same,
+        {"name": "tiny", "exact": 4} | same,
     ]
     assert report.table().splitlines() == [
         "scenario       requests     exact  result",
@@ -571,9 +556,9 @@ def test_a_tree_of_scenarios(folder: Path, tmp_path: Path) -> None:
         "    request 0: e2e_us 1 recorded, 109687 here",
         "tiny                  4         4  agrees",
     ]
-    (tmp_path / "deep" / "er" / "wrong" / "requests.csv").write_text(REQUESTS)
+    (wrong / "requests.csv").write_text(REQUESTS)
     assert blis.validate(str(tmp_path)).agrees
-    write_summary(tmp_path / "deep" / "er" / "wrong", options={"kv_cpu_blocks": 1})
+    write_summary(wrong, options={"kv_cpu_blocks": 1})
     report = blis.validate(tmp_path)
     assert not report.agrees
     assert "-  unsupported: option kv_cpu_blocks" in report.table()
@@ -626,9 +611,7 @@ def test_a_broken_summary_is_an_error(folder: Path, changes: dict[str, Any], wor
         ("trace.csv", "a,b\n1,2\n", "not of the format reference: request_id"),
     ],
 )
-def test_a_broken_file_is_an_error(
-    folder: Path, name: str, content: str | None, words: str
-) -> None:
+def test_broken_files_are_errors(folder: Path, name: str, content: str | None, words: str) -> None:
     if content is None:
         (folder / name).unlink()
     else:

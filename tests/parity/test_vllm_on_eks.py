@@ -53,11 +53,13 @@ AISD = gateway.Aimd(band=BAND, decrease="step", decrease_step=4)
 TO_THREE_QUARTERS = gateway.Aimd(band=BAND, decrease_factor=0.75)
 
 
+LOADED = presets.get("toy-plant").apply(
+    Simulation(instances=vllm_on_eks.toy_plant().instances, horizon_s=HORIZON_S)
+)
+
+
 def configured(setup: Setup) -> Simulation:
-    loaded = presets.get("toy-plant").apply(
-        Simulation(instances=vllm_on_eks.toy_plant().instances, horizon_s=HORIZON_S)
-    )
-    simulation = vllm_on_eks.post4().apply(loaded)
+    simulation = vllm_on_eks.post4().apply(LOADED)
     limits = dict(zip("AB", setup.queue_max, strict=True))
     tenants = [
         tenant.replace(queue_max=limits.get(tenant.name, tenant.queue_max))
@@ -94,19 +96,22 @@ def median_caps(setup: Setup) -> list[float]:
 
 def timely(setup: Setup) -> float:
     """Requests with a first token within 2 s."""
-    return float(
-        np.median([np.count_nonzero(r.requests["ttft_s"] <= TARGET_S) for r in runs(setup)])
-    )
+    counts = [np.count_nonzero(r.requests["ttft_s"] <= TARGET_S) for r in runs(setup)]
+    return float(np.median(counts))
+
+
+def ttft_s(results: tuple[Result, ...], tenant: str, percent: float, after_s: float = -1) -> float:
+    """A percentile over the tenant's requests that arrived later and had a first token."""
+    figures = []
+    for result in results:
+        requests = result.requests
+        counts = (requests["tenant"] == tenant) & (requests["arrival_s"] > after_s)
+        figures.append(np.nanpercentile(requests["ttft_s"][counts], percent))
+    return float(np.median(figures))
 
 
 def p99_s(setup: Setup, tenant: str) -> float:
-    """Of the time to first token of the requests that arrived after the warm-up and had one."""
-    figures = []
-    for result in runs(setup):
-        requests = result.requests
-        counts = (requests["tenant"] == tenant) & (requests["arrival_s"] > WARM_UP_S)
-        figures.append(np.nanpercentile(requests["ttft_s"][counts], 99))
-    return float(np.median(figures))
+    return ttft_s(runs(setup), tenant, 99, after_s=WARM_UP_S)
 
 
 # --- the published rows ---------------------------------------------------------------------------
@@ -165,11 +170,8 @@ def test_presets_are_rows_of_the_table() -> None:
         (vllm_on_eks.post4(), POST4),
         (vllm_on_eks.post5(), POST5),
     ):
-        loaded = presets.get("toy-plant").apply(
-            Simulation(instances=vllm_on_eks.toy_plant().instances, horizon_s=HORIZON_S)
-        )
         for seed, result in zip(SEEDS, runs(setup), strict=True):
-            ours = simulate(preset.apply(loaded), seed)
+            ours = simulate(preset.apply(LOADED), seed)
             assert caps(ours) == caps(result)
             assert np.array_equal(
                 ours.requests["ttft_s"], result.requests["ttft_s"], equal_nan=True
@@ -295,25 +297,10 @@ def static_caps(preset: presets.Preset) -> tuple[Result, ...]:
     return tuple(simulate(preset.apply(loaded), seeds=SEEDS))
 
 
-def tenant_p_s(results: tuple[Result, ...], tenant: str, percent: float) -> float:
-    figures = []
-    for result in results:
-        requests = result.requests
-        figures.append(np.nanpercentile(requests["ttft_s"][requests["tenant"] == tenant], percent))
-    return float(np.median(figures))
-
-
 def failures(results: tuple[Result, ...], tenant: str) -> float:
-    return float(
-        np.median(
-            [
-                np.count_nonzero(
-                    (r.requests["tenant"] == tenant) & (r.requests["outcome"] != "completed")
-                )
-                for r in results
-            ]
-        )
-    )
+    tables = [result.requests for result in results]
+    failed = [(table["tenant"] == tenant) & (table["outcome"] != "completed") for table in tables]
+    return float(np.median([np.count_nonzero(rows) for rows in failed]))
 
 
 def test_semaphores_per_tenant_protect_the_others_from_a_burst() -> None:
@@ -321,19 +308,19 @@ def test_semaphores_per_tenant_protect_the_others_from_a_burst() -> None:
     requests failed; without caps 33.2, 34.3 and 32.4 s and no failure. C's is a third higher here:
     to the plant, the requests of A and C are equal."""
     capped = static_caps(vllm_on_eks.static_caps())
-    assert tenant_p_s(capped, "A", 99) == pytest.approx(0.603, rel=0.25)
-    assert 0.472 < tenant_p_s(capped, "C", 99) < 0.7
-    assert tenant_p_s(capped, "B", 50) == pytest.approx(16.9, rel=0.25)
-    assert tenant_p_s(capped, "B", 99) == pytest.approx(30.5, rel=0.05)
+    assert ttft_s(capped, "A", 99) == pytest.approx(0.603, rel=0.25)
+    assert 0.472 < ttft_s(capped, "C", 99) < 0.7
+    assert ttft_s(capped, "B", 50) == pytest.approx(16.9, rel=0.25)
+    assert ttft_s(capped, "B", 99) == pytest.approx(30.5, rel=0.05)
     assert failures(capped, "B") == pytest.approx(404, rel=0.05)
     assert failures(capped, "A") == failures(capped, "C") == 0
 
     free = static_caps(vllm_on_eks.static_caps(caps=(1000, 1000, 1000)))
     # The figures of the plant end at 400 requests; that run had 649.
-    assert min(tenant_p_s(free, tenant, 99) for tenant in "ABC") > 30
+    assert min(ttft_s(free, tenant, 99) for tenant in "ABC") > 30
     assert failures(free, "B") == 0
     for tenant in "AC":
-        assert tenant_p_s(free, tenant, 99) > 50 * tenant_p_s(capped, tenant, 99)
+        assert ttft_s(free, tenant, 99) > 50 * ttft_s(capped, tenant, 99)
 
 
 # --- closed forms ---------------------------------------------------------------------------------
@@ -380,9 +367,7 @@ def at_the_floor(floor: int, queue_max: tuple[int, int]) -> Setup:
 
 @pytest.mark.parametrize("queue_max", QUEUES)
 @pytest.mark.parametrize("floor", FLOORS)
-def test_floor_absorbs_if_the_wait_there_exceeds_the_band(
-    floor: int, queue_max: tuple[int, int]
-) -> None:
+def test_floor_absorbs_if_its_wait_exceeds_the_band(floor: int, queue_max: tuple[int, int]) -> None:
     """Sufficient, not necessary: permits come back in bursts, so the slowest wait longer."""
     setup = at_the_floor(floor, queue_max)
     predicted_s = max(predicted_wait_s(setup).values()) + upstream_ttft_s(2 * floor)

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BUSY = gateway.BusyThreshold()
+SERVER = flat(e2e_s=10, ttft_s=4)
 
 
 def asked(arrival_s: Sequence[float], *, admission: Any = BUSY, **settings: Any) -> Result:
     """Requests to a worker of 100 blocks of 16 tokens: first token after 4 s, end after 10 s."""
-    server = flat(e2e_s=10, ttft_s=4).replace(num_kv_blocks=100, max_num_batched_tokens=500)
+    server = SERVER.replace(num_kv_blocks=100, max_num_batched_tokens=500)
     settings = {"instances": server, "gateway": gateway.Gateway(admission=admission)} | settings
     return run(arrival_s, **settings)
 
@@ -45,14 +46,12 @@ def test_prompts_in_flight_fill_kv_blocks() -> None:
     """Ten blocks each: six in flight exceed half of a hundred, five do not."""
     monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.5)
     # One per second; the first ends at second 10, and one is admitted.
-    result = asked([*range(12)], input_tokens=160, busy_monitor=monitor)
-    assert rejected(result) == [6, 7, 8, 9]
+    assert rejected(asked([*range(12)], input_tokens=160, busy_monitor=monitor)) == [6, 7, 8, 9]
 
 
 def test_a_block_that_is_begun_counts() -> None:
     monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.5)
-    result = asked([*range(6)], input_tokens=161, busy_monitor=monitor)
-    assert rejected(result) == [5]
+    assert rejected(asked([*range(6)], input_tokens=161, busy_monitor=monitor)) == [5]
 
 
 @pytest.mark.parametrize(
@@ -65,9 +64,8 @@ def test_a_block_that_is_begun_counts() -> None:
 )
 def test_prompts_count_until_their_first_token(monitor: signals.BusyMonitor) -> None:
     """250 tokens each, for 4 s: three exceed 500."""
-    result = asked([0, 1, 2, 3, 4, 5], input_tokens=250, busy_monitor=monitor)
     # The first one has its first token at second 4, before the request that arrives then.
-    assert rejected(result) == [3]
+    assert rejected(asked([0, 1, 2, 3, 4, 5], input_tokens=250, busy_monitor=monitor)) == [3]
 
 
 def test_generated_tokens_count_if_they_are_tracked() -> None:
@@ -129,7 +127,7 @@ def test_restarted_requests_cannot_be_tracked() -> None:
 
 SLOW_PREFILL = instance.Linear(beta0_us=6900, beta_prefill_us=400)
 PLANTS = {
-    "processor_sharing": flat(e2e_s=10, ttft_s=4),
+    "processor_sharing": SERVER,
     "step_loop": instance.InstanceGroup(latency=SLOW_PREFILL),
     "late entry": instance.InstanceGroup(latency=SLOW_PREFILL.replace(alpha0_us=900_000)),
     "a queue before the engine": instance.InstanceGroup(
@@ -146,12 +144,11 @@ def test_a_request_counts_at_its_rank_from_its_routing(
     plant: str, ranks: int, share: float, per_rank: bool, policy: str
 ) -> None:
     """Each prompt makes its rank busy: admission stops as soon as enough ranks are busy."""
-    server = PLANTS[plant].replace(num_kv_blocks=100_000, data_parallel_size=ranks)
     result = asked(
         [0, 0.1, 0.2, 0.3, 0.4],
         input_tokens=[12_000] * 3 + [10] * 2,
         output_tokens=100,
-        instances=server,
+        instances=PLANTS[plant].replace(num_kv_blocks=100_000, data_parallel_size=ranks),
         router=policy,
         busy_monitor=signals.BusyMonitor(
             active_prefill_tokens_threshold=10_000, busy_rank_share=share
@@ -171,9 +168,8 @@ def test_a_request_counts_at_its_rank_from_its_routing(
 def test_scraped_loads_are_those_of_the_last_scrape_that_has_arrived() -> None:
     """Every 10 s, known 1 s later: three prompts at second 1 close the gate from 11 to 21."""
     monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.2)
-    arrival_s = [1, 1, 1, 9.5, 10.5, 11, 11.5, 16, 20.5, 21, 22]
     result = asked(
-        arrival_s,
+        [1, 1, 1, 9.5, 10.5, 11, 11.5, 16, 20.5, 21, 22],
         input_tokens=160,
         busy_monitor=monitor,
         signals=signals.Scraped(period_s=10, delay_s=1),
@@ -185,30 +181,24 @@ def test_scraped_loads_are_those_of_the_last_scrape_that_has_arrived() -> None:
 def test_lost_scrapes_have_no_effect() -> None:
     """With almost all of them lost, the gate learns the load late or never."""
     monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.2)
-    arrival_s = [0.05 * i for i in range(400)]
-    shed = {
-        loss: len(
-            rejected(
-                asked(
-                    arrival_s,
-                    input_tokens=160,
-                    busy_monitor=monitor,
-                    signals=signals.Scraped(period_s=0.1, loss_probability=loss, jitter=0.5),
-                )
-            )
+    shed = {}
+    for loss in (0, 0.99):
+        result = asked(
+            [0.05 * i for i in range(400)],
+            input_tokens=160,
+            busy_monitor=monitor,
+            signals=signals.Scraped(period_s=0.1, loss_probability=loss, jitter=0.5),
         )
-        for loss in (0, 0.99)
-    }
+        shed[loss] = len(rejected(result))
     assert shed[0] > 350
     assert shed[0.99] < shed[0]
 
 
 def test_readings_on_read_are_made_when_a_decision_is_due() -> None:
-    monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.2)
     result = asked(
         [1, 1, 1, 4, 4.5, 5, 9, 9.9, 11.5, 14.9, 17],
         input_tokens=160,
-        busy_monitor=monitor,
+        busy_monitor=signals.BusyMonitor(active_decode_blocks_threshold=0.2),
         signals=signals.OnRead(period_s=5),
     )
     # Read at 5 (five inside), and at 11.5 (the two that came at 4 and 4.5: 20 % is not above it).
@@ -240,20 +230,24 @@ def test_each_gateway_counts_its_own() -> None:
     assert counts == [6, 12]
 
 
+def limited(max_requests: int, queue_size: int) -> instance.InstanceGroup:
+    ingress = instance.EngineRequestLimit(max_requests=max_requests, queue_size=queue_size)
+    return SERVER.replace(ingress=ingress)
+
+
 # ---- the consequences ----------------------------------------------------------------------------
 
 
 def test_the_router_passes_over_busy_workers() -> None:
     """The first worker holds a long prompt; in turns it would get every other request."""
     monitor = signals.BusyMonitor(active_prefill_tokens_threshold=1000)
-    server = flat(e2e_s=10, ttft_s=4).replace(count=2)
     prompts = [5000, 10, 10, 10, 10, 10]
     chosen = {}
     for skips in (True, False):
         result = asked(
             [0, 1, 2, 3, 3.5, 4],
             input_tokens=prompts,
-            instances=server,
+            instances=SERVER.replace(count=2),
             busy_monitor=monitor.replace(router_skips_busy=skips),
         )
         chosen[skips] = result.requests["instance"].tolist()
@@ -263,13 +257,10 @@ def test_the_router_passes_over_busy_workers() -> None:
 
 def test_a_refusal_marks_the_worker_until_its_next_load_event() -> None:
     """One worker is full with three; the other takes what comes until something ends there."""
-    full = flat(e2e_s=10, ttft_s=4).replace(
-        ingress=instance.EngineRequestLimit(max_requests=1, queue_size=2)
-    )
     result = asked(
         [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 3.9, 4.1, 4.2, 4.3],
         admission=gateway.AlwaysAdmit(),
-        instances=[full, flat(e2e_s=100, ttft_s=50)],
+        instances=[limited(1, 2), flat(e2e_s=100, ttft_s=50)],
     )
     chosen = result.requests["instance"].tolist()
     # In turns; the seventh is refused by worker 0, whose next event is a first token at second 4.
@@ -281,10 +272,7 @@ def test_a_refusal_marks_the_worker_until_its_next_load_event() -> None:
 
 def test_refusals_can_make_all_workers_busy() -> None:
     """Without any threshold: the only worker is marked, and admission knows."""
-    full = flat(e2e_s=10, ttft_s=4).replace(
-        ingress=instance.EngineRequestLimit(max_requests=1, queue_size=2)
-    )
-    result = asked([0, 0.1, 0.2, 0.3, 0.4, 3.9, 4.1], instances=full)
+    result = asked([0, 0.1, 0.2, 0.3, 0.4, 3.9, 4.1], instances=limited(1, 2))
     assert result.requests["reason"].tolist() == [
         "", "", "", "worker_at_capacity", "all_workers_busy", "all_workers_busy",
         "worker_at_capacity",
@@ -332,30 +320,21 @@ def test_version_1_2_fills_in_what_is_missing() -> None:
     assert monitor == signals.BusyMonitor(active_decode_blocks_threshold=0.7)
 
 
+THRESHOLD = {"active_prefill_tokens_threshold": 500}
+
+
 @pytest.mark.parametrize(
     ("version", "preset", "status"),
     [
-        (
-            "dynamo_1_2",
-            dynamo.v1_2(active_prefill_tokens_threshold=500, engine_request_limit=4),
-            503,
-        ),
-        (
-            "dynamo_1_3",
-            dynamo.v1_3(active_prefill_tokens_threshold=500, engine_request_limit=4),
-            529,
-        ),
-        (
-            "dynamo_dev_b",
-            dynamo.dev_b(active_prefill_tokens_threshold=500, engine_request_limit=4),
-            529,
-        ),
-        ("dynamo_dev_c", dynamo.dev_c(active_prefill_tokens_threshold=500, request_limit=4), 529),
+        ("dynamo_1_2", dynamo.v1_2(**THRESHOLD, engine_request_limit=4), 503),
+        ("dynamo_1_3", dynamo.v1_3(**THRESHOLD, engine_request_limit=4), 529),
+        ("dynamo_dev_b", dynamo.dev_b(**THRESHOLD, engine_request_limit=4), 529),
+        ("dynamo_dev_c", dynamo.dev_c(**THRESHOLD, request_limit=4), 529),
     ],
     ids=["1.2", "1.3", "dev b", "dev c"],
 )
 def test_presets_and_their_counters(version: Any, preset: presets.Preset, status: int) -> None:
-    base = asked([0], instances=flat(e2e_s=10, ttft_s=4)).simulation
+    base = asked([0], instances=SERVER).simulation
     simulation = preset.apply(base)
     result = run(
         [0.1 * i for i in range(30)],
@@ -378,10 +357,8 @@ def test_presets_and_their_counters(version: Any, preset: presets.Preset, status
 
 
 def test_counters_of_a_full_worker() -> None:
-    server = flat(e2e_s=10, ttft_s=4).replace(
-        ingress=instance.EngineRequestLimit(max_requests=2, queue_size=3)
-    )
-    result = asked([0.0] * 9, admission=gateway.AlwaysAdmit(), instances=server, horizon_s=1)
+    full = limited(2, queue_size=3)
+    result = asked([0.0] * 9, admission=gateway.AlwaysAdmit(), instances=full, horizon_s=1)
     shown = result.counters("dynamo_1_3")
     assert shown['dynamo_engine_request{worker_id="0"}'] == 2
     assert shown['dynamo_request_queue{worker_id="0"}'] == 3

@@ -138,24 +138,6 @@ def with_file(text: str, call: Callable[[Path], object]) -> Callable[[Path], Cal
     return prepared
 
 
-def confirming(_: Path) -> Callable[[], object]:
-    optimized = study().optimize(6, check=False)
-    return lambda: optimized.confirm(seeds=2000)
-
-
-def advancing(_: Path) -> Callable[[], object]:
-    def call() -> None:
-        session = spillway.start(large(10_000_000), 0)
-        session.advance(1e8)
-
-    return call
-
-
-def forking(_: Path) -> Callable[[], object]:
-    session = spillway.start(large(10_000_000), 0).advance(20_000)
-    return session.fork
-
-
 def stepping(_: Path) -> Callable[[], object]:
     env = GatewayEnv(
         large(1_000_000, **LIMITED),
@@ -260,8 +242,8 @@ CASES: dict[str, Callable[[Path], Callable[[], object]]] = {
     ),
     "check": lambda _: lambda: spillway.check(large()),
     "check_policy": lambda _: lambda: check_policy(gateway.TokenBucket()),
-    "advance": advancing,
-    "fork": forking,
+    "advance": lambda _: lambda: spillway.start(large(10**7), 0).advance(1e8),
+    "fork": lambda _: spillway.start(large(10**7), 0).advance(20_000).fork,
     "finish": lambda _: lambda: spillway.start(large(10**7), 0).finish(),
     "step": stepping,
     "step of several": stepping_many,
@@ -277,7 +259,7 @@ CASES: dict[str, Callable[[Path], Callable[[], object]]] = {
     ),
     "optimize, threads": searching(executor=ThreadPoolExecutor(2), check=False),
     "optimize, processes": searching(executor=ProcessPoolExecutor(2), check=False),
-    "confirm": confirming,
+    "confirm": given(lambda _: study().optimize(6, check=False), lambda s: s.confirm(seeds=2000)),
     "grid": lambda _: lambda: sweeps.grid(large(20_000), RATES),
     "sobol": lambda _: lambda: sweeps.sobol(large(20_000), SPACE),
     "one_at_a_time": lambda _: lambda: sweeps.one_at_a_time(large(20_000), SPACE, 50),

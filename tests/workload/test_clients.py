@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.effort import often, trials
-from support.runs import fixed, flat, ns, outcomes, run
+from support.runs import fixed, flat, ns, outcomes, run, simulated
 
 from spillway import (
     ConfigError,
@@ -180,8 +180,7 @@ def test_a_withdrawn_attempt_may_be_followed_by_another() -> None:
 
 
 def test_a_deadline_covers_all_attempts() -> None:
-    impatient = retry(max_attempts=9).with_({"deadline_s": 4})
-    result = run([0], gateway=NOBODY, reaction=impatient)
+    result = run([0], gateway=NOBODY, reaction=retry(max_attempts=9).with_({"deadline_s": 4}))
     assert result.requests["attempts"].tolist() == [3]  # at 0, 1 and 3 s; the next would be at 7 s
     late = run([0, 0], gateway=ONE_PERMIT, reaction=reaction(deadline_s=1.75))
     assert outcomes(late) == ["completed", "cancelled"]
@@ -189,12 +188,11 @@ def test_a_deadline_covers_all_attempts() -> None:
 
 def test_requests_behind_a_withdrawn_head_move_up() -> None:
     """With a limit on tokens the head of the queue can block those behind it."""
-    budget = gateway.TokenBudget(max_tokens_in_flight=100)
     result = run(
         [0, 0, 0.1],
         input_tokens=[60, 80, 10],
         output_tokens=1,
-        gateway=gateway.Gateway(limit=budget),
+        gateway=gateway.Gateway(limit=gateway.TokenBudget(max_tokens_in_flight=100)),
         reaction=reaction(timeout_s=0.5),
         instances=flat(e2e_s=10, ttft_s=10, reference_output_tokens=1),
     )
@@ -226,8 +224,7 @@ def users(arrivals: workload.ClosedLoop, **settings: Any) -> workload.Synthetic:
         "input_tokens": {"kind": "fixed", "tokens": 16},
         "output_tokens": {"kind": "fixed", "tokens": 10},
     }
-    client = workload.Client(arrivals=arrivals, **(lengths | settings))
-    return workload.Synthetic(clients=[client])
+    return workload.Synthetic(clients=[workload.Client(arrivals=arrivals, **(lengths | settings))])
 
 
 def test_a_user_waits_for_the_answer_and_thinks() -> None:
@@ -252,21 +249,15 @@ def test_a_refused_user_goes_on() -> None:
     assert ns(result.requests["arrival_s"]) == [i * 10**9 for i in range(1, 6)]
 
 
+def closed(**queue: Any) -> gateway.Gateway:
+    return gateway.Gateway(limit=fixed(0), bands=[gateway.Band(queue=queue)])
+
+
 REFUSALS: dict[str, dict[str, Any]] = {
     "admission": {"gateway": NOBODY},
-    "full queue": {
-        "gateway": gateway.Gateway(
-            limit=gateway.FixedLimit(max_in_flight=0),
-            bands=[gateway.Band(queue=gateway.Queue(max_requests=0))],
-        )
-    },
+    "full queue": {"gateway": closed(max_requests=0)},
     # Each of two users evicts the other.
-    "eviction": {
-        "gateway": gateway.Gateway(
-            limit=gateway.FixedLimit(max_in_flight=0),
-            bands=[gateway.Band(queue=gateway.Queue(max_requests=1, drop="head"))],
-        )
-    },
+    "eviction": {"gateway": closed(max_requests=1, drop="head")},
     "ingress": {
         "instances": flat().replace(ingress=instance.VllmQueueLimits(max_num_queued_reqs=0))
     },
@@ -292,16 +283,12 @@ def test_a_refused_user_takes_a_turnaround(why: str, streaming: bool) -> None:
 
 
 def test_refused_users_behind_a_small_bucket_do_not_stop_the_clock() -> None:
-    result = simulate(
-        Simulation(
-            workload=workload.Synthetic(
-                duration_s=10, clients=[workload.Client(arrivals=workload.ClosedLoop(users=1))]
-            ),
-            gateway={
-                "admission": gateway.TokenBucket(capacity_tokens=600, refill_tokens_per_s=100)
-            },
-            horizon_s=10,
-        )
+    result = simulated(
+        workload=workload.Synthetic(
+            duration_s=10, clients=[workload.Client(arrivals=workload.ClosedLoop(users=1))]
+        ),
+        gateway={"admission": gateway.TokenBucket(capacity_tokens=600, refill_tokens_per_s=100)},
+        horizon_s=10,
     )
     assert 0 < result.summary()["completed"] < 10
     assert 500 < result.summary()["offered"] <= 1000
@@ -403,8 +390,7 @@ def test_open_and_closed_clients_share_a_workload() -> None:
     closed = users(loop(users=2), num_requests=30).clients[0].with_({"name": "closed"})
     opened = workload.Client(name="open", tenant="b", arrivals="constant")
     both = workload.Synthetic(requests_per_s=5, num_requests=40, clients=[closed, opened])
-    result = simulate(Simulation(workload=both, instances=flat(0.1, 0.1)))
-    requests = result.requests
+    requests = simulate(Simulation(workload=both, instances=flat(0.1, 0.1))).requests
     assert Counter(requests["tenant"].tolist()) == {"default": 30, "b": 40}
     assert (np.diff(requests["arrival_s"]) >= 0).all()
     mine = requests["arrival_s"][requests["tenant"] == "b"]
@@ -495,9 +481,7 @@ def test_jumps_and_streaming_change_nothing() -> None:
         seen.update(outcomes(result))
         seen["retried"] += int((result.requests["attempts"] > 1).sum())
         seen["in flight"] += result.ledger["cancelled_in_flight"]
-    assert min(seen[outcome] for outcome in ("completed", "cancelled", "rejected")) > often(100), (
-        seen
-    )
+    assert min(seen[end] for end in ("completed", "cancelled", "rejected")) > often(100), seen
     assert min(seen["retried"], seen["in flight"]) > often(100), seen
 
 

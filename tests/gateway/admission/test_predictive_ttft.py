@@ -10,7 +10,7 @@ import pytest
 from support.changes import targets
 from support.effort import often, trials
 from support.routing import every_router
-from support.runs import ns
+from support.runs import ns, simulated
 from support.twins.predictive_ttft import PRIORITY, Twin, Way, ways
 
 from spillway import (
@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 PLAIN = instance.Linear(alpha0_us=0, alpha_input_us=0, alpha_output_us=0)
 TRIALS = trials(30)
 ESTIMATORS = ("queue_depth", "priority_aware", "token_backlog", "seats_and_memory")
+
+
+def predictive(budgets_s: Mapping[str, float], **settings: Any) -> gateway.Gateway:
+    """A gateway with predictive admission; `budgets_s` are by class."""
+    budgets = [gateway.TtftBudget(slo_class=name, budget_s=s) for name, s in budgets_s.items()]
+    return gateway.Gateway(admission=gateway.PredictiveTtft(budgets=budgets, **settings))
 
 
 # --- random configurations ------------------------------------------------------------------------
@@ -102,9 +108,7 @@ def random_run(
         router=rng.choice(
             (
                 router.LeastLoaded(),
-                router.Weighted(
-                    scorers=[router.PrefixAffinity(weight=2), router.QueueDepth(weight=1)]
-                ),
+                router.Weighted(scorers=[router.PrefixAffinity(weight=2), "queue_depth"]),
             )
         )
         if priced == "best"
@@ -207,15 +211,7 @@ def test_every_setting_changes_some_run(name: str) -> None:
             prefix_group=groups,
             prefix_tokens=prefix,
         ),
-        gateway=gateway.Gateway(
-            admission=gateway.PredictiveTtft(
-                budgets=[
-                    gateway.TtftBudget(slo_class="critical", budget_s=0.1),
-                    gateway.TtftBudget(slo_class="standard", budget_s=0.08),
-                    gateway.TtftBudget(slo_class="sheddable", budget_s=0.05),
-                ]
-            )
-        ),
+        gateway=predictive({"critical": 0.1, "standard": 0.08, "sheddable": 0.05}),
         router=router.LeastLoaded(),
         signals=signals.Scraped(period_s=0.1),
         instances=[BLIS_SERVER.replace(count=2, latency=PLAIN, max_num_batched_tokens=512)],
@@ -263,21 +259,14 @@ def test_full_memory_adds_the_time_to_the_next_release() -> None:
     blocks, prompt = 100, 16 * 60
 
     def admitted(estimator: str, budget_s: float) -> bool:
-        result = simulate(
-            Simulation(
-                workload=recorded(
-                    arrival_s=[0, 0.5, 1, 5, 5.2],
-                    input_tokens=[16, 16, 16, prompt, prompt],
-                    output_tokens=[100, 100, 100, 300, 10],
-                ),
-                gateway=gateway.Gateway(
-                    admission=gateway.PredictiveTtft(
-                        estimator=estimator,
-                        budgets=[gateway.TtftBudget(slo_class="standard", budget_s=budget_s)],
-                    )
-                ),
-                instances=[BLIS_SERVER.replace(latency=PLAIN, num_kv_blocks=blocks)],
-            )
+        result = simulated(
+            workload=recorded(
+                arrival_s=[0, 0.5, 1, 5, 5.2],
+                input_tokens=[16, 16, 16, prompt, prompt],
+                output_tokens=[100, 100, 100, 300, 10],
+            ),
+            gateway=predictive({"standard": budget_s}, estimator=estimator),
+            instances=[BLIS_SERVER.replace(latency=PLAIN, num_kv_blocks=blocks)],
         )
         assert result.requests["admitted"][:4].all()
         return bool(result.requests["admitted"][4])
@@ -290,10 +279,9 @@ def test_full_memory_adds_the_time_to_the_next_release() -> None:
 
 def test_admission_by_group_age_counts_requests() -> None:
     groups = ["a", "a", None, "a", "b", "b", "a", "b", "c"]
-    arrival_s = [0, 0.5, 0.6, 1.2, 2.1, 2.2, 2.3, 3.5, 3.9]
     simulation = Simulation(
         workload=recorded(
-            arrival_s=arrival_s,
+            arrival_s=[0, 0.5, 0.6, 1.2, 2.1, 2.2, 2.3, 3.5, 3.9],
             input_tokens=[100] * 9,
             output_tokens=[1] * 9,
             prefix_group=groups,
@@ -331,17 +319,12 @@ def test_streamed_runs_decide_alike() -> None:
                 for name in ("critical", "standard", "sheddable")
             ],
         ),
-        gateway=gateway.Gateway(
-            admission=gateway.PredictiveTtft(
-                estimator="seats_and_memory",
-                budgets=[
-                    gateway.TtftBudget(slo_class="standard", budget_s=0.06),
-                    gateway.TtftBudget(slo_class="sheddable", budget_s=0.03),
-                ],
-                margin=gateway.TtftMargin(quantile=0.9),
-                calibration=gateway.TtftCalibration(forgetting=0.99),
-                cold_start=gateway.ColdStart(floor_per_s=1),
-            )
+        gateway=predictive(
+            {"standard": 0.06, "sheddable": 0.03},
+            estimator="seats_and_memory",
+            margin=gateway.TtftMargin(quantile=0.9),
+            calibration=gateway.TtftCalibration(forgetting=0.99),
+            cold_start=gateway.ColdStart(floor_per_s=1),
         ),
         signals=signals.Scraped(period_s=0.1),
         instances=BLIS_SERVER,
@@ -398,22 +381,20 @@ def test_the_exact_estimate_is_right_to_the_nanosecond_if_no_other_follows(seed:
     routing = rng.choice(EVERY_ROUTER)
 
     def run(length: int, admission: Any) -> Result:
-        return simulate(
-            Simulation(
-                workload=recorded(
-                    arrival_s=arrivals[:length],
-                    input_tokens=inputs[:length],
-                    output_tokens=outputs[:length],
-                    slo_class=[*classes[: length - 1], "probe"],
-                    prefix_group=groups[:length],
-                    prefix_tokens=prefix[:length],
-                ).replace(empty_outputs="served"),
-                slo_classes=[*Simulation(instances=BLIS_SERVER).slo_classes, probe],
-                gateway=gateway.Gateway(admission=admission),
-                router=routing,
-                instances=[fleet],
-            ),
+        return simulated(
             seed,
+            workload=recorded(
+                arrival_s=arrivals[:length],
+                input_tokens=inputs[:length],
+                output_tokens=outputs[:length],
+                slo_class=[*classes[: length - 1], "probe"],
+                prefix_group=groups[:length],
+                prefix_tokens=prefix[:length],
+            ).replace(empty_outputs="served"),
+            slo_classes=[*Simulation(instances=BLIS_SERVER).slo_classes, probe],
+            gateway=gateway.Gateway(admission=admission),
+            router=routing,
+            instances=[fleet],
         )
 
     for length in rng.sample(range(2, n + 1), 8):
@@ -428,10 +409,7 @@ def test_the_exact_estimate_is_right_to_the_nanosecond_if_no_other_follows(seed:
             assert bool(run(length, exact).requests["admitted"][-1]) is admitted
 
 
-PUBLISHED_BUDGETS = [
-    gateway.TtftBudget(slo_class=name, budget_s=budget_s)
-    for name, budget_s in (("critical", 0.2), ("standard", 0.5), ("sheddable", 0.3))
-]
+PUBLISHED_BUDGETS_S = {"critical": 0.2, "standard": 0.5, "sheddable": 0.3}
 
 # --- which instance is priced ---------------------------------------------------------------------
 
@@ -480,9 +458,7 @@ def test_to_ask_the_router_changes_nothing(number: int, read: Any) -> None:
 
     def run(admission: Any) -> Result:
         limit = gateway.FixedLimit(max_in_flight=48)
-        return simulate(
-            base.replace(gateway=gateway.Gateway(admission=admission, limit=limit)), seed=3
-        )
+        return simulate(base.replace(gateway=gateway.Gateway(admission=admission, limit=limit)), 3)
 
     plain, asked = run(gateway.AlwaysAdmit()), run(admits_all)
     assert asked.ledger == plain.ledger
@@ -502,14 +478,7 @@ def test_a_worse_instance_is_priced_where_the_router_chooses_it(estimator: str) 
             output_tokens=[10] * 4,
             slo_class=["critical"] * 3 + ["standard"],
         ),
-        gateway=gateway.Gateway(
-            admission=gateway.PredictiveTtft(
-                estimator=estimator,
-                avg_step_s=0.1,
-                ahead="all",
-                budgets=[gateway.TtftBudget(slo_class="standard", budget_s=0.2)],
-            )
-        ),
+        gateway=predictive({"standard": 0.2}, estimator=estimator, avg_step_s=0.1, ahead="all"),
         router=router.AlwaysBusiest(),
         instances=[BLIS_SERVER.replace(count=4, latency=PLAIN)],
     )
@@ -526,11 +495,7 @@ def test_a_worse_instance_is_priced_where_the_router_chooses_it(estimator: str) 
 @pytest.mark.parametrize("estimator", [*ESTIMATORS, "exact"])
 def test_on_one_instance_the_best_is_the_routed(estimator: str) -> None:
     simulation = crowded(
-        gateway=gateway.Gateway(
-            admission=gateway.PredictiveTtft(
-                estimator=estimator, budgets=PUBLISHED_BUDGETS, protected_priority=None
-            )
-        ),
+        gateway=predictive(PUBLISHED_BUDGETS_S, estimator=estimator, protected_priority=None),
         instances=[BLIS_SERVER.replace(max_num_seqs=16, num_kv_blocks=800)],
     )
     best = simulate(simulation)
@@ -545,11 +510,6 @@ def test_the_routed_instance_is_priced_among_those_that_are_ready() -> None:
     simulation = crowded(
         router=router.AlwaysBusiest(),
         changes=targets((0.2, 2), (0.6, 3)),
-        gateway=gateway.Gateway(
-            admission=gateway.PredictiveTtft(
-                instance="routed", budgets=PUBLISHED_BUDGETS, protected_priority=None
-            )
-        ),
+        gateway=predictive(PUBLISHED_BUDGETS_S, instance="routed", protected_priority=None),
     )
-    result = simulate(simulation)
-    assert 0 < result.summary()["rejected"] < 500
+    assert 0 < simulate(simulation).summary()["rejected"] < 500
