@@ -39,9 +39,7 @@ KINDED = [cls for cls in CLASSES.values() if "kind" in cls._describe()]
 WITH_FIELDS = [cls for cls in CLASSES.values() if cls._describe()["fields"]]
 
 each_class = pytest.mark.parametrize("cls", CLASSES.values(), ids=CLASSES)
-each_class_with_fields = pytest.mark.parametrize(
-    "cls", WITH_FIELDS, ids=[cls.__name__ for cls in WITH_FIELDS]
-)
+each_class_with_fields = pytest.mark.parametrize("cls", WITH_FIELDS, ids=lambda cls: cls.__name__)
 
 
 # The columns of a table: lists of one length.
@@ -149,12 +147,21 @@ def settings_of(description: Mapping[str, Any]) -> SearchStrategy[dict[str, Any]
     return st.fixed_dictionaries(entries).map(lambda drawn: repaired(description["name"], drawn))
 
 
+# Bounds, of which the lower may not exceed the upper.
+BOUNDS = (
+    ("min_tokens", "max_tokens"),
+    ("min_input_tokens", "max_input_tokens"),
+    ("min_instances", "max_instances"),
+    ("min_ceiling", "max_ceiling"),
+    ("floor", "ceiling"),
+)
+
+
 def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
     """The settings, changed where two of them contradict each other."""
-    if "min_tokens" in drawn:
-        drawn["min_tokens"], drawn["max_tokens"] = sorted(
-            (drawn["min_tokens"], drawn["max_tokens"])
-        )
+    for low, high in BOUNDS:
+        if low in drawn and drawn.get(high) is not None:
+            drawn[low], drawn[high] = sorted((drawn[low], drawn[high]))
     if name == "Empirical":
         drawn["weights"] = (drawn["weights"] * 3)[: len(drawn["values"])]
         if not sum(drawn["weights"]):
@@ -172,15 +179,14 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         corners = ((0, 0), (len(drawn["fitted_states"]), 0), (1, 1))
         drawn["fitted_states"] = [{"running_requests": x, "kv_tokens": y} for x, y in corners]
     agree(name, drawn)
-    if name == "Client" and drawn["arrivals"]["kind"] == "closed_loop":
-        drawn["num_requests"] = drawn["num_requests"] or 9
-    if name == "Client" and not (drawn["prefix_group"] and drawn["prefix_tokens"]):
-        drawn |= {"prefix_group": "", "prefix_tokens": 0}
     if name == "Client":
+        is_closed = drawn["arrivals"]["kind"] == "closed_loop"
+        if is_closed:
+            drawn["num_requests"] = drawn["num_requests"] or 9
+        if not (drawn["prefix_group"] and drawn["prefix_tokens"]):
+            drawn |= {"prefix_group": "", "prefix_tokens": 0}
         profile = sorted(drawn["rate_profile"], key=lambda point: point["at_s"])
-        if drawn["arrivals"]["kind"] == "closed_loop" or not any(
-            entry["factor"] for entry in profile
-        ):
+        if is_closed or not any(point["factor"] for point in profile):
             profile = []
         if not profile or (drawn["rate_period_s"] or 0) < profile[-1]["at_s"]:
             drawn["rate_period_s"] = None
@@ -203,10 +209,6 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         for client in drawn["clients"]:
             if client["prefix_group"]:
                 client["prefix_tokens"] = 7
-    if name == "Relabel" and drawn["max_input_tokens"] is not None:
-        drawn["min_input_tokens"], drawn["max_input_tokens"] = sorted(
-            (drawn["min_input_tokens"], drawn["max_input_tokens"])
-        )
     if name == "Trace" and drawn["transforms"]:
         drawn["max_in_flight"] = 0
     if name == "PriorityFcfs":
@@ -215,10 +217,6 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
             drawn["age_weight_per_s"] = 0.0
         if drawn["class_priorities"] or drawn["age_weight_per_s"] or drawn["preemption_margin"]:
             drawn["priority"] = "slo_class"
-    if name == "QueueScaler":
-        drawn["min_instances"], drawn["max_instances"] = sorted(
-            (drawn["min_instances"], drawn["max_instances"])
-        )
     if name == "PredictiveTtft":
         drawn["budgets"] = unique(drawn["budgets"], "slo_class")
         if drawn["estimator"] in ("queue_depth", "priority_aware", "exact"):
@@ -228,12 +226,6 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
     if name == "TenantTokenBucket":
         drawn["own"] = unique(drawn["own"], "tenant")
         drawn["reserves"] = unique(drawn["reserves"], "slo_class")
-    if name == "PriorityHoldback":
-        drawn["min_ceiling"], drawn["max_ceiling"] = sorted(
-            (drawn["min_ceiling"], drawn["max_ceiling"])
-        )
-    if name == "Guard":
-        drawn["floor"], drawn["ceiling"] = sorted((drawn["floor"], drawn["ceiling"]))
     if name == "Gateway":
         drawn["bands"] = unique(drawn["bands"], "priority")
         drawn["split"] = "tenant_hash"  # the one that goes with every cost

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from support.settings import CLASSES
 
 from spillway import (
     Result,
     Results,
     Simulation,
     UsageError,
-    _core,
     cli,
     dump,
     fingerprint,
@@ -33,7 +33,6 @@ from spillway import (
     simulate,
 )
 from spillway.checking import check
-from spillway.config import classes
 from spillway.report import plots
 
 if TYPE_CHECKING:
@@ -41,11 +40,6 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-CLASSES = {
-    cls.__name__: cls
-    for name in classes.CORE_MODULES
-    for cls in classes.config_classes(getattr(_core, name))
-}
 COUNTER_VERSIONS = ("dynamo_1_2", "dynamo_1_3", "dynamo_dev_b", "dynamo_dev_c")
 
 
