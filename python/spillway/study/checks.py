@@ -41,9 +41,8 @@ def number(*, above: float = -math.inf, below: float = math.inf, or_equal: bool 
 
     def check(path: str, value: Any) -> None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value):
-            raise refusal(path, value, allowed)
-        if not (above < value < below or (or_equal and value == above)):
+        is_within = is_number and (above < value < below or (or_equal and value == above))
+        if not is_within or not math.isfinite(value):
             raise refusal(path, value, allowed)
 
     return check
@@ -90,11 +89,10 @@ def by_type(checks: Mapping[type, Check], allowed: str) -> Check:
     """A value that passes the check of its type; `allowed` describes the types."""
 
     def check(path: str, value: Any) -> None:
-        for kind, check_type in checks.items():
-            if isinstance(value, kind):
-                check_type(path, value)
-                return
-        raise refusal(path, value, allowed)
+        check_type = next((checks[kind] for kind in checks if isinstance(value, kind)), None)
+        if check_type is None:
+            raise refusal(path, value, allowed)
+        check_type(path, value)
 
     return check
 
@@ -147,8 +145,7 @@ def seeds(path: str, value: Any) -> None:
 
 def objectives(path: str, value: Any) -> None:
     """A figure, a mapping of figures to weights, or a list of these."""
-    many = value if isinstance(value, list) else [value]
-    for item in many:
+    for item in value if isinstance(value, list) else [value]:
         if isinstance(item, Mapping):
             mapping(number(), may_be_empty=False)(path, item)
         elif not isinstance(item, str):

@@ -24,7 +24,7 @@ def lookup(simulation: Simulation, path: str) -> tuple[Mapping[str, Any], Any]:
 
     Raises ConfigError if this simulation has no such setting.
     """
-    steps = [(found["name"], found["selector"]) for found in _STEP.finditer(path)]
+    steps = [match.group("name", "selector") for match in _STEP.finditer(path)]
     description: Mapping[str, Any] = simulation._describe()
     value: Any = simulation.to_dict()
     held: Any = simulation
@@ -63,20 +63,17 @@ def _preset(
     """The presets of a structure as a choice, with the one that the simulation has, if any."""
     names = description["presets"]
     field = {"name": "preset", "type": "choice", "choices": names, "default": None, "unit": ""}
-    for name in names:
-        if simulation.with_({path: name}) == simulation:
-            return field, name
-    return field, None
+    own = (name for name in names if simulation.with_({path: name}) == simulation)
+    return field, next(own, None)
 
 
 def field_of(description: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any]:
     """The descriptor of a structure's field; the ConfigError names the valid fields."""
-    for field in description["fields"]:
-        if field["name"] == name:
-            found: Mapping[str, Any] = field
-            return found
-    names = ", ".join(field["name"] for field in description["fields"])
-    allowed = f"one of {names}" if names else f"{description.get('kind', 'this')} has no settings"
+    fields: dict[str, Mapping[str, Any]] = {field["name"]: field for field in description["fields"]}
+    if name in fields:
+        return fields[name]
+    kind = description.get("kind", "this")
+    allowed = f"one of {', '.join(fields)}" if fields else f"{kind} has no settings"
     raise config_error([(path, "", f"unknown setting {name!r}; {allowed}")])
 
 
@@ -109,14 +106,12 @@ def _noun(path: str, field: Mapping[str, Any], value: Any) -> Mapping[str, Any]:
 
 def alternative(field: Mapping[str, Any], kind: str, path: str) -> Mapping[str, Any]:
     """The descriptor of one kind of a variant; the ConfigError names the valid kinds."""
-    for description in field.get("alternatives", ()):
-        if description["kind"] == kind:
-            found: Mapping[str, Any] = description
-            return found
-    kinds = (
-        ", ".join(description["kind"] for description in field.get("alternatives", ())) or "none"
-    )
-    raise config_error([(path, repr(kind), f"unknown kind; one of {kinds}")])
+    known = {description["kind"]: description for description in field.get("alternatives", ())}
+    if kind not in known:
+        kinds = ", ".join(known) or "none"
+        raise config_error([(path, repr(kind), f"unknown kind; one of {kinds}")])
+    description: Mapping[str, Any] = known[kind]
+    return description
 
 
 def _nowhere(path: str, step: str, hint: str = "") -> Exception:

@@ -23,26 +23,23 @@ def importance(study: StudyData, objective: int = 0) -> dict[str, float]:
     # Imports scikit-learn if that is installed.
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-    always_open = [parameter.name for parameter in study.bound if parameter.opens_with is None]
+    parameters = [parameter for parameter in study.bound if parameter.opens_with is None]
+    always_open = {parameter.name: parameter.distribution() for parameter in parameters}
     known = [trial for trial in study.records if trial.has_values and trial.duplicate_of is None]
-    known = [trial for trial in known if set(trial.point) >= set(always_open)]
+    known = [trial for trial in known if trial.point.keys() >= always_open.keys()]
     if len(known) < _LEAST_TRIALS:
         raise UsageError(
             f"importance needs at least {_LEAST_TRIALS} different trials; there are {len(known)}"
         )
-    parameters = inspect.signature(PedAnovaImportanceEvaluator).parameters
-    which: Any = "target_quantile" if "target_quantile" in parameters else "baseline_quantile"
+    arguments = inspect.signature(PedAnovaImportanceEvaluator).parameters
+    which: Any = "target_quantile" if "target_quantile" in arguments else "baseline_quantile"
     with samplers.quiet():
         evaluator = PedAnovaImportanceEvaluator(**{which: _BEST_SHARE})
         different = optuna.create_study(direction=study.objectives[objective].direction)
         for trial in known:
+            params = {name: trial.point[name] for name in always_open}
+            value = trial.values[objective]
             different.add_trial(
-                optuna.trial.create_trial(
-                    value=trial.values[objective],
-                    params={name: trial.point[name] for name in always_open},
-                    distributions={
-                        name: study.bound.parameters[name].distribution() for name in always_open
-                    },
-                )
+                optuna.trial.create_trial(value=value, params=params, distributions=always_open)
             )
         return get_param_importances(different, evaluator=evaluator)

@@ -23,6 +23,7 @@ Direction = Literal["maximize", "minimize"]
 
 _EXPRESSION = re.compile(r"^\s*(?P<figure>[a-z][a-z0-9_]*)\s*(?:\[(?P<selector>[^\[\]]+)\])?\s*$")
 _BOUND = re.compile(r"^\s*(?P<relation><=|>=|<|>)\s*(?P<bound>[-+0-9.eE]+)\s*$")
+_SHORT = {"jain": "jain_tenant"}
 _DIRECTIONS: dict[str, Direction] = {"higher": "maximize", "lower": "minimize"}
 
 
@@ -82,8 +83,7 @@ class Figure:
         figure, _ = self.parts
         if figure == "shed":
             return "minimize"
-        if figure == "jain":
-            figure = "jain_tenant"
+        figure = _SHORT.get(figure, figure)
         if figure not in FIGURES:
             raise self._no_such(figure, FIGURES)
         return _DIRECTIONS.get(FIGURES[figure].better)
@@ -95,9 +95,9 @@ class Figure:
         or tenant, or if it is the goodput of requests without targets.
         """
         figure, selector = self.parts
-        if figure == "jain":
-            figure = "jain_tenant"
-            selector = None if selector == "tenant" else selector
+        if (figure, selector) == ("jain", "tenant"):
+            selector = None
+        figure = _SHORT.get(figure, figure)
         if selector is None:
             return self._value(figure, result.summary())
         if selector in ("worst class", "worst tenant"):
@@ -116,14 +116,13 @@ class Figure:
         of, _, name = selector.rpartition("=")
         groups = {"class": result.by_class(), "tenant": result.by_tenant()}
         if of and of not in groups:
-            raise self._unknown(
-                f"[{selector}]: must be a class, a tenant, worst class or worst tenant"
-            )
+            allowed = "must be a class, a tenant, worst class or worst tenant"
+            raise self._unknown(f"[{selector}]: {allowed}")
         name = name.strip()
-        found = [groups[key][name] for key in groups if of in ("", key) and name in groups[key]]
-        if len(found) == 1:
-            return found[0]
-        if found:
+        named = [groups[key][name] for key in groups if of in ("", key) and name in groups[key]]
+        if len(named) == 1:
+            return named[0]
+        if named:
             raise self._unknown(f"a class and a tenant; use [class={name}] or [tenant={name}]")
         known = ", ".join([*groups["class"], *groups["tenant"]])
         raise self._unknown(f"unknown class or tenant {name!r}; one of {known}")
@@ -200,13 +199,10 @@ class Noted:
 
     def of(self, result: Result) -> float:
         """The value, or NaN."""
+        missing = NoFigureError if self.needs_targets else (NoFigureError, ConfigError)
         try:
             return self.metric.of(result)
-        except NoFigureError:
-            return math.nan
-        except ConfigError:
-            if self.needs_targets:
-                raise
+        except missing:
             return math.nan
 
 
@@ -309,12 +305,8 @@ def identity(metric: Metric) -> str:
 def check_figures(metrics: Iterable[Metric]) -> None:
     """Raises ConfigError for a figure that no summary has."""
     for metric in metrics:
-        figures = (
-            [figure for figure, _ in metric.terms] if isinstance(metric, WeightedSum) else [metric]
-        )
-        for figure in figures:
-            if isinstance(figure, Figure):
-                _ = figure.direction
+        for figure in _figures_of(metric):
+            _ = figure.direction
 
 
 def as_objectives(objective: Any) -> tuple[Objective, ...]:
@@ -334,7 +326,7 @@ def as_constraints(
         return []
     if not isinstance(constraints, Mapping):
         return list(constraints)
-    found = []
+    parsed = []
     for text, bound in constraints.items():
         match = _BOUND.match(str(bound))
         try:
@@ -345,15 +337,14 @@ def as_constraints(
             allowed = "must be a relation and a number, e.g. '<=200'"
             raise config_error([(f"constraints.{text}", repr(bound), allowed)])
         relation: Literal["<=", ">="] = "<=" if match["relation"].startswith("<") else ">="
-        found.append(Constraint(Figure(text), relation, limit))
-    return found
+        parsed.append(Constraint(Figure(text), relation, limit))
+    return parsed
 
 
 def rewards_shedding(objectives: Sequence[Objective], constraints: Sequence[Constraint]) -> bool:
     """Whether only latencies of served requests count, so that rejecting most is best."""
-    names = [_figures_of(objective.metric) for objective in objectives]
-    names += [_figures_of(constraint.metric) for constraint in constraints]
-    figures = [figure for some in names for figure in some]
+    metrics = [known.metric for known in objectives] + [known.metric for known in constraints]
+    figures = [figure for metric in metrics for figure in _figures_of(metric)]
     latencies = {name for name, figure in FIGURES.items() if figure.unit == "ms"}
     return bool(figures) and all(figure.parts[0] in latencies for figure in figures)
 
@@ -367,8 +358,9 @@ def _figures_of(metric: Metric) -> list[Figure]:
 
 
 def _checked_direction(direction: str | None, metric: Metric) -> Direction:
-    if direction in ("maximize", "minimize"):
-        return "maximize" if direction == "maximize" else "minimize"
+    for known in _DIRECTIONS.values():
+        if direction == known:
+            return known
     if direction is not None:
         raise config_error([("direction", repr(direction), "must be 'maximize' or 'minimize'")])
     if isinstance(metric, Figure) and metric.direction:
@@ -378,10 +370,8 @@ def _checked_direction(direction: str | None, metric: Metric) -> Direction:
             None if figure.direction is None else (figure.direction == "maximize") == (weight > 0)
             for figure, weight in metric.terms
         }
-        if wanted == {True}:
-            return "maximize"
-        if wanted == {False}:
-            return "minimize"
+        if wanted in ({True}, {False}):
+            return "maximize" if wanted == {True} else "minimize"
     allowed = "must state a direction: Objective(…, 'maximize') or Objective(…, 'minimize')"
     raise config_error([("objective", repr(metric.name), allowed)])
 

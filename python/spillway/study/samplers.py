@@ -57,8 +57,8 @@ class Sampler:
 
     load: Callable[[], type[BaseSampler]]
     arguments: Mapping[str, Any]
-    constraints: bool
-    several_objectives: bool
+    constraints: bool = True
+    several_objectives: bool = True
     conditional: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     fresh_per_trial: bool = False
 
@@ -79,8 +79,6 @@ SAMPLERS: dict[str, Sampler] = {
             "constant_liar": True,
             "warn_independent_sampling": False,
         },
-        constraints=True,
-        several_objectives=True,
         conditional=lambda arguments: {"group": True} if arguments["multivariate"] else {},
         fresh_per_trial=True,
     ),
@@ -93,24 +91,16 @@ SAMPLERS: dict[str, Sampler] = {
     "nsga2": Sampler(
         load=lambda: optuna.samplers.NSGAIISampler,
         arguments={"population_size": 20, "crossover_prob": 0.9, "swapping_prob": 0.5},
-        constraints=True,
-        several_objectives=True,
         fresh_per_trial=True,
     ),
     "random": Sampler(
-        load=lambda: optuna.samplers.RandomSampler,
-        arguments={},
-        constraints=True,
-        several_objectives=True,
-        fresh_per_trial=True,
+        load=lambda: optuna.samplers.RandomSampler, arguments={}, fresh_per_trial=True
     ),
     "qmc": Sampler(
         load=lambda: optuna.samplers.QMCSampler,
         arguments={"qmc_type": "sobol", "scramble": True, "warn_independent_sampling": False},
-        constraints=True,
-        several_objectives=True,
     ),
-    "gp": Sampler(load=_gp, arguments={}, constraints=True, several_objectives=True),
+    "gp": Sampler(load=_gp, arguments={}),
 }
 """The samplers by name."""
 
@@ -269,11 +259,9 @@ def _check_abilities(name: str, **asked: bool) -> None:
     violations = []
     for ability, is_asked in asked.items():
         if is_asked and not getattr(SAMPLERS[name], ability):
-            able = ", ".join(
-                other for other, sampler in SAMPLERS.items() if getattr(sampler, ability)
-            )
-            allowed = f"cannot search with {ability.replace('_', ' ')}; use one of {able}"
-            violations.append(("sampler", name, allowed))
+            able = [other for other, sampler in SAMPLERS.items() if getattr(sampler, ability)]
+            lacks = f"cannot search with {ability.replace('_', ' ')}"
+            violations.append(("sampler", name, f"{lacks}; use one of {', '.join(able)}"))
     if violations:
         raise config_error(violations)
 

@@ -116,10 +116,7 @@ class Space:
 
     def to_dict(self) -> dict[str, Any]:
         """The space in the form of a study file."""
-        found: dict[str, Any] = {
-            path: _written(dimension) for path, dimension in self.dimensions.items()
-        }
-        return found
+        return {path: _written(dimension) for path, dimension in self.dimensions.items()}
 
     def order_lines(self) -> list[str]:
         """The order constraints in the form of a study file."""
@@ -174,25 +171,26 @@ class Parameter:
 
     def suggest(self, trial: BaseTrial) -> Any:
         """Asks an Optuna trial for a value."""
-        if self.kind == "float":
-            return trial.suggest_float(self.name, self.low, self.high, log=self.log, step=self.step)
-        if self.kind == "int":
-            step = 1 if self.step is None else int(self.step)
-            return trial.suggest_int(
-                self.name, int(self.low), int(self.high), log=self.log, step=step
-            )
-        return trial.suggest_categorical(self.name, self.labels)
+        if not self.is_numeric:
+            return trial.suggest_categorical(self.name, self.labels)
+        suggest = trial.suggest_int if self.kind == "int" else trial.suggest_float
+        return suggest(self.name, **self._limits())
 
     def distribution(self) -> Any:
         """The parameter as an Optuna distribution."""
         from optuna import distributions
 
-        if self.kind == "float":
-            return distributions.FloatDistribution(self.low, self.high, self.log, self.step)
+        if not self.is_numeric:
+            return distributions.CategoricalDistribution(self.labels)
         if self.kind == "int":
-            step = 1 if self.step is None else int(self.step)
-            return distributions.IntDistribution(int(self.low), int(self.high), self.log, step)
-        return distributions.CategoricalDistribution(self.labels)
+            return distributions.IntDistribution(**self._limits())
+        return distributions.FloatDistribution(**self._limits())
+
+    def _limits(self) -> dict[str, Any]:
+        if self.kind == "float":
+            return {"low": self.low, "high": self.high, "log": self.log, "step": self.step}
+        step = 1 if self.step is None else int(self.step)
+        return {"low": int(self.low), "high": int(self.high), "log": self.log, "step": step}
 
     def at(self, share: float) -> Any:
         """The value at `share` in [0, 1] of the range or the options."""
@@ -311,17 +309,16 @@ class BoundSpace:
             values = [point[parameter.name] for parameter in members]
             if values != sorted(values):
                 repaired = zip(members, sorted(values), strict=True)
-                point = point | {
-                    parameter.name: parameter.nearest(value) for parameter, value in repaired
-                }
+                point = point | {known.name: known.nearest(value) for known, value in repaired}
         return point
 
     def apply(self, point: Point) -> Simulation:
         """The simulation at a point; ConfigError if the combination is invalid."""
-        changes = {}
-        for parameter in self:
-            if parameter.opens_with is None and parameter.name in point:
-                changes[parameter.name] = self._value(parameter, point)
+        changes = {
+            parameter.name: self._value(parameter, point)
+            for parameter in self
+            if parameter.opens_with is None and parameter.name in point
+        }
         return self.simulation.with_(changes)
 
     def _value(self, parameter: Parameter, point: Point) -> Any:
@@ -338,10 +335,8 @@ class BoundSpace:
         return noun
 
     def _is_open(self, parameter: Parameter, point: Point) -> bool:
-        return (
-            parameter.opens_with is None
-            or point.get(parameter.opens_with[0]) == parameter.opens_with[1]
-        )
+        opens_with = parameter.opens_with
+        return opens_with is None or point.get(opens_with[0]) == opens_with[1]
 
     def _open(
         self,
@@ -358,14 +353,9 @@ class BoundSpace:
         elif isinstance(dimension, Choice):
             self._remember_choice(name, field, dimension, value, opens_with)
             yield Parameter(name, "choice", options=dimension.options, opens_with=opens_with)
-        elif field["type"] == "bool" and dimension == "auto":
+        elif field["type"] in ("bool", "choice") and dimension == "auto":
             self._current[name] = value
-            yield Parameter(
-                name, "choice", options=((False, False), (True, True)), opens_with=opens_with
-            )
-        elif field["type"] == "choice" and dimension == "auto":
-            self._current[name] = value
-            options = tuple((choice, choice) for choice in field["choices"])
+            options = tuple((choice, choice) for choice in field.get("choices", (False, True)))
             yield Parameter(name, "choice", options=options, opens_with=opens_with)
         else:
             self._current[name] = value
@@ -400,9 +390,8 @@ class BoundSpace:
                     continue
                 self._fields[inner_name] = (name, inner)
                 inside = noun.get(inner, inner_field.get("default"))
-                yield from self._open(
-                    inner_name, inner_field, inner_dimension, inside, (name, kind)
-                )
+                opening = (name, kind)
+                yield from self._open(inner_name, inner_field, inner_dimension, inside, opening)
 
     def _remember_choice(
         self,
@@ -432,18 +421,16 @@ class BoundSpace:
                     fixed[i] = self._fixed_value(name)
                 elif not found[name].is_numeric:
                     raise config_error([(name, "", "not a number, so it cannot be ordered")])
-            for i, name in enumerate(chain):
-                if name not in found:
-                    continue
-                parameter = found[name]
+            searched = [name for name in chain if name in found]
+            for name in searched:
+                i, parameter = chain.index(name), found[name]
                 low = max([parameter.low, *(v for j, v in fixed.items() if j < i)])
                 high = min([parameter.high, *(v for j, v in fixed.items() if j > i)])
                 if low > high:
                     allowed = f"cannot be satisfied: must have {low} <= {name} <= {high}"
                     raise config_error([(" <= ".join(chain), "", allowed)])
                 found[name] = dataclasses.replace(parameter, low=low, high=high)
-            searched = [found[name] for name in chain if name in found]
-            for before, after in itertools.pairwise(searched):
+            for before, after in itertools.pairwise(found[name] for name in searched):
                 if before.low > after.high:
                     allowed = f"cannot be satisfied: {before.name} always exceeds {after.name}"
                     raise config_error([(" <= ".join(chain), "", allowed)])
@@ -468,53 +455,51 @@ def _label(option: Any) -> Any:
     return str(kind) if kind else repr(option)
 
 
+_UNSET = {type(None): anything}
+_LIMIT = by_type({int: number(), float: number()}, "must be a finite number")
+_STEP = by_type({**dict.fromkeys((int, float), number(above=0)), **_UNSET}, "must be a number > 0")
+_RANGE = keys(
+    {
+        "low": _LIMIT,
+        "high": _LIMIT,
+        "log": by_type({bool: truth, **_UNSET}, "must be true or false"),
+        "step": _STEP,
+    }
+)
+_FIELDS = "must be a mapping of a kind's parameters, or empty"
+_KINDS = mapping(by_type({Mapping: mapping(anything), **_UNSET}, _FIELDS), may_be_empty=False)
+
+
 def _as_dimension(path: str, written: Any, *, may_fix: bool = False) -> Any:
     """A dimension in any of its forms, as `"auto"`, Range, Choice or Kinds."""
     if written == "auto" or isinstance(written, Range | Choice | Kinds):
         return written
-    found: Any = None
+    where = f"space.{path}"
     if isinstance(written, Mapping):
-        where = f"space.{path}"
         if set(written) == {"kinds"}:
-            allowed = "must be a mapping of a kind's parameters, or empty"
-            fields = by_type({Mapping: mapping(anything), type(None): anything}, allowed)
-            mapping(fields, may_be_empty=False)(f"{where}.kinds", written["kinds"])
-            found = Kinds(written["kinds"])
-        elif set(written) == {"choices"}:
+            _KINDS(f"{where}.kinds", written["kinds"])
+            return Kinds(written["kinds"])
+        if set(written) == {"choices"}:
             options = written["choices"]
-            if (
-                not isinstance(options, Sequence | Mapping)
-                or isinstance(options, str)
-                or not options
-            ):
+            is_list = isinstance(options, Sequence | Mapping) and not isinstance(options, str)
+            if not is_list or not options:
                 raise refusal(f"{where}.choices", options, "must be a list of at least one value")
-            found = _choice(where, options)
-        elif {"low", "high"} <= set(written) <= {"low", "high", "log", "step"}:
-            unset = {type(None): anything}
-            limit = by_type({int: number(), float: number()}, "must be a finite number")
-            of_key = {
-                "low": limit,
-                "high": limit,
-                "log": by_type({bool: truth, **unset}, "must be true or false"),
-                "step": by_type({int: number(above=0), float: number(above=0), **unset},
-                                "must be a number > 0"),
-            }  # fmt: skip
-            keys(of_key)(where, written)
-            found = Range(**written)
+            return _choice(where, options)
+        if {"low", "high"} <= set(written) <= {"low", "high", "log", "step"}:
+            _RANGE(where, written)
+            return Range(**written)
     elif isinstance(written, Sequence) and not isinstance(written, str):
         numbers = [v for v in written if isinstance(v, int | float) and not isinstance(v, bool)]
         if written:
             is_range = len(written) == len(numbers) == 2
-            found = Range(*written) if is_range else _choice(f"space.{path}", written)
+            return Range(*written) if is_range else _choice(where, written)
     elif may_fix:
-        found = _Fixed(written)
-    if found is not None:
-        return found
+        return _Fixed(written)
     allowed = (
         "must be auto, two numbers [low, high], a list of choices, "
         "{low, high, log, step}, {choices: […]} or {kinds: {…}}"
     )
-    raise config_error([(f"space.{path}", repr(written), allowed)])
+    raise config_error([(where, repr(written), allowed)])
 
 
 def _choice(path: str, options: Any) -> Choice:
@@ -526,12 +511,7 @@ def _choice(path: str, options: Any) -> Choice:
 
 def _written(dimension: Any) -> Any:
     if isinstance(dimension, Range):
-        settings = {
-            "low": dimension.low,
-            "high": dimension.high,
-            "log": dimension.log,
-            "step": dimension.step,
-        }
+        settings = dataclasses.asdict(dimension)
         return {key: value for key, value in settings.items() if value is not None}
     if isinstance(dimension, Choice):
         plain = {label: _plain(value) for label, value in dimension.options}
@@ -539,12 +519,11 @@ def _written(dimension: Any) -> Any:
             return {"choices": list(plain.values())}
         return {"choices": plain}
     if isinstance(dimension, Kinds):
-        return {
-            "kinds": {
-                kind: {name: _written(inner) for name, inner in fields.items()}
-                for kind, fields in dimension.kinds
-            }
+        kinds = {
+            kind: {name: _written(inner) for name, inner in fields.items()}
+            for kind, fields in dimension.kinds
         }
+        return {"kinds": kinds}
     return list(dimension) if isinstance(dimension, tuple) else dimension
 
 
@@ -572,38 +551,30 @@ def _numeric(
             allowed = "has no default search range; give it one, e.g. [1, 10]"
             raise config_error([(f"space.{name}", "auto", allowed)])
         dimension = Range(search["low"], search["high"])
-    log = dimension.log
+    low, high, step, log = dimension.low, dimension.high, dimension.step, dimension.log
     if log is None:
-        log = bool(search and search["log"]) and dimension.low > 0 and dimension.step is None
-    problems = []
-    if not (
-        math.isfinite(dimension.low)
-        and math.isfinite(dimension.high)
-        and dimension.low < dimension.high
-    ):
-        problems.append("low must be less than high")
-    if log and dimension.low <= 0:
-        problems.append("low must be > 0 on a log scale")
-    if log and dimension.step is not None:
-        problems.append("a log scale must not have a step")
-    if dimension.step is not None and not dimension.step > 0:
-        problems.append("step must be > 0")
+        log = bool(search and search["log"]) and low > 0 and step is None
     is_int = field["type"] == "int"
-    if is_int and any(
-        v is not None and v != int(v) for v in (dimension.low, dimension.high, dimension.step)
-    ):
-        problems.append("low, high and step must be whole numbers")
-    if problems:
-        shown = f"[{dimension.low:g}, {dimension.high:g}]"
-        raise config_error([(f"space.{name}", shown, "; ".join(problems))])
+    is_range = math.isfinite(low) and math.isfinite(high) and low < high
+    rules = {
+        "low must be less than high": is_range,
+        "low must be > 0 on a log scale": not log or low > 0,
+        "a log scale must not have a step": not log or step is None,
+        "step must be > 0": step is None or step > 0,
+        "low, high and step must be whole numbers": not is_int
+        or all(v is None or v == int(v) for v in (low, high, step)),
+    }
+    if not all(rules.values()):
+        problems = "; ".join(rule for rule, holds in rules.items() if not holds)
+        raise config_error([(f"space.{name}", f"[{low:g}, {high:g}]", problems)])
     return Parameter(
         name,
         field["type"],
         unit=field.get("unit", ""),
-        low=int(dimension.low) if is_int else float(dimension.low),
-        high=int(dimension.high) if is_int else float(dimension.high),
+        low=int(low) if is_int else float(low),
+        high=int(high) if is_int else float(high),
         log=log,
-        step=dimension.step,
+        step=step,
         opens_with=opens_with,
         valid_low=field.get("at_least", field.get("more_than", -math.inf)),
         valid_high=field.get("at_most", field.get("less_than", math.inf)),
