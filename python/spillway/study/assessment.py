@@ -29,10 +29,8 @@ def assess(
     race: Racing | None,
 ) -> tuple[list[Trial], Exception | None]:
     """Trials of the points, and the first exception of a metric; equal simulations are run once."""
-    first: dict[str, Trial | int] = {}
-    for known in study.records:
-        if known.has_values and known.fingerprint:
-            first.setdefault(known.fingerprint, known)
+    known = [trial for trial in study.records if trial.has_values and trial.fingerprint]
+    first: dict[str, Trial | int] = {trial.fingerprint: trial for trial in reversed(known)}
     assessed: dict[int, Trial] = {}
     same_as: dict[int, Trial | int] = {}
     to_run: dict[int, Simulation] = {}
@@ -110,8 +108,7 @@ def judged(
         return Trial(number=number, point=point, failure=found.failure)
     n_objectives, n_constraints = len(study.objectives), len(study.constraints)
     n_both = n_objectives + n_constraints
-    objectives = found.values[:n_objectives]
-    distinct = found.distinct
+    objectives, distinct = found.values[:n_objectives], found.distinct
     violations = [
         [constraint.violation(value) for value in row]
         for constraint, row in zip(study.constraints, distinct[n_objectives:n_both], strict=True)

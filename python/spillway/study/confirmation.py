@@ -42,6 +42,11 @@ _MEANING = {
 }
 
 
+_OLD_TRAFFIC = (
+    "the fresh seeds are resamples of the trace that was searched on, not new traffic; "
+    "confirm(workload=…) takes traffic that the search has not seen."
+)
+
 _OF_SIGNS = 0.95
 """Confidence of a gain that is equal under all seeds, and so has no interval."""
 
@@ -183,13 +188,8 @@ class Confirmation:
                 continue
             gain = "" if candidate.gain is None else _shown(candidate.gain)
             rows.append([name, _shown(candidate.value), gain, _listed(candidate.broken) or "hold"])
-        lines = [
-            f"{len(self.seeds)} fresh seeds, {self.confidence:.0%} confidence intervals",
-            "",
-            formatting.table(rows),
-            "",
-            self.reason,
-        ]
+        head = f"{len(self.seeds)} fresh seeds, {self.confidence:.0%} confidence intervals"
+        lines = [head, "", formatting.table(rows), "", self.reason]
         if self.reverted:
             changes = [["reverted", "to", "gain over the winner", "constraints"]]
             for back in self.reverted:
@@ -215,11 +215,10 @@ class Confirmation:
 
     def _on_saturation(self) -> Iterator[str]:
         """What the winner's verdict means, unless it keeps up."""
-        chosen = [candidate for candidate in self.candidates if candidate.number == self.winner]
-        for candidate in chosen:
-            if candidate.saturation not in (None, "unsaturated"):
-                meaning = _MEANING[candidate.saturation]
-                yield f"trial {candidate.number} is {candidate.saturation}: {meaning}."
+        for candidate in self.candidates:
+            verdict = candidate.saturation
+            if candidate.number == self.winner and verdict not in (None, "unsaturated"):
+                yield f"trial {candidate.number} is {verdict}: {_MEANING[verdict]}."
 
 
 def _shown(value: Interval | None) -> str:
@@ -332,7 +331,7 @@ def confirm(
         better_neighbor=better,
         reverted=tuple(sorted(reverted, key=lambda variant: variant.mean_gain)),
         caveats=(
-            *_on_resamples(study.simulation, workload),
+            *([_OLD_TRAFFIC] if workload is None and is_resampled(study.simulation) else []),
             *(() if choice is None else caveats(choice)),
             *intervals.caveats(shown),
         ),
@@ -344,14 +343,6 @@ def _steepness(neighbor: Neighbor) -> tuple[bool | float, ...]:
     is_out = any(broken.is_certain for broken in neighbor.broken)
     is_legal = not neighbor.broken
     return neighbor.failure is None, not is_out, not neighbor.is_steep, is_legal, neighbor.mean_gain
-
-
-def _on_resamples(simulation: Simulation, workload: Synthetic | Trace | None) -> Iterator[str]:
-    if workload is None and is_resampled(simulation):
-        yield (
-            "the fresh seeds are resamples of the trace that was searched on, not new traffic; "
-            "confirm(workload=…) takes traffic that the search has not seen."
-        )
 
 
 def _held_out(simulations: Sequence[Simulation], workload: Synthetic | Trace) -> list[Simulation]:
@@ -409,23 +400,19 @@ class _Judge:
 
     def broken(self, found: Measured) -> tuple[BrokenConstraint, ...]:
         """The constraints that do not hold in the mean."""
-        rows = zip(
-            self._study.constraints, self.constrained(found), self.violations(found), strict=True
-        )
-        return tuple(
-            BrokenConstraint(
-                figure=constraint.name,
-                bound=f"{constraint.relation} {constraint.bound:g}",
-                value=value,
-                is_certain=all(
-                    constraint.violation(end) > 0
-                    for end in (value.low, value.high)
-                    if end is not None
-                ),
-            )
-            for constraint, value, row in rows
-            if sum(row) > 0
-        )
+        values, violations = self.constrained(found), self.violations(found)
+        broken = []
+        for constraint, value, row in zip(self._study.constraints, values, violations, strict=True):
+            if sum(row) > 0:
+                bound = f"{constraint.relation} {constraint.bound:g}"
+                ends = [end for end in (value.low, value.high) if end is not None]
+                is_certain = all(constraint.violation(end) > 0 for end in ends)
+                broken.append(
+                    BrokenConstraint(
+                        figure=constraint.name, bound=bound, value=value, is_certain=is_certain
+                    )
+                )
+        return tuple(broken)
 
     def candidate(self, trial: Trial, found: Measured, base: Measured | None) -> Candidate:
         """A trial with its intervals."""
@@ -446,34 +433,30 @@ class _Judge:
     def verdict(self, base: Candidate, candidates: Sequence[Candidate]) -> tuple[int | None, str]:
         """The winner, and the reason for it or for the absence of one."""
         feasible = [candidate for candidate in candidates if candidate.is_feasible]
+        why = base.failure or _listed(base.broken)
         if not feasible:
             reason = "no winner: on fresh seeds no candidate satisfies the constraints"
             if base.is_feasible:
                 return None, f"{reason}; the baseline does"
-            why = base.failure or _listed(base.broken)
             return None, f"{reason}, nor does the baseline ({why})"
         if not base.is_feasible:
             # The baseline is not an alternative, so there is nothing to beat.
             best = self._best(feasible)
-            why = base.failure or _listed(base.broken)
             return best.number, f"trial {best.number} wins: the baseline is out ({why})"
         better = [
             candidate
             for candidate in feasible
-            if candidate.gain
-            and candidate.gain.mean > 0
-            and candidate.gain.excludes_zero(self._each)
+            if (gain := candidate.gain) and gain.mean > 0 and gain.excludes_zero(self._each)
         ]
         if not better:
             return None, "no winner: no candidate's gain over the baseline excludes zero"
         best = self._best(better)
-        gain = f"{_shown(best.gain)} better than the baseline"
-        return best.number, f"trial {best.number} wins: {gain}"
+        lead = f"{_shown(best.gain)} better than the baseline"
+        return best.number, f"trial {best.number} wins: {lead}"
 
     def _best(self, candidates: Sequence[Candidate]) -> Candidate:
         return max(
-            candidates,
-            key=lambda candidate: self._sign * candidate.value.mean if candidate.value else 0,
+            candidates, key=lambda known: self._sign * known.value.mean if known.value else 0
         )
 
     def variant(self, place: Place, found: Measured, optimum: Measured) -> dict[str, Any]:
@@ -486,11 +469,7 @@ class _Judge:
         return known | {"gain": gain, "broken": self.broken(found)}
 
     def neighbors(
-        self,
-        places: Sequence[Place],
-        around: Sequence[Measured],
-        optimum: Measured,
-        base: Measured,
+        self, places: Sequence[Place], around: Sequence[Measured], optimum: Measured, base: Measured
     ) -> list[Neighbor]:
         """The configurations near the winner, and which of them are steep."""
         neighbors = []

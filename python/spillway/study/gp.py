@@ -91,9 +91,9 @@ class GpSampler(BaseSampler):
             raise ValueError(f"n_candidates = {n_candidates}: must be >= 8")
         if seed is not None and seed < 0:
             raise ValueError(f"seed = {seed}: must be >= 0")
-        self._seed = (
-            int(np.random.SeedSequence(seed).generate_state(1)[0]) if seed is None else seed
-        )
+        if seed is None:
+            seed = int(np.random.SeedSequence().generate_state(1)[0])
+        self._seed = seed
         self._n_startup_trials = n_startup_trials
         self._n_candidates = n_candidates
         self._columns: dict[str, int] = {}
@@ -181,9 +181,8 @@ class GpSampler(BaseSampler):
             rng = np.random.default_rng([self._seed, len(finished), 2])
             values, errors = _objectives(finished, study.directions, rng)
             space = _Space([_Parameter.of(*item) for item in search_space.items()])
-            self._model = _Model.of(
-                key, space, finished, values=values, errors=errors, last=self._model
-            )
+            last = self._model
+            self._model = _Model.of(key, space, finished, values=values, errors=errors, last=last)
         return self._model
 
 
@@ -200,14 +199,12 @@ def _shared_space(trials: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]:
     """Parameters that can vary and that all trials share with the same range, by name."""
     if not trials:
         return {}
-    shared = dict(trials[0].distributions)
-    for trial in trials[1:]:
-        shared = {
-            name: distribution
-            for name, distribution in shared.items()
-            if trial.distributions.get(name) == distribution
-        }
-    return {name: shared[name] for name in sorted(shared) if not shared[name].single()}
+    return {
+        name: distribution
+        for name, distribution in sorted(trials[0].distributions.items())
+        if not distribution.single()
+        and all(trial.distributions.get(name) == distribution for trial in trials)
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,18 +226,12 @@ class _Parameter:
             allowed = tuple(float(i) for i in range(len(choices)))
             return cls(name, 0.0, 1.0, False, None, choices, allowed)
         assert isinstance(distribution, FloatDistribution | IntDistribution)
-        parameter = cls(
-            name, distribution.low, distribution.high, distribution.log, distribution.step, None, ()
-        )
-        if distribution.step is None:
+        low, high, step = distribution.low, distribution.high, distribution.step
+        parameter = cls(name, low, high, distribution.log, step, None, ())
+        if step is None or (count := round((high - low) / step) + 1) > _MOST_STEPS:
             return parameter
-        count = round((distribution.high - distribution.low) / distribution.step) + 1
-        if count > _MOST_STEPS:
-            return parameter
-        values = [distribution.low + i * distribution.step for i in range(count)]
-        return dataclasses.replace(
-            parameter, allowed=tuple(parameter.encode(value) for value in values)
-        )
+        allowed = tuple(parameter.encode(low + i * step) for i in range(count))
+        return dataclasses.replace(parameter, allowed=allowed)
 
     def encode(self, value: Any) -> float:
         if self.choices is not None:
@@ -305,14 +296,12 @@ def _attribute(trials: Sequence[FrozenTrial], name: str, size: int) -> Array:
     """A list attribute of the trials as rows; NaN where a trial has none."""
     rows = np.full((len(trials), size), math.nan)
     for row, trial in zip(rows, trials, strict=True):
-        given = trial.user_attrs.get(name)
-        if given is None:
-            continue
-        if len(given) != size:
-            raise ValueError(
-                f"trial {trial.number}: user_attrs[{name!r}] has {len(given)} entries, not {size}"
-            )
-        row[:] = [math.nan if value is None else value for value in given]
+        values = trial.user_attrs.get(name)
+        if values is not None:
+            if len(values) != size:
+                problem = f"user_attrs[{name!r}] has {len(values)} entries, not {size}"
+                raise ValueError(f"trial {trial.number}: {problem}")
+            row[:] = [math.nan if value is None else value for value in values]
     return rows
 
 
@@ -341,9 +330,8 @@ def _objectives(
     trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection], rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """One value per trial, to be minimized, and its standard error."""
-    signs = np.array(
-        [-1.0 if direction == StudyDirection.MAXIMIZE else 1.0 for direction in directions]
-    )
+    is_maximized = [direction == StudyDirection.MAXIMIZE for direction in directions]
+    signs = np.where(is_maximized, -1.0, 1.0)
     values = signs * np.array([trial.values for trial in trials])
     errors = _errors(trials, "objective_se", len(directions))
     if len(directions) == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,10 +13,8 @@ from spillway.study.evaluation import Digest, Evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from concurrent.futures import Executor
 
     from spillway._core.cluster import Simulation
-    from spillway.config.progress import Report
     from spillway.study.space import BoundSpace, Parameter, Point
 
 
@@ -24,21 +22,14 @@ _ENDS = (0.0, 1.0)
 _WITHIN = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def dead_parameters(
-    bound: BoundSpace,
-    seeds: Sequence[int],
-    *,
-    threads: int | None = None,
-    executor: Executor | None = None,
-    report: Report | None = None,
-) -> tuple[str, ...]:
+def dead_parameters(bound: BoundSpace, seeds: Sequence[int], **options: Any) -> tuple[str, ...]:
     """The parameters whose values changed no run.
 
     The check sets each to the ends of its range, or to each option, with all others at their
     current values; if no run differs, it repeats this at two random points of the others, with
-    values within the range as well.
+    values within the range as well. `options`: those of the `Evaluator`.
     """
-    evaluator = Evaluator([Digest()], threads=threads, executor=executor, report=report)
+    evaluator = Evaluator([Digest()], **options)
     random = np.random.default_rng(0)
     suspects = [parameter for parameter in bound if len(parameter.values(_WITHIN)) > 1]
     compared: set[str] = set()

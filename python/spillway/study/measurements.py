@@ -82,14 +82,13 @@ class Measured:
             return self if self.failure is not None else other
         pairs = zip(self.values, other.values, strict=True)
         rows = tuple(row + further for row, further in pairs)
+        caveats = zip(self.caveats, other.caveats, strict=True)
         differ = self.is_replicated or other.is_replicated or any(len(set(row)) > 1 for row in rows)
         return Measured(
             rows,
             is_replicated=differ,
             num_blocks=self.num_blocks,
-            caveats=tuple(
-                early or late for early, late in zip(self.caveats, other.caveats, strict=True)
-            ),
+            caveats=tuple(early or late for early, late in caveats),
             trends=(*self.trends, *other.trends) if self.trends and other.trends else (),
         )
 
@@ -180,18 +179,17 @@ def _encoded(measured: Measured) -> dict[str, Any]:
 
 
 def _decoded(stored: dict[str, Any]) -> Measured:
-    trends = [
-        stationarity.Trend(
-            **trend | {"whole": _numbers(trend["whole"]), "late": _numbers(trend["late"])}
-        )
-        for trend in stored["trends"]
-    ]
     more = {
-        "values": tuple(_numbers(row) for row in stored["values"]),
-        "caveats": tuple(str(text) for text in stored["caveats"]),
-        "trends": tuple(trends),
+        "values": tuple(map(_numbers, stored["values"])),
+        "caveats": tuple(map(str, stored["caveats"])),
+        "trends": tuple(map(_trend, stored["trends"])),
     }
     return Measured(**stored | more)
+
+
+def _trend(stored: dict[str, Any]) -> stationarity.Trend:
+    growths = {name: _numbers(stored[name]) for name in ("whole", "late")}
+    return stationarity.Trend(**stored | growths)
 
 
 def _numbers(stored: Iterable[float]) -> tuple[float, ...]:

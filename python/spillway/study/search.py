@@ -24,7 +24,6 @@ from spillway.study.records import Trial, attributes, from_optuna
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from concurrent.futures import Executor
 
     from optuna.storages import BaseStorage
 
@@ -83,19 +82,14 @@ def opened(
     return found, place
 
 
-def check_parameters(
-    study: StudyData,
-    *,
-    threads: int | None = None,
-    executor: Executor | None = None,
-    progress: bool = False,
-) -> None:
-    """Warns of seeds and parameters without effect, and of caveats that hold in the whole space."""
-    _check_seeds(study, threads=threads, executor=executor)
+def check_parameters(study: StudyData, *, progress: bool = False, **options: Any) -> None:
+    """Warns of seeds and parameters without effect, and of caveats that hold in the whole space.
+
+    `options`: those of the `Evaluator`.
+    """
+    _check_seeds(study, Evaluator([Digest()], **options))
     with reporting(progress, "check of the parameters: runs") as report:
-        dead = dead_parameters(
-            study.bound, study.seeds[:1], threads=threads, executor=executor, report=report
-        )
+        dead = dead_parameters(study.bound, study.seeds[:1], report=report, **options)
     study.optuna.set_user_attr("dead", list(dead))
     if dead:
         note(f"{', '.join(dead)} changed no run: varying them has no effect", RuntimeWarning)
@@ -108,11 +102,8 @@ def check_parameters(
         )
 
 
-def _check_seeds(
-    study: StudyData, *, threads: int | None = None, executor: Executor | None = None
-) -> None:
+def _check_seeds(study: StudyData, evaluator: Evaluator) -> None:
     """Warns if a fresh seed does not change the run of the current configuration."""
-    evaluator = Evaluator([Digest()], threads=threads, executor=executor)
     fresh = next(seed for seed in range(len(study.seeds) + 1) if seed not in study.seeds)
     (found,) = evaluator.measure_all([study.simulation], (study.seeds[0], fresh))
     if found.failure is None and not found.is_replicated:
@@ -133,25 +124,16 @@ def _runs_of(
     report(*trials, f"{best}, {runs}" if best else runs)
 
 
+@dataclasses.dataclass
 class Search:
     """Runs the trials of a study in batches; see `Study.optimize`."""
 
-    def __init__(
-        self,
-        study: StudyData,
-        place: BaseStorage,
-        evaluator: Evaluator,
-        race: Racing | None,
-        *,
-        is_shared: bool,
-        shows_runs: bool = False,
-    ) -> None:
-        self._study = study
-        self._storage = place
-        self._evaluator = evaluator
-        self._race = race
-        self._is_shared = is_shared
-        self._shows_runs = shows_runs
+    _study: StudyData
+    _storage: BaseStorage
+    _evaluator: Evaluator
+    _race: Racing | None
+    _is_shared: bool
+    _shows_runs: bool
 
     def run(self, n_trials: int, *, total: bool, batch_size: int, report: Report | None) -> None:
         """Runs the current configuration, unless the study has it, then the proposals."""
@@ -206,9 +188,9 @@ class Search:
     def _run_outside(self, trial: optuna.Trial) -> None:
         """Runs a baseline outside the space, as a trial that samplers ignore."""
         study = self._study
-        found = self._evaluator.measure_all([study.simulation], study.seeds)[0]
+        measured = self._evaluator.measure_all([study.simulation], study.seeds)[0]
         baseline = dataclasses.replace(
-            judged(study, trial.number, study.bound.current(), found),
+            judged(study, trial.number, study.bound.current(), measured),
             fingerprint=files.fingerprint(study.simulation),
             warnings=caveats(study.simulation),
         )
@@ -307,7 +289,6 @@ class Search:
         if not record.has_values:
             self._study.optuna.tell(trial, state=TrialState.FAIL)
             return
-        samplers.set_constraints(
-            trial, [str(c) for c in self._study.constraints], record.violations
-        )
+        names = [str(constraint) for constraint in self._study.constraints]
+        samplers.set_constraints(trial, names, record.violations)
         self._study.optuna.tell(trial, list(record.values))

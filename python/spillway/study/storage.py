@@ -182,10 +182,9 @@ class Memory(InMemoryStorage):
     ) -> list[FrozenTrial]:
         """The trials of a study that are in one of the states."""
         # Optuna tracks the first waiting trial only in calls with the tuple of that state.
-        every = (
-            None if states is None else frozenset(state for state in TrialState if state in states)
-        )
-        return super().get_all_trials(study_id, deepcopy, every)
+        if states is not None:
+            states = frozenset(state for state in TrialState if state in states)
+        return super().get_all_trials(study_id, deepcopy, states)
 
 
 class Journal(BaseJournalBackend):
@@ -198,12 +197,8 @@ class Journal(BaseJournalBackend):
     """
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._lines = JsonLines(path, "op_code", "an entry of a study's journal")
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self._lines.path
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
         """The entries from a number on."""
@@ -224,8 +219,6 @@ class Journal(BaseJournalBackend):
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True

@@ -177,14 +177,7 @@ class Study(StudyData):
 
         if check and not self.records:
             check_parameters(self, threads=threads, executor=executor, progress=progress is True)
-        search = Search(
-            self,
-            self._storage,
-            evaluator,
-            race,
-            is_shared=self._is_shared,
-            shows_runs=progress is True,
-        )
+        search = Search(self, self._storage, evaluator, race, self._is_shared, progress is True)
         with reporting(progress, "trials") as report:
             search.run(n_trials, total=total, batch_size=batch_size, report=report)
         if not self.feasible and any(trial.has_values for trial in self.records):
@@ -195,10 +188,8 @@ class Study(StudyData):
         if seeds == self.seeds:
             return
         if self.records:
-            raise UsageError(
-                f"the study's trials used the seeds {self.seeds}; all further trials "
-                "must use them too"
-            )
+            used = f"the study's trials used the seeds {self.seeds}"
+            raise UsageError(f"{used}; all further trials must use them too")
         self.seeds = seeds
         self.optuna.set_user_attr("problem", self._problem())
 
@@ -339,19 +330,17 @@ class Study(StudyData):
 
         Raises ConfigError if the file cannot be written.
         """
+        plot = self.plot
         pieces = [
             page.tables(*tables.parts(self)),
-            page.chart("Objective over the trials", lambda axes: self.plot.history(ax=axes)),
+            page.chart("Objective over the trials", lambda axes: plot.history(ax=axes)),
             page.chart(
-                "What separates the best trials",
-                lambda axes: self.plot.importance(ax=axes),
-                height=3.5,
+                "What separates the best trials", lambda axes: plot.importance(ax=axes), height=3.5
             ),
-            page.picture("Objective over each parameter", self.plot.slices),
+            page.picture("Objective over each parameter", plot.slices),
         ]
         if self.feasible:
             name = "The best configuration, as a file for `spillway run`"
             pieces.append(page.configuration(name, self.best, profiles.name_of(self.best)))
-        fingerprint = files.fingerprint(self.simulation)
-        pieces.append(page.provenance(fingerprint, self.seeds))
+        pieces.append(page.provenance(files.fingerprint(self.simulation), self.seeds))
         page.save(path, title or f"Spillway: {len(self.records)} trials", pieces)

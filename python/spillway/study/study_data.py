@@ -105,14 +105,9 @@ class StudyData:
         Duplicates are left out. With several objectives, trials that no other beats in all of them
         come first.
         """
-        found = [
-            trial
-            for trial in self.records
-            if trial.is_feasible
-            and trial.duplicate_of is None
-            and len(trial.seeds) == len(self.seeds)
-        ]
-        return ranked(found, self.objectives)
+        feasible = [t for t in self.records if t.is_feasible and t.duplicate_of is None]
+        whole = [trial for trial in feasible if len(trial.seeds) == len(self.seeds)]
+        return ranked(whole, self.objectives)
 
     @property
     def pareto(self) -> tuple[Trial, ...]:
@@ -144,8 +139,7 @@ class StudyData:
         if recommend is None or len(self.optuna.get_trials(deepcopy=False)) < _LEAST_FOR_MODEL:
             return best
         chosen = self._by_number(recommend(self.optuna).number)
-        original = chosen.number if chosen.duplicate_of is None else chosen.duplicate_of
-        return self._by_number(original)
+        return chosen if chosen.duplicate_of is None else self._by_number(chosen.duplicate_of)
 
     def _by_number(self, number: int) -> Trial:
         for trial in self.records:
@@ -187,12 +181,10 @@ class StudyData:
             last = f"; the last failure: {failures[-1]}" if failures else ""
             return f"no feasible configuration found: no trial could be run{last}"
         nearest = min(tried, key=lambda trial: (trial.violation, trial.number))
+        rows = zip(self.constraints, nearest.constraints, nearest.violations, strict=True)
         broken = [
-            f"{constraint.name} = {mean(row):.4g} instead of {constraint.relation} "
-            f"{constraint.bound:g}"
-            for constraint, row, violation in zip(
-                self.constraints, nearest.constraints, nearest.violations, strict=True
-            )
+            f"{known.name} = {mean(row):.4g} instead of {known.relation} {known.bound:g}"
+            for known, row, violation in rows
             if violation > 0
         ]
         return (

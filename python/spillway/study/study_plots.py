@@ -44,9 +44,11 @@ _CELLS = 60
 _KNOWN = 0.8
 """Share of the prior standard deviation from which on a place is left blank."""
 
-_FEASIBLE: dict[str, Any] = {"color": "#0072B2", "marker": "o"}
-_INFEASIBLE: dict[str, Any] = {"color": "#999999", "marker": "x"}
-_BASELINE: dict[str, Any] = {"color": "#D55E00", "marker": "D"}
+_STYLES: dict[str, dict[str, Any]] = {
+    "feasible": {"color": "#0072B2", "marker": "o"},
+    "infeasible": {"color": "#999999", "marker": "x"},
+    "current configuration": {"color": "#D55E00", "marker": "D"},
+}
 
 
 class StudyPlots:
@@ -62,18 +64,16 @@ class StudyPlots:
         """
         trials = _evaluated(self._study)
         axes = axes_or_new(ax)
-        _scatter(
-            axes,
-            trials,
-            [trial.number for trial in trials],
-            [trial.values[objective] for trial in trials],
-            [trial.ses[objective] for trial in trials],
-        )
-        sign = self._study.objectives[objective].sign
-        numbers, best = _running_best(trials, objective, sign)
+        values = [trial.values[objective] for trial in trials]
+        errors = [trial.ses[objective] for trial in trials]
+        _scatter(axes, trials, [trial.number for trial in trials], values, errors)
+        numbers, best = _running_best(trials, objective, self._study.objectives[objective].sign)
         axes.step(numbers, best, where="post", label="best so far", **STYLES[2])
         axes.set_xlabel("trial")
         axes.set_ylabel(_value_name(self._study, objective))
+        return self._completed(axes)
+
+    def _completed(self, axes: Axes) -> Axes:
         self._mark(axes)
         legend_above(axes)
         return axes
@@ -109,9 +109,8 @@ class StudyPlots:
         `parameters`: which; None: all.
         """
         trials = _evaluated(self._study)
-        chosen = [
-            _parameter(self._study, name) for name in parameters or self._study.bound.parameters
-        ]
+        names = parameters or self._study.bound.parameters
+        chosen = [_parameter(self._study, name) for name in names]
         columns = min(3, len(chosen))
         rows = math.ceil(len(chosen) / columns)
         if figure is None:
@@ -123,7 +122,7 @@ class StudyPlots:
                 continue
             there = [trial for trial in trials if parameter.name in trial.point]
             values = [trial.values[objective] for trial in there]
-            _scatter(panel, there, _places(parameter, there), values, None)
+            _scatter(panel, there, _places(parameter, there), values)
             _name_axis(panel.xaxis, parameter)
         panels[0].set_ylabel(_value_name(self._study, objective))
         self._mark(panels[0])
@@ -141,9 +140,7 @@ class StudyPlots:
         across, up = _parameter(self._study, x), _parameter(self._study, y)
         if not (across.is_numeric and up.is_numeric):
             raise ValueError(f"{x} and {y} must both be numbers")
-        trials = [
-            trial for trial in _evaluated(self._study) if x in trial.point and y in trial.point
-        ]
+        trials = [trial for trial in _evaluated(self._study) if {x, y} <= trial.point.keys()]
         axes = axes_or_new(ax)
         xs, ys = _places(across, trials), _places(up, trials)
         if len(set(xs)) > 2 and len(set(ys)) > 2:
@@ -151,39 +148,30 @@ class StudyPlots:
             values = [trial.values[objective] for trial in trials]
             surface = _surface(np.array(shares), values, [trial.ses[objective] for trial in trials])
             grid = np.linspace(0, 1, _CELLS)
-            filled = axes.contourf(
-                [across.number_at(share) for share in grid],
-                [up.number_at(share) for share in grid],
-                surface,
-                levels=12,
-                cmap="cividis",
-            )
+            columns = [across.number_at(share) for share in grid]
+            rows = [up.number_at(share) for share in grid]
+            filled = axes.contourf(columns, rows, surface, levels=12, cmap="cividis")
             figure: Any = axes.figure
             figure.colorbar(filled, ax=axes, label=_value_name(self._study, objective))
-        _scatter(axes, trials, xs, ys, None)
+        _scatter(axes, trials, xs, ys)
         _outline(axes)
         _name_axis(axes.xaxis, across)
         _name_axis(axes.yaxis, up)
-        self._mark(axes)
-        legend_above(axes)
-        return axes
+        return self._completed(axes)
 
     def pareto(self, x: int = 0, y: int = 1, *, ax: Axes | None = None) -> Axes:
         """Draws two of several objectives against each other, with the Pareto front."""
         if len(self._study.objectives) < 2:
-            raise UsageError(
-                "there is only one objective, so there is no Pareto front; see history"
-            )
+            why = "there is only one objective, so there is no Pareto front"
+            raise UsageError(f"{why}; see history")
         trials = _evaluated(self._study)
         axes = axes_or_new(ax)
-        _scatter(axes, trials, [t.values[x] for t in trials], [t.values[y] for t in trials], None)
+        _scatter(axes, trials, [t.values[x] for t in trials], [t.values[y] for t in trials])
         front = sorted((trial.values[x], trial.values[y]) for trial in self._study.pareto)
         axes.plot(*zip(*front, strict=True), label="front", drawstyle="default", **STYLES[2])
         axes.set_xlabel(_value_name(self._study, x))
         axes.set_ylabel(_value_name(self._study, y))
-        self._mark(axes)
-        legend_above(axes)
-        return axes
+        return self._completed(axes)
 
 
 _Point = tuple[str, "Mapping[str, Any]", "Interval | None"]
@@ -202,10 +190,8 @@ def sweep(
     """See `Sweep.plot`. `points` are the rows that ran, `seeds` their number of seeds."""
     if setting is None:
         paths = dict.fromkeys(path for _, settings, _ in points for path in settings)
-        numeric = [
-            path for path in paths if all(_is_number(settings, path) for _, settings, _ in points)
-        ]
-        setting = numeric[0] if numeric else None
+        everywhere = (path for path in paths if all(_is_number(row, path) for _, row, _ in points))
+        setting = next(everywhere, None)
     else:
         points = [point for point in points if _is_number(point[1], setting)]
     if not points:
@@ -279,13 +265,10 @@ def _evaluated(study: StudyData) -> list[Trial]:
 def _running_best(
     trials: Sequence[Trial], objective: int, sign: float
 ) -> tuple[list[int], list[float]]:
-    numbers: list[int] = []
-    best: list[float] = []
-    for trial in trials:
-        value = trial.values[objective]
-        if trial.is_feasible:
-            best.append(value if not best or sign * value > sign * best[-1] else best[-1])
-            numbers.append(trial.number)
+    feasible = [trial for trial in trials if trial.is_feasible]
+    numbers = [trial.number for trial in feasible]
+    scores = itertools.accumulate((sign * trial.values[objective] for trial in feasible), max)
+    best = [sign * score for score in scores]
     if numbers and numbers[-1] != trials[-1].number:
         numbers.append(trials[-1].number)
         best.append(best[-1])
@@ -297,29 +280,28 @@ def _scatter(
     trials: Sequence[Trial],
     xs: Sequence[float],
     ys: Sequence[float],
-    errors: Sequence[float] | None,
+    errors: Sequence[float] | None = None,
 ) -> None:
     """The trials as points, with markers for feasible, infeasible and the baseline."""
-    groups = (
-        ("feasible", _FEASIBLE, [t.is_feasible and not t.is_baseline for t in trials]),
-        ("infeasible", _INFEASIBLE, [not t.is_feasible and not t.is_baseline for t in trials]),
-        ("current configuration", _BASELINE, [t.is_baseline for t in trials]),
-    )
-    for label, style, members in groups:
-        if not any(members):
-            continue
-        places = [i for i, member in enumerate(members) if member]
-        bars = None if errors is None else np.nan_to_num([errors[i] for i in places])
-        axes.errorbar(
-            [xs[i] for i in places],
-            [ys[i] for i in places],
-            yerr=bars,
-            linestyle="none",
-            markersize=5,
-            elinewidth=0.8,
-            label=label,
-            **style,
-        )
+    for label, style in _STYLES.items():
+        places = [i for i, trial in enumerate(trials) if _label(trial) == label]
+        if places:
+            axes.errorbar(
+                [xs[i] for i in places],
+                [ys[i] for i in places],
+                yerr=None if errors is None else np.nan_to_num([errors[i] for i in places]),
+                linestyle="none",
+                markersize=5,
+                elinewidth=0.8,
+                label=label,
+                **style,
+            )
+
+
+def _label(trial: Trial) -> str:
+    if trial.is_baseline:
+        return "current configuration"
+    return "feasible" if trial.is_feasible else "infeasible"
 
 
 def _outline(axes: Axes) -> None:
@@ -343,16 +325,14 @@ def _places(parameter: Parameter, trials: Sequence[Trial]) -> list[float]:
 
 
 def _name_axis(axis: Axis, parameter: Parameter) -> None:
-    axis.set_label_text(
-        f"{parameter.name} ({parameter.unit})" if parameter.unit else parameter.name
-    )
+    unit = f" ({parameter.unit})" if parameter.unit else ""
+    axis.set_label_text(f"{parameter.name}{unit}")
     if not parameter.is_numeric:
         axis.set_ticks(range(len(parameter.labels)), [str(label) for label in parameter.labels])
     elif parameter.log:
-        if axis is axis.axes.xaxis:
-            axis.axes.set_xscale("log")
-        else:
-            axis.axes.set_yscale("log")
+        axes = axis.axes
+        set_scale = axes.set_xscale if axis is axes.xaxis else axes.set_yscale
+        set_scale("log")
         # Labels at 1, 2 and 5 of each decade would overlap if there are many decades.
         number_logarithmic(axis, _decades(parameter.low, parameter.high))
 

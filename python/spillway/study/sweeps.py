@@ -422,24 +422,16 @@ def _run(
     seeds: int | Iterable[int],
     metrics: Sequence[str | Callable[[Result], float]],
     *,
-    threads: int | None,
-    executor: Executor | None,
     progress: Progress,
-    journal: str | Path | None,
+    **options: Any,
 ) -> Sweep:
+    """Runs a plan; `options` are those of the `Evaluator`."""
     seed_list = as_seeds(seeds)
     valid = [planned for _, _, planned in plan if isinstance(planned, Simulation)]
     is_default = metrics is DEFAULT_METRICS
     noted = [Noted(as_metric(metric), needs_targets=not is_default) for metric in metrics]
     with reporting(progress, "runs") as report:
-        evaluator = Evaluator(
-            noted,
-            threads=threads,
-            executor=executor,
-            report=report,
-            is_judging=True,
-            journal=journal,
-        )
+        evaluator = Evaluator(noted, report=report, is_judging=True, **options)
         measured = iter(evaluator.measure_all(valid, seed_list))
     rows = tuple(
         Row(name=name, settings=settings, failure=str(planned))

@@ -9,9 +9,8 @@ from spillway._core.sim import build_info
 from spillway.config.formatting import setting
 from spillway.config.randomness import is_resampled, num_blocks
 from spillway.data import frames
-from spillway.data.figures import is_share, usual_skewness
-from spillway.data.intervals import interval
 from spillway.report.tables import joined
+from spillway.study.measurements import Measured, interval_of
 from spillway.study.records import Trial, mean, standard_error
 
 if TYPE_CHECKING:
@@ -82,16 +81,8 @@ def long_rows(study: StudyData, confidence: float) -> list[dict[str, Any]]:
             continue
         for role, figure, values in _columns(study, trial):
             known = [value for value in values or () if not math.isnan(value)]
-            mean_of = None
-            if known:
-                mean_of = interval(
-                    known,
-                    confidence,
-                    is_replicated=trial.is_replicated,
-                    is_share=is_share(figure),
-                    num_blocks=held,
-                    skewness=usual_skewness(figure),
-                )
+            as_measured = Measured(is_replicated=trial.is_replicated, num_blocks=held)
+            mean_of = interval_of(known, confidence, figure, 0, as_measured) if known else None
             lines.append(
                 {
                     "trial": trial.number,
@@ -124,9 +115,8 @@ def rows(study: StudyData) -> list[dict[str, Any]]:
 
 
 def _row(study: StudyData, trial: Trial) -> dict[str, Any]:
-    row: dict[str, Any] = {"trial": trial.number, "state": trial.state}
-    row |= {name: trial.point.get(name) for name in study.bound.parameters}
-    row["n"] = trial.num_runs
+    values = {name: trial.point.get(name) for name in study.bound.parameters}
+    row = {"trial": trial.number, "state": trial.state, **values, "n": trial.num_runs}
     for _, name, per_seed in _columns(study, trial):
         row[name] = math.nan if per_seed is None else mean(per_seed)
         row[f"{name}_se"] = math.nan if per_seed is None else _standard_error(study, per_seed)
