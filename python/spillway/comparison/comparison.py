@@ -65,9 +65,7 @@ class Comparison:
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """The compared systems: the baseline of each pair and its challenger."""
-        return tuple(
-            dict.fromkeys((verdict.baseline, verdict.challenger) for verdict in self.verdicts)
-        )
+        return tuple(dict.fromkeys((known.baseline, known.challenger) for known in self.verdicts))
 
     @property
     def _is_all_pairs(self) -> bool:
@@ -99,16 +97,13 @@ class Comparison:
 
         Raises ConfigError if the file cannot be written.
         """
+        height = 1.5 + 0.35 * len(self.verdicts)
+        prints = ", ".join(map("{} {}".format, self.names, self.fingerprints))
         pieces = [
             page.tables(*self._parts()),
-            page.chart(
-                f"Differences from {self._reference}",
-                self.plot,
-                height=1.5 + 0.35 * len(self.verdicts),
-            ),
+            page.chart(f"Differences from {self._reference}", self.plot, height=height),
+            page.provenance(prints, self.seeds),
         ]
-        prints = ", ".join(map("{} {}".format, self.names, self.fingerprints))
-        pieces.append(page.provenance(prints, self.seeds))
         page.save(path, title or f"Spillway: {' against '.join(self.names)}", pieces)
 
     @property
@@ -153,9 +148,7 @@ class Comparison:
         """
         rows = []
         for verdict in self.verdicts:
-            row = {
-                field.name: getattr(verdict, field.name) for field in dataclasses.fields(verdict)
-            }
+            row = dict(vars(verdict))
             row["sizes"] = row.pop("populations")
             shown = frames.described(verdict.figure, row.pop("difference"))
             rows.append({**shown, **row, "relative": verdict.relative})

@@ -131,17 +131,14 @@ def compare(
     if len(configurations) < 2:
         raise config_error([("systems", f"{len(configurations)} systems", "must be at least two")])
     names = tuple(str(name) for name in configurations)
-    simulations = [
-        loading.as_simulation(configuration) for configuration in configurations.values()
-    ]
+    simulations = [loading.as_simulation(known) for known in configurations.values()]
     checked_share("confidence", confidence, 0.5)
     first = _checked_seeds(seeds)
     looks = _planned_looks(len(first), half_width, max_seeds)
     chosen = None if figures is None else _checked_figures(figures)
     judges_all = checked("all_pairs", all_pairs, bool, "True or False")
-    pairs = [
-        (i, j) for i, j in itertools.combinations(range(len(names)), 2) if judges_all or i == 0
-    ]
+    every = itertools.combinations(range(len(names)), 2)
+    pairs = [(i, j) for i, j in every if judges_all or i == 0]
     blocks = fewest(num_blocks(simulation) for simulation in simulations)
     if blocks is not None and half_width is not None:
         allowed = (
@@ -157,7 +154,8 @@ def compare(
     level = confidence
     reached: bool | None = None
     for look in looks:
-        extra = first if not used else _following(used, look - len(used))
+        following = itertools.count(max(used, default=0) + 1)
+        extra = list(itertools.islice(following, look - len(used))) if used else first
         results = run_many(simulations, extra, threads=threads, progress=progress)
         for i, runs in enumerate(results):
             values[i] += [result.summary() for result in runs]
@@ -198,11 +196,7 @@ def compare(
             *_notes(simulations, is_replicated, resampled=blocks is not None),
             *_notes_on_saturation(names, simulations, first[0], threads),
         ),
-        unvalidated=tuple(
-            name
-            for name, simulation in zip(names, simulations, strict=True)
-            if is_unvalidated(simulation)
-        ),
+        unvalidated=tuple(itertools.compress(names, map(is_unvalidated, simulations))),
         fingerprints=tuple(map(fingerprint, simulations)),
     )
 
@@ -242,30 +236,25 @@ def _notes_on_saturation(
 ) -> list[str]:
     """Which systems do not keep up with their load, by one run of each with its requests."""
     kept = run_many(simulations, [seed], threads=threads, keep_requests=True)
-    found = []
-    for name, (result,) in zip(names, kept, strict=True):
-        if result.has_requests:
-            saturation = result.saturation()
-            if saturation.verdict != "unsaturated" and saturation.drift_per_s is not None:
-                found.append(f"{name}, seed {seed}: {saturation}.")
-    return found
+    verdicts = {
+        name: run.saturation() for name, (run,) in zip(names, kept, strict=True) if run.has_requests
+    }
+    return [
+        f"{name}, seed {seed}: {saturation}."
+        for name, saturation in verdicts.items()
+        if saturation.verdict != "unsaturated" and saturation.drift_per_s is not None
+    ]
 
 
 def _with_values(
     figures: Iterable[str], values: Sequence[Sequence[Mapping[str, Any]]]
 ) -> tuple[str, ...]:
     """The figures that have a value in every run of every system, in order."""
-    found = tuple(
-        name for name in figures if all(run[name] is not None for runs in values for run in runs)
-    )
-    if not found:
+    summaries = list(itertools.chain.from_iterable(values))
+    known = tuple(name for name in figures if all(run[name] is not None for run in summaries))
+    if not known:
         raise config_error([("figures", "None", f"must be given: no run has {', '.join(figures)}")])
-    return found
-
-
-def _following(used: Sequence[int], count: int) -> list[int]:
-    start = max(used) + 1
-    return list(range(start, start + count))
+    return known
 
 
 def _planned_looks(first: int, half_width: float | None, most: int | None) -> tuple[int, ...]:
@@ -286,8 +275,7 @@ def _planned_looks(first: int, half_width: float | None, most: int | None) -> tu
 
 def _checked_seeds(seeds: int | Iterable[int]) -> list[int]:
     if isinstance(seeds, SupportsIndex):
-        count = operator.index(seeds)
-        listed = list(range(max(count, 0)))
+        listed = list(range(operator.index(seeds)))
     else:
         listed = list(checked("seeds", seeds, Iterable, "a whole number, or several"))
     if len(listed) < _LEAST_SEEDS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -127,15 +128,8 @@ def judge(
     pairs = [(old[figure], new[figure]) for old, new in zip(before, after, strict=True)]
     known = [(float(old), float(new)) for old, new in pairs if None not in (old, new)]
     if not known:
-        raise config_error(
-            [
-                (
-                    "figures",
-                    repr(figure),
-                    f"must have values in both {baseline} and {challenger} under the same seed",
-                )
-            ]
-        )
+        needed = f"must have values in both {baseline} and {challenger} under the same seed"
+        raise config_error([("figures", repr(figure), needed)])
     gaps = [new - old for old, new in known]
     caveats = () if blocks is None else (effective.caveat(figure, runs) for runs in (before, after))
     difference = interval(
@@ -166,10 +160,11 @@ def judge(
         is_better = (mean > 0) == (FIGURES[figure].better == "higher")
         outcome = "better" if is_better else "worse"
     if counts is not None and _differ(figure, counts):
-        unit = FIGURES[f"num_{FIGURES[figure].latency}"].unit
+        latency = FIGURES[figure].latency
+        ours, theirs = map(formatting.number, counts)
         what = (
-            f"{FIGURES[figure].latency} is that of {formatting.number(counts[0])} {unit} per run "
-            f"in {baseline} and of {formatting.number(counts[1])} in {challenger}"
+            f"{latency} is that of {ours} {FIGURES[f'num_{latency}'].unit} per run in {baseline} "
+            f"and of {theirs} in {challenger}"
         )
         if allowed:
             notes.append(f"{what}; the difference includes that of the populations.")
@@ -204,11 +199,8 @@ def _populations(
     latency = FIGURES[figure].latency
     if not latency:
         return None
-    old, new = (
-        math.fsum(values[f"num_{latency}"] for values in runs) / len(runs)
-        for runs in (before, after)
-    )
-    return old, new
+    old, new = (math.fsum(run[f"num_{latency}"] for run in runs) for runs in (before, after))
+    return old / len(before), new / len(after)
 
 
 def _differ(figure: str, counts: tuple[float, float]) -> bool:
@@ -228,16 +220,9 @@ def _seeds_for(difference: float, sd: float, level: float, power: float) -> int 
         reach = student_t_quantile(0.5 + level / 2, dof) + student_t_quantile(power, dof)
         return reach * sd <= difference * math.sqrt(n)
 
-    high = 2
-    while not suffices(high):
-        high *= 2
-        if high > _MOST_SEEDS:
-            return None
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if middle > 1 and suffices(middle) else (middle, high)
-    return high
+    numbers = range(2, _MOST_SEEDS + 1)
+    place = bisect.bisect_left(numbers, True, key=suffices)
+    return numbers[place] if place < len(numbers) else None
 
 
 def checked_share(name: str, value: float, least: float) -> None:

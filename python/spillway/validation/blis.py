@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,11 +72,8 @@ class ScenarioReport:
     @property
     def agrees(self) -> bool:
         """Whether the scenario was run and everything is equal."""
-        return (
-            self.unsupported is None
-            and self.exact == self.requests
-            and not self.aggregate_mismatches
-        )
+        is_exact = self.exact == self.requests and not self.aggregate_mismatches
+        return self.unsupported is None and is_exact
 
 
 @dataclass(frozen=True)
@@ -92,24 +89,14 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain dicts and lists."""
-        return {
-            "scenarios": [
-                {
-                    "name": scenario.name,
-                    "requests": scenario.requests,
-                    "exact": scenario.exact,
-                    "unsupported": scenario.unsupported,
-                    "aggregate_mismatches": list(scenario.aggregate_mismatches),
-                }
-                for scenario in self.scenarios
-            ]
-        }
+        scenarios = [asdict(scenario) for scenario in self.scenarios]
+        for scenario in scenarios:
+            del scenario["first_differences"]
+        return {"scenarios": scenarios}
 
     def table(self) -> str:
         """Return the report as text: one line per scenario, differences below it."""
-        width = max(
-            len(name) for name in ("scenario", *(scenario.name for scenario in self.scenarios))
-        )
+        width = max(map(len, ("scenario", *(scenario.name for scenario in self.scenarios))))
         lines = [f"{'scenario':<{width}}  {'requests':>8}  {'exact':>8}  result"]
         for scenario in self.scenarios:
             if scenario.unsupported is not None:
@@ -117,8 +104,8 @@ class Report:
             else:
                 exact, result = str(scenario.exact), "agrees" if scenario.agrees else "differs"
             lines.append(f"{scenario.name:<{width}}  {scenario.requests:>8}  {exact:>8}  {result}")
-            lines += [f"    {text}" for text in scenario.first_differences]
-            lines += [f"    {text}" for text in scenario.aggregate_mismatches]
+            differences = (*scenario.first_differences, *scenario.aggregate_mismatches)
+            lines += [f"    {text}" for text in differences]
         return "\n".join(lines)
 
 
@@ -217,10 +204,8 @@ def _aggregate_mismatches(recording: Recording, result: Result) -> Iterator[str]
         if text.get(name, absent) != printed:
             yield f"{name}: {text.get(name)} recorded, {printed} here"
     targets = {name: count for name, count in text.items() if name.startswith("instance_")}
-    routed = Counter(
-        f"instance_{instance}" for instance in result.requests["instance"].tolist() if instance >= 0
-    )
-    ours = {name: str(count) for name, count in routed.items()}
+    routed = Counter(instance for instance in result.requests["instance"].tolist() if instance >= 0)
+    ours = {f"instance_{instance}": str(count) for instance, count in routed.items()}
     if targets != ours:
         yield f"target distribution: {_words(targets)} recorded, {_words(ours)} here"
 
@@ -231,9 +216,8 @@ def _aggregate_of(result: Result) -> dict[str, float]:
     columns = result.requests
     figures = {name: summary[key] or 0 for name, key in _AGGREGATE.items()}
     in_engine = columns["outcome"] == "running"
-    scheduled = columns["scheduling_delay_s"] >= 0  # NaN: never
-    running = int((in_engine & scheduled).sum())
-    queued = int((in_engine & ~scheduled).sum())
+    running = int((in_engine & (columns["scheduling_delay_s"] >= 0)).sum())  # NaN: never
+    queued = int(in_engine.sum()) - running
     unservable = result.ledger["worker_rejected"].get("unservable", 0)
     return figures | {
         "still_queued": queued,
@@ -260,14 +244,9 @@ def _printed_of(result: Result) -> dict[str, str]:
     summary = result.summary()
     ledger = result.ledger
     rejected = sum(ledger["rejected"].values())
-    counters = (
-        summary["priority_inversions"],
-        summary["head_of_line_blocking"],
-        rejected,
-        0,
-        ledger["worker_rejected"].get("unservable", 0),
-        0,
-    )
+    unservable = ledger["worker_rejected"].get("unservable", 0)
+    anomalies = (summary["priority_inversions"], summary["head_of_line_blocking"])
+    counters = (*anomalies, rejected, 0, unservable, 0)
     return {
         "Score": f"{summary['fitness']:.6f}",
         **{name: str(count) for name, count in zip(_ANOMALIES, counters, strict=True)},

@@ -18,6 +18,7 @@ from spillway.calibration.latencies import METRICS, Latencies, measured, simulat
 from spillway.calibration.parts import with_timeline
 from spillway.calibration.procedure import MAX_ERROR_SHARE, NORMS, calibrate
 from spillway.calibration.replay import Replay
+from spillway.config import formatting
 from spillway.config.progress import reporting
 from spillway.files.recordings import read_recordings
 from spillway.files.traces import TraceError
@@ -137,15 +138,8 @@ class Report:
                 f"{run.error_percent('capacity', ''):+.1f}",
                 *("-" if value is None else f"{value:.1f}" for value in medians),
             ))  # fmt: skip
-        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if i == 0 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
-        return "\n".join(["errors in %, simulated against measured", *lines])
+        header, _, *lines = formatting.table(rows).splitlines()
+        return "\n".join(["errors in %, simulated against measured", header, *lines])
 
 
 def validate(
@@ -186,7 +180,6 @@ def validate(
         raise TraceError("give either runs to score or half, which scores those of the fit")
     known = _by_server(read_recordings(Path(fit)))
     reports: list[RunReport] = []
-
     wanted = known if score is None else _by_server(read_recordings(Path(score)))
     if missing := [key for key in wanted if key not in known]:
         raise TraceError(
@@ -210,22 +203,17 @@ def validate(
         ) -> RunReport:
             return _predict(Replay(run, profile.turnaround_s, repeats), profile, rows)
 
-        if score is not None:
-            for key, runs in wanted.items():
+        for key, runs in wanted.items():
+            if score is not None:
                 profile = fitted(known[key])
                 reports.extend(predicted(run, profile) for run in runs)
-            return Report(tuple(reports))
-        for runs in known.values():
+                continue
             for run in runs:
                 others = [other for other in runs if other is not run and _is_usable(other)]
-                if half or not others:
-                    if not _is_usable(run):
-                        if others := [other for other in runs if _is_usable(other)]:
-                            reports.append(predicted(run, fitted(others)))
-                        continue
+                if _is_usable(run) and (half or not others):
                     profile = fitted([run], _first_half)
                     reports.append(predicted(run, profile, ~_first_half(run)))
-                else:
+                elif others:
                     reports.append(predicted(run, fitted(others)))
         return Report(tuple(reports))
 
@@ -278,20 +266,15 @@ def _statistics(
     found: dict[str, float | None] = {}
     for source, latencies in (("real", real), ("sim", sim)):
         values = latencies.of(metric)
-        figures = (
-            (values.mean(), *np.percentile(values, (50, 90, 99)))
-            if len(values)
-            else (np.nan,) * len(_STATISTICS)
-        )
+        figures: Sequence[float] = (np.nan,) * len(_STATISTICS)
+        if len(values):
+            figures = (values.mean(), *np.percentile(values, (50, 90, 99)))
         for name, value in zip(_STATISTICS, figures, strict=True):
             found[f"{name}_{source}"] = _finite(value)
     found["median_ape_percent"] = None
-    if by_request:
-        ours = getattr(sim, f"{metric}_s")
-        theirs = getattr(real, f"{metric}_s")
-        both = np.isfinite(ours) & np.isfinite(theirs) & (theirs > 0)
-        if both.any():
-            found["median_ape_percent"] = float(
-                100 * np.median(np.abs(ours[both] / theirs[both] - 1))
-            )
+    ours, theirs = getattr(sim, f"{metric}_s"), getattr(real, f"{metric}_s")
+    both = np.isfinite(ours) & np.isfinite(theirs) & (theirs > 0)
+    if by_request and both.any():
+        median = np.median(np.abs(ours[both] / theirs[both] - 1))
+        found["median_ape_percent"] = float(100 * median)
     return found
