@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -78,13 +79,9 @@ def recovery(
         raise _core.sim.UsageError(f"share = {share:g}: must be > 0 and <= 1")
     arrival_s, met = _judged(result)
 
-    def steps(low_s: float, high_s: float) -> list[_Step]:
-        return _steps(arrival_s, met, low_s, high_s, step_s)
-
-    last_s = float(arrival_s[-1])
+    ends = (warm_up_s, start_s, end_s, float(arrival_s[-1]) + step_s)
     before, during, after = (
-        steps(low_s, high_s)
-        for low_s, high_s in ((warm_up_s, start_s), (start_s, end_s), (end_s, last_s + step_s))
+        _steps(arrival_s, met, low_s, high_s, step_s) for low_s, high_s in itertools.pairwise(ends)
     )
     usual = _Step.of(before)
     if usual.requests < _LEAST_PER_STEP:
@@ -149,12 +146,8 @@ class _Step:
     def of(cls, parts: Sequence[_Step]) -> _Step:
         if not parts:
             return cls(0.0, 0.0, 0, 0)
-        return cls(
-            parts[0].start_s,
-            parts[-1].end_s,
-            sum(step.requests for step in parts),
-            sum(step.good for step in parts),
-        )
+        requests = sum(step.requests for step in parts)
+        return cls(parts[0].start_s, parts[-1].end_s, requests, sum(step.good for step in parts))
 
 
 def _judged(result: ResultData) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -176,11 +169,9 @@ def _judged(result: ResultData) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
     age_s = end_s - requests["arrival_s"]
     first_s = np.where(np.isnan(requests["ttft_s"]), age_s, requests["ttft_s"])
     for known in classes:
-        late = np.zeros(len(is_open), dtype=bool)
-        for target_s, told_s in ((known.target_ttft_s, first_s), (known.target_e2e_s, age_s)):
-            if target_s is not None:
-                late |= told_s > target_s
-        is_open &= ~((requests["slo_class"] == known.name) & late)
+        ttft_s, e2e_s = known.target_ttft_s or np.inf, known.target_e2e_s or np.inf
+        is_late = (first_s > ttft_s) | (age_s > e2e_s)
+        is_open &= ~(is_late & (requests["slo_class"] == known.name))
     counted = promised & ~is_open
     if not counted.any():
         raise _core.sim.UsageError(
@@ -201,16 +192,21 @@ def _steps(
     edges = _edges(arrival_s, low_s, high_s, step_s)
     rows = np.searchsorted(arrival_s, edges)
     good = np.concatenate([[0], np.cumsum(met)])
-    found: list[_Step] = []
+
+    def step(begin: int, end: int) -> _Step:
+        low, high = rows[begin], rows[end]
+        met = int(good[high] - good[low])
+        return _Step(float(edges[begin]), float(edges[end]), int(high - low), met)
+
+    steps: list[_Step] = []
     begin = 0
     for i in range(1, len(edges)):
         if rows[i] - rows[begin] >= _LEAST_PER_STEP:
-            found.append(_step(edges, rows, good, begin, i))
+            steps.append(step(begin, i))
             begin = i
     if rows[-1] > rows[begin]:  # too few are left: they join the last step
-        rest = _step(edges, rows, good, begin, len(edges) - 1)
-        found[-1:] = [_Step.of([*found[-1:], rest])]
-    return found
+        steps[-1:] = [_Step.of([*steps[-1:], step(begin, len(edges) - 1)])]
+    return steps
 
 
 def _edges(
@@ -226,19 +222,6 @@ def _edges(
     return np.append(edges[edges < high_s], high_s)
 
 
-def _step(
-    edges: NDArray[np.float64],
-    rows: NDArray[np.int64],
-    good: NDArray[np.int64],
-    begin: int,
-    end: int,
-) -> _Step:
-    low, high = rows[begin], rows[end]
-    return _Step(
-        float(edges[begin]), float(edges[end]), int(high - low), int(good[high] - good[low])
-    )
-
-
 def _dispersion(steps: Sequence[_Step], whole: _Step) -> float:
     """Variance of the steps' goodput relative to that of independent requests, at least 1.
 
@@ -247,9 +230,7 @@ def _dispersion(steps: Sequence[_Step], whole: _Step) -> float:
     variance = whole.goodput * (1 - whole.goodput)
     if len(steps) < 2 or variance == 0:
         return 1.0
-    squares = sum(
-        (step.good - step.requests * whole.goodput) ** 2 / step.requests for step in steps
-    )
+    squares = sum((s.good - s.requests * whole.goodput) ** 2 / s.requests for s in steps)
     return max(1.0, squares / variance / (len(steps) - 1))
 
 

@@ -76,11 +76,8 @@ def admission_regret(result: ResultData) -> AdmissionRegret:
     if rows.size:
         # Far enough apart that no two of them overlap.
         apart_s = LONGEST_SPAN_S // (len(rows) + 1)
-        asked = _trace(
-            np.arange(len(rows)) * apart_s,
-            requests["input_tokens"][rows],
-            result._offered()["output_tokens"][rows],
-        )
+        tokens = requests["input_tokens"][rows], result._offered()["output_tokens"][rows]
+        asked = _trace(np.arange(len(rows)) * apart_s, *tokens)
         asked = asked.replace(empty_outputs=_empty_outputs(result.simulation.workload))
         for idle in _idle_fleets(result.simulation, asked):
             unloaded = _unloaded_ns(idle, result.seed, apart_s)
@@ -95,14 +92,12 @@ def admission_regret(result: ResultData) -> AdmissionRegret:
         name: np.full(len(rows), np.nan) if others is None else others[f"{name}_s"][rows]
         for name in _LATENCIES
     }
-    admitted_ns = [np.rint(admitted_s["ttft"] * 1e9), admitted_s["tpot"] * 1e9]
-    admitted_ns.append(np.rint(admitted_s["e2e"] * 1e9))
+    all_ttft_ns, all_e2e_ns = (np.rint(admitted_s[name] * 1e9) for name in ("ttft", "e2e"))
+    admitted_ns = (all_ttft_ns, admitted_s["tpot"] * 1e9, all_e2e_ns)
     _, all_admitted = compare_with_targets(classes, slo_class, *admitted_ns)
     columns: dict[str, NDArray[Any]] = {
         "row": rows,
-        **{name: requests[name][rows] for name in ("request_id", "tenant")},
-        "slo_class": slo_class,
-        "reason": requests["reason"][rows],
+        **{name: requests[name][rows] for name in ("request_id", "tenant", "slo_class", "reason")},
         "unloaded_ttft_s": ttft_ns / 1e9,
         "unloaded_tpot_s": tpot_ns / 1e9,
         "unloaded_e2e_s": e2e_ns / 1e9,
@@ -122,16 +117,10 @@ def _all_admitted(result: ResultData) -> Requests | None:
     workload = simulation.workload
     if workload.kind == "trace" and workload.rows and not workload._columns():
         return None  # loaded without its trace
-    changes = [
-        change.replace(
-            set={
-                path: value
-                for path, value in change.set.items()
-                if not path.startswith("gateway.admission[")
-            }
-        )
-        for change in simulation.changes
-    ]
+    changes = []
+    for change in simulation.changes:
+        kept = {k: v for k, v in change.set.items() if not k.startswith("gateway.admission[")}
+        changes.append(change.replace(set=kept))
     everything = simulation.replace(
         gateway=simulation.gateway.replace(admission="always_admit"),
         changes=[change for change in changes if change.set or change.submit],
@@ -177,15 +166,12 @@ def _idle_fleets(simulation: Simulation, asked: Trace) -> list[Simulation]:
     All settings of a group describe the engine, except its count and its ingress.
     """
     gateway = simulation.gateway
+    latencies = ("admission_latency_s", "drain_latency_s", "routing_latency_s")
     groups = dict.fromkeys(group.replace(count=1, ingress="open") for group in simulation.instances)
     return [
         Simulation(
             workload=asked,
-            gateway={
-                "admission_latency_s": gateway.admission_latency_s,
-                "drain_latency_s": gateway.drain_latency_s,
-                "routing_latency_s": gateway.routing_latency_s,
-            },
+            gateway={name: getattr(gateway, name) for name in latencies},
             instances=group,
             metrics={"accounting": simulation.metrics.accounting},
             quantum_ns=simulation.quantum_ns,

@@ -24,10 +24,9 @@ def explain(
 ) -> str:
     """See `Result.why`; `regret` is called for a request that was rejected."""
     requests = result.requests
-    if isinstance(request_id, str):
-        rows = np.flatnonzero(requests["request_id"] == request_id)
-    else:
-        rows = np.flatnonzero(np.arange(requests.num_rows) == request_id)
+    is_text = isinstance(request_id, str)
+    known = requests["request_id"] if is_text else np.arange(requests.num_rows)
+    rows = np.flatnonzero(known == request_id)
     if not rows.size:
         raise KeyError(request_id)
     row = int(rows[0])
@@ -58,11 +57,9 @@ def explain(
         f"routed at {decision['time_s']:.6f} s to instance {decision['instance']}{rank}, "
         f"score {decision['score']:.6g}, regret {decision['regret']:.6g}"
     )
-    names = [
-        name
-        for name in decision
-        if name.startswith(_CANDIDATE) and (by_rank or name != "candidate_rank")
-    ]
+    names = [name for name in decision if name.startswith(_CANDIDATE)]
+    if not by_rank:
+        names = [name for name in names if name != "candidate_rank"]
     header = [name.removeprefix(_CANDIDATE).replace("_", " ") for name in names]
     body = [
         [formatting.number(value.item()) for value in values]
@@ -80,14 +77,8 @@ def _on_an_idle_fleet(result: ResultData, row: int, regret: Callable[[], Admissi
     assert unloaded is not None  # it was rejected
     if np.isnan(unloaded["unloaded_ttft_s"]):
         return "no instance could have served it, not even on an idle fleet"
-    promises = next(
-        (
-            slo_class
-            for slo_class in result.simulation.slo_classes
-            if slo_class.name == unloaded["slo_class"]
-        ),
-        None,
-    )
+    by_name = {slo_class.name: slo_class for slo_class in result.simulation.slo_classes}
+    promises = by_name.get(str(unloaded["slo_class"]))
     latencies = []
     for name in ("ttft", "tpot", "e2e"):
         latency_s = unloaded[f"unloaded_{name}_s"]

@@ -95,16 +95,15 @@ class Saturation:
         if self.span_s is None or self.drift_per_s is None:
             return f"{self.verdict}: {self.arrivals} arrivals after the warm-up are too few"
         start_s, end_s = self.span_s
+        ends = f"({self.low_per_s:.3g} to {self.high_per_s:.3g})"
         if self.verdict == "undecided":
             return (
                 f"undecided: {self.arrivals:,} arrivals are too few to show whether the system "
-                f"keeps up; it holds {self.drift_per_s:+.3g} requests per s "
-                f"({self.low_per_s:.3g} to {self.high_per_s:.3g})"
+                f"keeps up; it holds {self.drift_per_s:+.3g} requests per s {ends}"
             )
         return (
             f"{self.verdict}: the requests in the system grow by {self.drift_per_s:.3g} per s "
-            f"({self.low_per_s:.3g} to {self.high_per_s:.3g}), over {self.arrivals:,} arrivals "
-            f"from {start_s:.4g} s to {end_s:.4g} s"
+            f"{ends}, over {self.arrivals:,} arrivals from {start_s:.4g} s to {end_s:.4g} s"
         )
 
 
@@ -115,8 +114,7 @@ def in_system(arrival_s: NDArray[np.float64], left_s: NDArray[np.float64]) -> ND
     end of the run, NaN if it never entered.
     """
     gone = np.sort(np.where(np.isnan(left_s), arrival_s, left_s))
-    before: NDArray[np.int64] = np.arange(len(arrival_s), dtype=np.int64)
-    before -= np.searchsorted(gone, arrival_s, side="left")
+    before: NDArray[np.int64] = np.arange(len(arrival_s)) - np.searchsorted(gone, arrival_s)
     return before.clip(min=0)
 
 

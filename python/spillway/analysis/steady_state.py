@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -113,7 +114,7 @@ def of_values(
     spread over the batches about that of all values.
     """
     series = np.asarray(values, dtype=float)
-    statistic = np.mean if percentile is None else _percentile(percentile)
+    statistic: Any = np.mean if percentile is None else partial(np.percentile, q=percentile)
     whole = float(statistic(series))
     size = len(series) // _BATCHES
     least = _LEAST_PER_BATCH
@@ -183,10 +184,6 @@ def _caveat(arrival_s: NDArray[np.float64], counts: NDArray[np.int64]) -> str:
     )
 
 
-def _percentile(percentile: float) -> Any:
-    return lambda values: np.percentile(values, percentile)
-
-
 def steady_state(
     result: ResultData,
     figure: str = "ttft_s",
@@ -235,7 +232,6 @@ def steady_state(
 def _good(result: ResultData, requests: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
     """1 for requests within the targets of their class, 0 for others, NaN without targets."""
     latencies = (requests[name] * 1e9 for name in ("ttft_s", "tpot_s", "e2e_s"))
-    promised, met = compare_with_targets(
-        result.simulation.slo_classes, requests["slo_class"], *latencies
-    )
+    classes = result.simulation.slo_classes
+    promised, met = compare_with_targets(classes, requests["slo_class"], *latencies)
     return np.where(promised, met, np.nan)
