@@ -48,11 +48,11 @@ def poisson() -> traffic.Fit:
 
 @pytest.mark.slow
 def test_a_poisson_trace_is_not_bursty(poisson: traffic.Fit) -> None:
-    (found,) = poisson.clients
-    assert found.client.arrivals == workload.Poisson()
-    assert found.client.rate_profile == ()
-    assert found.client.requests_per_s == pytest.approx(10, rel=4 / np.sqrt(6000))
-    assert [one.name for one in poisson.checks if one.is_bad] == []
+    (fitted,) = poisson.clients
+    assert fitted.client.arrivals == workload.Poisson()
+    assert fitted.client.rate_profile == ()
+    assert fitted.client.requests_per_s == pytest.approx(10, rel=4 / np.sqrt(6000))
+    assert [check.name for check in poisson.checks if check.is_bad] == []
     assert "DIFFERS" not in poisson.text()
 
 
@@ -74,9 +74,9 @@ def test_a_true_generator_rarely_differs() -> None:
         traffic.fit(trace_of(workload.Poisson(), 400, seed), arrivals=["poisson"], seed=1000 * seed)
         for seed in range(20)
     ]
-    assert sum(any(one.is_bad for one in fit.checks) for fit in fits) <= 4
+    assert sum(any(check.is_bad for check in fit.checks) for fit in fits) <= 4
     # The tests are exact for a known generator; with a fitted one they are lenient.
-    p_values = [one.p_value for fit in fits for one in fit.checks]
+    p_values = [check.p_value for fit in fits for check in fit.checks]
     assert np.mean(p_values) > 0.45
 
 
@@ -125,8 +125,8 @@ def test_likelihoods_are_those_of_the_definition() -> None:
     state /= state.sum()
     for gap in gaps:
         state = state @ linalg.expm((q - rates) * gap) @ rates
-    found = processes._mmpp_likelihood(gaps, 0.4, 1.5, 0.3, 5.0)
-    assert found == pytest.approx(np.log(state.sum()), rel=1e-9)
+    likelihood = processes._mmpp_likelihood(gaps, 0.4, 1.5, 0.3, 5.0)
+    assert likelihood == pytest.approx(np.log(state.sum()), rel=1e-9)
 
     arrivals = np.append(0, np.cumsum(gaps))
 
@@ -159,42 +159,42 @@ def test_a_profiles_clock_is_the_integral_of_its_factor() -> None:
         workload.Pareto(alpha=1.2, min_tokens=50, max_tokens=50_000),
         workload.Uniform(min_tokens=10, max_tokens=700),
     ],
-    ids=lambda one: one.kind,
+    ids=lambda law: law.kind,
 )
 def test_a_law_is_recognized(law: Any) -> None:
     lengths = trace_of(workload.Poisson(), input_tokens=law)._columns()["input_tokens"]
-    found = laws.fitted(lengths.astype(np.int64))
-    assert found.kind == law.kind
-    assert found.ks < 4 * 0.5 / np.sqrt(6000)
-    assert found.lengths.kind == law.kind
+    fitted = laws.fitted(lengths.astype(np.int64))
+    assert fitted.kind == law.kind
+    assert fitted.ks < 4 * 0.5 / np.sqrt(6000)
+    assert fitted.lengths.kind == law.kind
     for name in ("mu", "sigma", "mean_tokens", "std_dev_tokens", "alpha"):
         if hasattr(law, name):
-            assert getattr(found.lengths, name) == pytest.approx(getattr(law, name), rel=0.06)
+            assert getattr(fitted.lengths, name) == pytest.approx(getattr(law, name), rel=0.06)
 
 
 def test_lengths_of_no_law_are_drawn_from_the_trace() -> None:
     rng = np.random.default_rng(0)
     lengths = np.where(rng.random(5000) < 0.5, rng.integers(20, 40, 5000), 3000)
-    found = laws.fitted(lengths)
-    assert found.ks > 0.05
-    assert found.lengths.kind == "empirical"
-    generated = trace_of(workload.Poisson(), input_tokens=found.lengths)._columns()
+    fitted = laws.fitted(lengths)
+    assert fitted.ks > 0.05
+    assert fitted.lengths.kind == "empirical"
+    generated = trace_of(workload.Poisson(), input_tokens=fitted.lengths)._columns()
     assert stats.ks_2samp(lengths, generated["input_tokens"]).pvalue > 1e-4
 
 
 @pytest.mark.slow
 def test_what_a_generator_cannot_do_is_reported() -> None:
     trace = trace_of(mmpp((1, 10), (6, 3)))
-    found = traffic.fit(trace, arrivals=["poisson"])
-    assert found.check("dispersion").is_bad
-    assert found.check("autocorrelation").is_bad
-    assert not found.check("input_tokens").is_bad
-    assert "DIFFERS: index of dispersion in windows of" in found.text()
+    fitted = traffic.fit(trace, arrivals=["poisson"])
+    assert fitted.check("dispersion").is_bad
+    assert fitted.check("autocorrelation").is_bad
+    assert not fitted.check("input_tokens").is_bad
+    assert "DIFFERS: index of dispersion in windows of" in fitted.text()
     better = traffic.fit(trace)
     assert better.workload.clients[0].arrivals.kind == "mmpp"
     assert not better.check("dispersion").is_bad
     with pytest.raises(KeyError, match="no statistic 'ttft'"):
-        found.check("ttft")
+        fitted.check("ttft")
 
 
 @pytest.mark.slow
@@ -206,10 +206,10 @@ def test_serial_dependence_of_lengths_is_reported() -> None:
         input_tokens=np.exp(walk).astype(int) + 1,
         output_tokens=rng.integers(1, 90, 2000),
     )
-    found = traffic.fit(trace)
-    assert found.check("input_serial").is_bad
-    assert not found.check("output_serial").is_bad
-    assert "rank correlation of successive input lengths 1 requests apart" in found.text()
+    fitted = traffic.fit(trace)
+    assert fitted.check("input_serial").is_bad
+    assert not fitted.check("output_serial").is_bad
+    assert "rank correlation of successive input lengths 1 requests apart" in fitted.text()
 
 
 @pytest.mark.slow
@@ -220,15 +220,15 @@ def test_tenants_are_fitted_apart() -> None:
         workload.Client(name="c", tenant="c", rate_fraction=0.01),
     ]
     synthetic = workload.Synthetic(requests_per_s=40, duration_s=100, clients=clients)
-    found = traffic.fit(traffic.generated(synthetic))
-    by_tenant = {one.client.tenant: one for one in found.clients}
+    fitted = traffic.fit(traffic.generated(synthetic))
+    by_tenant = {client.client.tenant: client for client in fitted.clients}
     assert by_tenant["a"].client.slo_class == "critical"
     assert by_tenant["a"].client.arrivals.kind == "poisson"
     assert by_tenant["b"].client.arrivals.cv == pytest.approx(3, rel=0.1)
     assert by_tenant["b"].client.input_tokens == workload.Fixed(tokens=512)
     assert by_tenant["c"].bic == {}
-    assert sum(one.requests for one in found.clients) == pytest.approx(4000, rel=0.1)
-    assert found.workload.duration_s == pytest.approx(100, rel=0.02)
+    assert sum(client.requests for client in fitted.clients) == pytest.approx(4000, rel=0.1)
+    assert fitted.workload.duration_s == pytest.approx(100, rel=0.02)
 
 
 @pytest.mark.slow
@@ -239,9 +239,9 @@ def test_rounded_timestamps_are_spread_and_noted() -> None:
     assert described.spread_s == 1
     assert described.gap_cv == pytest.approx(1, abs=0.05)
     assert "timestamps are rounded to about 1 s" in described.text()
-    found = traffic.fit(trace)
-    assert found.clients[0].client.arrivals.kind == "poisson"
-    assert any("timestamps are rounded" in one for one in found.notes)
+    fitted = traffic.fit(trace)
+    assert fitted.clients[0].client.arrivals.kind == "poisson"
+    assert any("timestamps are rounded" in note for note in fitted.notes)
 
 
 def test_shared_prompts_are_counted_and_noted() -> None:
@@ -252,17 +252,19 @@ def test_shared_prompts_are_counted_and_noted() -> None:
     described = traffic.describe(trace)
     assert described.reused_share == pytest.approx(198 * 50 / (200 * 100))
     assert described.gap_cv == 0
-    assert any("sent before" in one for one in traffic.fit(trace).notes)
+    assert any("sent before" in note for note in traffic.fit(trace).notes)
 
 
 def test_a_description_measures_what_it_says() -> None:
-    found = traffic.describe(trace_of(workload.Hawkes(branching_ratio=0.7, decay_s=0.2), 20_000))
-    assert found.requests == 20_000
-    assert found.requests_per_s == pytest.approx(10, rel=0.1)
-    assert max(found.dispersion.values()) == pytest.approx(1 / 0.3**2, rel=0.35)
-    assert found.length_correlation == pytest.approx(0.4, abs=0.03)
-    assert found.tenants == {"default": 1}
-    assert found.input_tokens[0.5] == pytest.approx(np.exp(6), rel=0.05)
+    described = traffic.describe(
+        trace_of(workload.Hawkes(branching_ratio=0.7, decay_s=0.2), 20_000)
+    )
+    assert described.requests == 20_000
+    assert described.requests_per_s == pytest.approx(10, rel=0.1)
+    assert max(described.dispersion.values()) == pytest.approx(1 / 0.3**2, rel=0.35)
+    assert described.length_correlation == pytest.approx(0.4, abs=0.03)
+    assert described.tenants == {"default": 1}
+    assert described.input_tokens[0.5] == pytest.approx(np.exp(6), rel=0.05)
 
 
 def test_arguments_are_checked() -> None:
@@ -296,16 +298,14 @@ def test_azure_code_is_fitted_and_its_bursts_are_reported() -> None:
         pytest.skip(f"no {path.name}: the recorded traces are not part of the repository")
     trace = spillway.read_trace(path)
     assert traffic.describe(trace).gap_cv == pytest.approx(13.15, abs=0.01)
-    found = traffic.fit(trace)
-    (client,) = found.workload.clients
+    fitted = traffic.fit(trace)
+    (client,) = fitted.workload.clients
     assert client.requests_per_s == pytest.approx(8819 / 3436, rel=0.001)
-    assert "poisson" in found.clients[0].bic
+    assert "poisson" in fitted.clients[0].bic
     assert client.arrivals.kind != "poisson"
-    assert found.check("dispersion").is_bad
-    assert not found.check("output_tokens").is_bad
-    assert len(traffic.generated(found.workload)._columns()["arrival_ns"]) == pytest.approx(
-        8819, rel=0.2
-    )
+    assert fitted.check("dispersion").is_bad
+    assert not fitted.check("output_tokens").is_bad
+    assert traffic.generated(fitted.workload).rows == pytest.approx(8819, rel=0.2)
 
 
 @pytest.mark.slow
@@ -317,10 +317,10 @@ def test_in_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["fit", str(requests), "-o", str(written), "--plot", str(figure), "--seed", "3"]
     assert cli.main(["traffic", *arguments, "--arrivals", "poisson,gamma"]) == 0
     out, err = capsys.readouterr()
-    found = traffic.fit(spillway.read_trace(requests), arrivals=["poisson", "gamma"], seed=3)
-    assert out == f"{found.text()}\n"
+    fitted = traffic.fit(spillway.read_trace(requests), arrivals=["poisson", "gamma"], seed=3)
+    assert out == f"{fitted.text()}\n"
     assert err == f"spillway: wrote {written}\nspillway: wrote {figure}\n"
-    assert spillway.load(written).workload == found.workload
+    assert spillway.load(written).workload == fitted.workload
     assert figure.read_bytes().startswith(b"\x89PNG")
     assert cli.main(["traffic", "fit", str(requests), "--arrivals", "x"]) == 2
     assert "arrivals[0] = 'x': must be some of poisson" in capsys.readouterr().err

@@ -26,7 +26,7 @@ def sent(users: int = 50, length_s: float = 600.0, seed: int = 1) -> list[dict[s
     """Requests of users in closed loop, in order of arrival: times, lengths and blocks."""
     rng = np.random.default_rng(seed)
     popularity = np.arange(1, len(PREFIXES) + 1) ** -EXPONENT
-    found: list[dict[str, Any]] = []
+    requests: list[dict[str, Any]] = []
     for user in range(users):
         at_s, session = float(rng.exponential(THINK_S)), 0
         while at_s < length_s:
@@ -37,27 +37,26 @@ def sent(users: int = 50, length_s: float = 600.0, seed: int = 1) -> list[dict[s
             for turn in range(int(rng.choice(TURNS))):
                 tokens += int(rng.integers(50, 150))
                 whole = tokens // BLOCK
-                ids = [group * 1000 + one for one in range(shared)]
-                ids += [own + one for one in range(shared, whole)]
+                ids = [group * 1000 + block for block in range(shared)]
+                ids += [own + block for block in range(shared, whole)]
                 if tokens % BLOCK:
                     ids.append(own + 500_000 + turn)
                 answer = int(rng.integers(20, 60))
                 if at_s < length_s:
-                    found.append({"at_s": at_s, "input": tokens, "output": answer, "ids": ids})
+                    requests.append({"at_s": at_s, "input": tokens, "output": answer, "ids": ids})
                 tokens += answer
                 at_s += float(rng.exponential(THINK_S))
             session += 1
-    return sorted(found, key=lambda one: one["at_s"])
+    return sorted(requests, key=lambda request: request["at_s"])
 
 
 def trace_of(requests: list[dict[str, Any]]) -> Any:
-    return spillway.trace(
-        arrival_s=[one["at_s"] for one in requests],
-        input_tokens=[one["input"] for one in requests],
-        output_tokens=[one["output"] for one in requests],
-        hash_ids=[one["ids"] for one in requests],
-        block_size_tokens=BLOCK,
-    )
+    def column(name: str) -> list[Any]:
+        return [request[name] for request in requests]
+
+    lengths = {"input_tokens": column("input"), "output_tokens": column("output")}
+    prompts = {"hash_ids": column("ids"), "block_size_tokens": BLOCK}
+    return spillway.trace(arrival_s=column("at_s"), **lengths, **prompts)
 
 
 @pytest.fixture(scope="module")
@@ -69,18 +68,18 @@ def fitted() -> traffic.SessionFit:
 def test_known_parameters_are_recovered(fitted: traffic.SessionFit) -> None:
     assert fitted.requests / fitted.sessions == pytest.approx(2, abs=0.15)
     assert fitted.think_s == pytest.approx(THINK_S, rel=0.1)
-    assert [one.tokens for one in fitted.groups] == PREFIXES
+    assert [group.tokens for group in fitted.groups] == PREFIXES
     assert fitted.zipf_exponent == pytest.approx(EXPONENT, abs=0.2)
     clients = fitted.workload.clients
-    assert {one.prefix_tokens for one in clients} == set(PREFIXES)
-    assert {1, 3} <= {one.arrivals.turns for one in clients} <= {1, 2, 3}
-    assert sum(one.arrivals.users for one in clients) == pytest.approx(50, rel=0.15)
-    for one in clients:
-        alone = one.replace(arrivals="poisson", num_requests=400, prefix_group="", prefix_tokens=0)
+    assert {client.prefix_tokens for client in clients} == set(PREFIXES)
+    assert {1, 3} <= {client.arrivals.turns for client in clients} <= {1, 2, 3}
+    assert sum(client.arrivals.users for client in clients) == pytest.approx(50, rel=0.15)
+    plain = {"arrivals": "poisson", "num_requests": 400, "prefix_group": "", "prefix_tokens": 0}
+    for client in clients:
+        alone = client.replace(**plain)
         drawn = traffic.generated(spillway.workload.Synthetic(clients=[alone]))
-        assert drawn._columns()["input_tokens"].mean() == pytest.approx(
-            99.5, rel=0.15
-        )  # of 50 to 149
+        added = drawn._columns()["input_tokens"].mean()
+        assert added == pytest.approx(99.5, rel=0.15)  # of 50 to 149
 
 
 @pytest.mark.slow
@@ -106,12 +105,11 @@ def test_the_users_send_the_rate_of_the_trace(fitted: traffic.SessionFit) -> Non
     result = spillway.simulate(Simulation(workload=fitted.workload, instances={"count": 4}))
     served = result.requests["arrival_s"]
     steady = (served > 50) & (served < 590)
-    times = np.array([one["at_s"] for one in sent()])
+    times = np.array([request["at_s"] for request in sent()])
     expected = ((times > 50) & (times < 590)).sum()
     assert steady.sum() == pytest.approx(expected, rel=0.15)
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_the_figure_shows_every_check(fitted: traffic.SessionFit) -> None:
     pytest.importorskip("matplotlib")
@@ -128,13 +126,13 @@ def test_the_figure_shows_every_check(fitted: traffic.SessionFit) -> None:
 @pytest.mark.slow
 def test_a_burden_that_users_cannot_have_is_named() -> None:
     requests = sent(seed=2)
-    for one in requests:  # answers leave no trace in the next prompt
-        one["output"] += 400
-    found = traffic.fit_sessions(trace_of(requests))
-    assert found.check("input_by_turn").is_bad
-    assert any("shorter than the conversation before them" in one for one in found.notes)
+    for request in requests:  # answers leave no trace in the next prompt
+        request["output"] += 400
+    fitted = traffic.fit_sessions(trace_of(requests))
+    assert fitted.check("input_by_turn").is_bad
+    assert any("shorter than the conversation before them" in note for note in fitted.notes)
     early = traffic.fit_sessions(trace_of(requests), ttft_s=100)
-    assert any("come before the assumed answer" in one for one in early.notes)
+    assert any("come before the assumed answer" in note for note in early.notes)
 
 
 def test_a_prompt_is_continued_once() -> None:
@@ -142,36 +140,35 @@ def test_a_prompt_is_continued_once() -> None:
         return {"at_s": at_s, "input": BLOCK * len(ids), "output": 1, "ids": ids}
 
     requests = [prompt(0, [1, 2]), prompt(1, [1, 2, 3]), prompt(2, [1, 2, 4]), prompt(3, [5])]
-    found = structure_of(trace_of(requests)._columns())
-    assert found.previous.tolist() == [-1, 0, -1, -1]
-    assert found.turn.tolist() == [0, 1, 0, 0]
-    assert found.shared_tokens.tolist() == [0, 32, 32, 0]
-    assert found.group.tolist() == [-1] * 4
+    structure = structure_of(trace_of(requests)._columns())
+    assert structure.previous.tolist() == [-1, 0, -1, -1]
+    assert structure.turn.tolist() == [0, 1, 0, 0]
+    assert structure.shared_tokens.tolist() == [0, 32, 32, 0]
+    assert structure.group.tolist() == [-1] * 4
 
 
 @pytest.mark.slow
 def test_prefix_groups_without_blocks_are_found() -> None:
     rng = np.random.default_rng(3)
-    groups = [["a", "b", ""][one] for one in rng.choice(3, 600, p=[0.6, 0.3, 0.1])]
-    found = traffic.fit_sessions(
+    groups = [["a", "b", ""][code] for code in rng.choice(3, 600, p=[0.6, 0.3, 0.1])]
+    fitted = traffic.fit_sessions(
         spillway.trace(
             arrival_s=np.sort(rng.uniform(0, 100, 600)),
             input_tokens=rng.integers(200, 300, 600),
             output_tokens=rng.integers(1, 50, 600),
             prefix_group=groups,
-            prefix_tokens=[{"a": 128, "b": 64, "": 0}[one] for one in groups],
+            prefix_tokens=[{"a": 128, "b": 64, "": 0}[name] for name in groups],
         )
     )
-    assert [one.tokens for one in found.groups] == [128, 64]
-    assert [one.sessions for one in found.groups] == [groups.count("a"), groups.count("b")]
-    assert "every session has one turn" in found.text()
-    assert not found.check("reused").is_bad
+    assert [group.tokens for group in fitted.groups] == [128, 64]
+    assert [group.sessions for group in fitted.groups] == [groups.count("a"), groups.count("b")]
+    assert "every session has one turn" in fitted.text()
+    assert not fitted.check("reused").is_bad
 
 
 def test_what_cannot_be_fitted_is_refused() -> None:
-    alone = spillway.trace(
-        arrival_s=np.arange(200.0), input_tokens=[9] * 200, output_tokens=[1] * 200
-    )
+    lengths = {"input_tokens": [9] * 200, "output_tokens": [1] * 200}
+    alone = spillway.trace(arrival_s=np.arange(200.0), **lengths)
     with pytest.raises(UsageError, match="share nothing that it states: no hash ids"):
         traffic.fit_sessions(alone)
     for changes, message in (

@@ -54,9 +54,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[Any, ...], dic
 
     class Handle:
         @staticmethod
-        def compile(path: str, *given: str, **layout: Any) -> Steps:
+        def compile(path: str, *arguments: str, **layout: Any) -> Steps:
             config = yaml.safe_load((Path(path) / "config.json").read_text())
-            calls.append(((config, *given), layout))
+            calls.append(((config, *arguments), layout))
             return Steps()
 
     def slots(system: str, backend: str) -> dict[str, str] | None:
@@ -137,11 +137,11 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch)
         kernel_table(SERVER)
 
 
-@pytest.mark.parametrize("given", [["--table", "aiconfigurator"], ["-o", "server.yaml"]])
+@pytest.mark.parametrize("arguments", [["--table", "aiconfigurator"], ["-o", "server.yaml"]])
 def test_table_and_output_belong_together(
-    given: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["servers", "llama-3.1-8b", "--gpu", "h100", *given]) == 2
+    assert main(["servers", "llama-3.1-8b", "--gpu", "h100", *arguments]) == 2
     assert "is missing" in capsys.readouterr().err
 
 

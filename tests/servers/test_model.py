@@ -26,10 +26,10 @@ LLAMA: dict[str, Any] = {
 
 
 def test_a_config_json_and_the_catalog_agree() -> None:
-    one, other = Model.from_config(LLAMA), model("llama-3.1-8b")
-    assert one.parameters == other.parameters
-    assert one.kv_bytes_per_token(tp=2) == other.kv_bytes_per_token(tp=2) == 32 * 2 * 4 * 128 * 2
-    assert one.dtype == other.dtype == "bf16"
+    own, known = Model.from_config(LLAMA), model("llama-3.1-8b")
+    assert own.parameters == known.parameters
+    assert own.kv_bytes_per_token(tp=2) == known.kv_bytes_per_token(tp=2) == 32 * 2 * 4 * 128 * 2
+    assert own.dtype == known.dtype == "bf16"
 
 
 def test_every_model_is_found_by_its_repository() -> None:
@@ -49,12 +49,12 @@ def test_parameters_are_those_of_the_layers() -> None:
 
 
 def test_mixtures_share_their_experts_out() -> None:
-    one = Model.from_config(
+    sparse = Model.from_config(
         {**LLAMA, "num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 1000}
     )
-    assert one.expert_share == 0.25
-    assert one.parameters.experts == 32 * 8 * 3 * 4096 * 1000
-    assert one.parameters.dense == 0
+    assert sparse.expert_share == 0.25
+    assert sparse.parameters.experts == 32 * 8 * 3 * 4096 * 1000
+    assert sparse.parameters.dense == 0
     sparse = Model.from_config(
         {**LLAMA, "n_routed_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 500,
          "first_k_dense_replace": 2, "n_shared_experts": 1}
@@ -64,23 +64,23 @@ def test_mixtures_share_their_experts_out() -> None:
 
 
 def test_latent_attention_keeps_one_vector_on_every_rank() -> None:
-    one = Model.from_config(
+    latent = Model.from_config(
         {**LLAMA, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
          "v_head_dim": 128, "q_lora_rank": 1536}
     )  # fmt: skip
-    assert one.kv_bytes_per_token(tp=8) == one.kv_bytes_per_token() == 32 * 576 * 2
+    assert latent.kv_bytes_per_token(tp=8) == latent.kv_bytes_per_token() == 32 * 576 * 2
 
 
 def test_more_ranks_than_kv_heads_repeat_them() -> None:
-    one = Model.from_config(LLAMA)
-    assert one.kv_bytes_per_token(tp=16) == one.kv_bytes_per_token(tp=8)
-    assert one.kv_bytes_per_token(element_bytes=1) == one.kv_bytes_per_token() / 2
+    llama = Model.from_config(LLAMA)
+    assert llama.kv_bytes_per_token(tp=16) == llama.kv_bytes_per_token(tp=8)
+    assert llama.kv_bytes_per_token(element_bytes=1) == llama.kv_bytes_per_token() / 2
 
 
 def test_layers_with_a_sliding_window_keep_no_long_context() -> None:
     kinds = ["sliding_attention", "full_attention"] * 16
-    one = Model.from_config({**LLAMA, "layer_types": kinds, "sliding_window": 128})
-    assert one.kv_bytes_per_token() == Model.from_config(LLAMA).kv_bytes_per_token() / 2
+    sliding = Model.from_config({**LLAMA, "layer_types": kinds, "sliding_window": 128})
+    assert sliding.kv_bytes_per_token() == Model.from_config(LLAMA).kv_bytes_per_token() / 2
 
 
 def test_a_model_is_read_from_a_file(tmp_path: Path) -> None:

@@ -44,23 +44,21 @@ RECORDED_FOLDERS = ("vllm_h100", "llmservingsim", "vllm_h100_qwen3_14b")
 @pytest.mark.skipif(not (SHARED / "data").is_dir(), reason=f"{SHARED / 'data'} is missing")
 @pytest.mark.parametrize("folder", RECORDED_FOLDERS)
 def test_the_kv_memory_is_that_of_real_servers(folder: str) -> None:
-    facts = {
-        one.server.key: one.server
-        for one in read_recordings(SHARED / "data" / folder)
-        if one.server.num_kv_blocks
-    }
-    assert facts
-    for one in facts.values():
-        version = (one.engine_version or "0.15").split(".")
+    servers = {recording.server for recording in read_recordings(SHARED / "data" / folder)}
+    known = [facts for facts in servers if facts.num_kv_blocks]
+    assert known
+    for facts in known:
+        version = (facts.engine_version or "0.15").split(".")
         server = Server(
-            model=one.model or "",
-            gpu=one.gpu or "",
-            tp=one.tensor_parallel_size or 1,
+            model=facts.model or "",
+            gpu=facts.gpu or "",
+            tp=facts.tensor_parallel_size or 1,
             engine=f"vllm-{version[0]}.{version[1]}",
-            max_num_seqs=one.max_num_seqs,
-            max_num_batched_tokens=one.max_num_batched_tokens,
+            max_num_seqs=facts.max_num_seqs,
+            max_num_batched_tokens=facts.max_num_batched_tokens,
         )
-        assert server.group.num_kv_blocks == pytest.approx(one.num_kv_blocks, rel=0.05), one.key
+        blocks = server.group.num_kv_blocks
+        assert blocks == pytest.approx(facts.num_kv_blocks, rel=0.05), facts.key
 
 
 def server_or_reason(model: str, gpu: str) -> instance.InstanceGroup | str:
@@ -85,19 +83,18 @@ def test_every_pair_of_the_catalog_is_a_server_or_says_what_it_needs() -> None:
 
 
 def test_a_larger_server_is_faster_and_holds_more() -> None:
-    one, four = SMALL.group, dataclasses.replace(SMALL, tp=4).group
-    assert four.num_kv_blocks > 4 * one.num_kv_blocks
-    assert four.latency.weights_us == pytest.approx(one.latency.weights_us / 4)
-    assert four.latency.decode_context_us == pytest.approx(one.latency.decode_context_us / 4)
-    assert four.latency.constant_us > one.latency.constant_us  # all-reduces
+    single, four = SMALL.group, dataclasses.replace(SMALL, tp=4).group
+    assert four.num_kv_blocks > 4 * single.num_kv_blocks
+    assert four.latency.weights_us == pytest.approx(single.latency.weights_us / 4)
+    assert four.latency.decode_context_us == pytest.approx(single.latency.decode_context_us / 4)
+    assert four.latency.constant_us > single.latency.constant_us  # all-reduces
 
 
 def test_a_pipeline_holds_as_much_and_keeps_a_batch_per_stage() -> None:
     large = Server(model="llama-3.3-70b", gpu="h100", tp=4)
     wide, deep = large.group, dataclasses.replace(large, tp=2, pp=2).group
-    assert deep.data_parallel_size * deep.num_kv_blocks == pytest.approx(
-        wide.num_kv_blocks, rel=0.01
-    )
+    held = deep.data_parallel_size * deep.num_kv_blocks
+    assert held == pytest.approx(wide.num_kv_blocks, rel=0.01)
     assert deep.data_parallel_size * deep.max_num_seqs == wide.max_num_seqs
     two = dataclasses.replace(large, tp=2, dtype="fp8")
     flat, deep = two.group, dataclasses.replace(two, pp=2).group
@@ -107,14 +104,14 @@ def test_a_pipeline_holds_as_much_and_keeps_a_batch_per_stage() -> None:
 
 def test_data_parallel_ranks_share_experts_and_exchange_tokens() -> None:
     sparse = Server(model="qwen3-30b-a3b", gpu="h100")
-    one, four = sparse.group, dataclasses.replace(sparse, dp=4).group
+    single, four = sparse.group, dataclasses.replace(sparse, dp=4).group
     spread = dataclasses.replace(sparse, dp=4, enable_expert_parallel=True).group
     assert spread.replace(provenance="") == four.replace(provenance="")
-    assert four.latency.expert_weights_us == pytest.approx(one.latency.expert_weights_us / 4)
-    assert four.latency.weights_us == one.latency.weights_us
+    assert four.latency.expert_weights_us == pytest.approx(single.latency.expert_weights_us / 4)
+    assert four.latency.weights_us == single.latency.weights_us
     assert four.latency.expert_share == pytest.approx(1 - (1 - 8 / 128) ** 4)
-    assert four.latency.token_us > one.latency.token_us
-    assert four.num_kv_blocks > one.num_kv_blocks
+    assert four.latency.token_us > single.latency.token_us
+    assert four.num_kv_blocks > single.num_kv_blocks
     dense = dataclasses.replace(SMALL, dp=4).group
     assert dense.latency == SMALL.group.latency
 
@@ -126,8 +123,8 @@ def test_fp8_halves_what_weights_take() -> None:
 
 
 def test_the_engine_decides_what_no_flag_says() -> None:
-    def group(**given: Any) -> instance.InstanceGroup:
-        return dataclasses.replace(SMALL, **given).group
+    def group(**settings: Any) -> instance.InstanceGroup:
+        return dataclasses.replace(SMALL, **settings).group
 
     new = group(engine="vllm-0.23")
     assert (new.max_num_seqs, new.max_num_batched_tokens) == (1024, 8192)
@@ -139,8 +136,8 @@ def test_the_engine_decides_what_no_flag_says() -> None:
     small = dataclasses.replace(SMALL, gpu="l4", max_model_len=4096).group
     assert (small.max_num_seqs, small.max_num_batched_tokens) == (256, 2048)
     assert group(gpu_memory_utilization=0.95).num_kv_blocks > group().num_kv_blocks
-    given = group(max_num_seqs=7, num_kv_blocks=99, max_model_len=1000)
-    assert (given.max_num_seqs, given.num_kv_blocks, given.max_model_len) == (7, 99, 1000)
+    limited = group(max_num_seqs=7, num_kv_blocks=99, max_model_len=1000)
+    assert (limited.max_num_seqs, limited.num_kv_blocks, limited.max_model_len) == (7, 99, 1000)
 
 
 def test_a_request_is_no_longer_than_the_memory_holds() -> None:
@@ -149,7 +146,7 @@ def test_a_request_is_no_longer_than_the_memory_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         ({"model": "lama-3.1-8b"}, "model = 'lama-3.1-8b': is not in the catalog; did you mean"),
         ({"gpu": "h1000"}, "gpu = 'h1000': is not in the catalog; did you mean 'h100'"),
@@ -167,21 +164,16 @@ def test_a_request_is_no_longer_than_the_memory_holds() -> None:
         ({"model": "llama-3.1-70b"}, "it fits with tp >= 2"),
     ],
 )
-def test_what_is_wrong_is_named(given: dict[str, Any], message: str) -> None:
-    stated = {"model": "llama-3.1-8b", "gpu": "h100", **given}
+def test_what_is_wrong_is_named(settings: dict[str, Any], message: str) -> None:
+    server = {"model": "llama-3.1-8b", "gpu": "h100", **settings}
     with pytest.raises(ConfigError, match=re.escape(message)):
-        _ = Server(**stated).group
+        _ = Server(**server).group
 
 
 def test_a_file_names_a_server_and_changes_its_settings(tmp_path: Path) -> None:
-    path = settings_file(
-        tmp_path,
-        "instances:\n"
-        "  - server: {model: llama-3.1-8b, gpu: h100}\n"
-        "    count: 3\n"
-        "    max_num_seqs: 128\n"
-        "    latency: {constant_us: 1234}\n",
-    )
+    server = "server: {model: llama-3.1-8b, gpu: h100}"
+    own = "count: 3, max_num_seqs: 128, latency: {constant_us: 1234}"
+    path = settings_file(tmp_path, f"instances: [{{{server}, {own}}}]")
     (group,) = spillway.load(path).instances
     assert (group.count, group.max_num_seqs) == (3, 128)
     assert group.latency == SMALL.group.latency.replace(constant_us=1234)
@@ -191,19 +183,18 @@ def test_a_file_names_a_server_and_changes_its_settings(tmp_path: Path) -> None:
     assert spillway.load(again) == spillway.load(path)
 
 
-def test_errors_in_a_file_name_the_place(tmp_path: Path) -> None:
-    path = settings_file(tmp_path, "instances: [{server: {model: llama-3.1-8b, gpu: h100, tp: 5}}]")
-    with pytest.raises(ConfigError, match=r"instances\[0\]\.server\.tp = 5: must divide"):
-        spillway.load(path)
-    path = settings_file(tmp_path, "instances: {server: {gpu: h100}}")
-    with pytest.raises(ConfigError, match=r"instances\.server\.model: is missing"):
-        spillway.load(path)
-    path = settings_file(tmp_path, "instances: {server: {model: llama-3.1-8b, gpu: h100, tps: 1}}")
-    with pytest.raises(ConfigError, match=r"instances\.server\.tps = 1: must be one of"):
-        spillway.load(path)
-    path = settings_file(tmp_path, "instances: {server: 7}")
-    with pytest.raises(ConfigError, match=r"instances\.server = 7: must be a mapping"):
-        spillway.load(path)
+@pytest.mark.parametrize(
+    ("instances", "message"),
+    [
+        ("[{server: {model: llama-3.1-8b, gpu: h100, tp: 5}}]", "[0].server.tp = 5: must divide"),
+        ("{server: {gpu: h100}}", ".server.model: is missing"),
+        ("{server: {model: llama-3.1-8b, gpu: h100, tps: 1}}", ".server.tps = 1: must be one of"),
+        ("{server: 7}", ".server = 7: must be a mapping"),
+    ],
+)
+def test_errors_in_a_file_name_the_place(instances: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"instances{message}")):
+        spillway.load(settings_file(tmp_path, f"instances: {instances}"))
 
 
 def test_half_a_server_warns(tmp_path: Path) -> None:
@@ -215,11 +206,10 @@ def test_half_a_server_warns(tmp_path: Path) -> None:
 
 
 def test_a_profile_of_measurements_is_a_server(tmp_path: Path) -> None:
+    values = (900, 5000, 20, 10, 0.1, 0.01, 3000)
     profile = Profile(
         server=ServerFacts(model="own", num_kv_blocks=900),
-        latency=instance.Roofline(
-            **dict(zip(COEFFICIENTS, (900, 5000, 20, 10, 0.1, 0.01, 3000), strict=True)), norm=2
-        ),
+        latency=instance.Roofline(norm=2, **dict(zip(COEFFICIENTS, values, strict=True))),
         async_scheduling=True,
         turnaround_s=0.0,
         covariance=tuple(tuple(row) for row in (0.01 * np.eye(len(COEFFICIENTS))).tolist()),
@@ -235,7 +225,8 @@ def test_a_profile_of_measurements_is_a_server(tmp_path: Path) -> None:
     mean = spillway.simulate(path).summary()["mean_tpot_ms"]
     assert low < mean < high
     drawn = uncertainty.drawn(spillway.load(path), 3)
-    assert [one.instances[0].latency for one in drawn] == [one.latency for one in profile.draws(3)]
+    latencies = [simulation.instances[0].latency for simulation in drawn]
+    assert latencies == [group.latency for group in profile.draws(3)]
     (tmp_path / "own.yaml").write_text("kind: other\n")
     with pytest.raises(ConfigError, match=r"must be a file of spillway calibrate"):
         spillway.load(path)
@@ -249,11 +240,12 @@ def test_provenance_changes_neither_fingerprint_nor_result() -> None:
 
 
 def test_every_setting_has_an_origin() -> None:
-    shown = {one.setting: one for one in SMALL.origins()}
-    assert shown["num_kv_blocks"].origin.startswith("memory: ")
-    assert shown["max_num_seqs"].origin == "default of vllm-0.19 on h100"
-    given = dataclasses.replace(SMALL, max_num_seqs=9)
-    assert {one.setting: one.origin for one in given.origins()}["max_num_seqs"] == "given"
+    def origins(server: Server) -> dict[str, str]:
+        return {setting: origin for setting, _, origin in server.origins()}
+
+    assert origins(SMALL)["num_kv_blocks"].startswith("memory: ")
+    assert origins(SMALL)["max_num_seqs"] == "default of vllm-0.19 on h100"
+    assert origins(dataclasses.replace(SMALL, max_num_seqs=9))["max_num_seqs"] == "given"
 
 
 def test_ranks_of_a_mixture_step_together() -> None:
@@ -262,13 +254,13 @@ def test_ranks_of_a_mixture_step_together() -> None:
         for name in ("qwen3-30b-a3b", "llama-3.1-8b")
     )
     assert of_experts.group.lockstep_ranks
-    assert "lockstep_ranks" in {one.setting for one in of_experts.origins()}
+    assert "lockstep_ranks" in {origin.setting for origin in of_experts.origins()}
     assert not dense.group.lockstep_ranks
     assert not dataclasses.replace(of_experts, dp=1).group.lockstep_ranks
 
 
 def test_a_server_without_measurements_says_so() -> None:
-    measured = {(one["gpu"], one["dtype"]) for one in entries("efficiencies.yaml").values()}
+    measured = {(entry["gpu"], entry["dtype"]) for entry in entries("efficiencies.yaml").values()}
     for gpu in accelerators():
         server = Server(model="llama-3.1-8b", gpu=gpu, max_model_len=2048)
         is_known = (gpu, "bf16") in measured
@@ -293,6 +285,6 @@ def test_uncertain_step_times_give_intervals() -> None:
 
 def test_draws_have_the_stated_widths() -> None:
     widths = dataclasses.asdict(SMALL.knowledge.widths)
-    entry = np.log([one.latency.alpha0_us for one in SMALL.draws(2000)])
+    entry = np.log([group.latency.alpha0_us for group in SMALL.draws(2000)])
     assert entry.std() == pytest.approx(widths["entry_us"], rel=0.1)
     assert entry.mean() == pytest.approx(np.log(SMALL.group.latency.alpha0_us), abs=0.1)

@@ -34,8 +34,8 @@ def profile() -> Profile:
 
 
 def outside(result: Result) -> float:
-    (one,) = result.fitted_states
-    return float(one["outside"] / one["states"])
+    (states,) = result.fitted_states
+    return float(states["outside"] / states["states"])
 
 
 @pytest.mark.slow
@@ -54,8 +54,8 @@ def test_a_run_says_by_itself_that_it_leaves_the_fitted_states(tmp_path: Path) -
 
     inside, far = ran(4), ran(400)
     assert outside(inside) == 0
-    assert not any("outside" in one for one in inside.notes())
-    (note,) = [one for one in far.notes() if "outside" in one]
+    assert not any("outside" in note for note in inside.notes())
+    (note,) = [note for note in far.notes() if "outside" in note]
     assert note.startswith(f"instances[0] ran {outside(far):.0%} of its time outside")
     assert note in str(far)
     # The same sampled states, whatever the stepping; the result does not depend on them.
@@ -66,7 +66,7 @@ def test_a_run_says_by_itself_that_it_leaves_the_fitted_states(tmp_path: Path) -
     assert simulate(plain).fitted_states == []
     with pytest.warns(UserWarning, match="outside the batches"):
         simulate(config, uncertainty=2)
-    assert any("outside" in one for one in simulate(config, seeds=range(2)).notes())
+    assert any("outside" in note for note in simulate(config, seeds=range(2)).notes())
     other = ran(400, ", latency: {kind: linear}")
     assert other.fitted_states == []
     # Share of the time: as often as in a timeline of the same run.
@@ -88,14 +88,13 @@ def step_us(latency: instance.Roofline, prefill: int, decode: int, context: int)
 @pytest.mark.slow
 def test_the_fit_finds_the_step_times() -> None:
     """Of states within those of the runs; the split of the overheads is not identified."""
-    found = profile().group.latency
+    latency = profile().group.latency
     for state in ((0, 1, 400), (0, 8, 3000), (0, 20, 8000), (500, 5, 2000), (2048, 0, 0)):
-        assert step_us(found, *state) == pytest.approx(step_us(LATENCY, *state), rel=0.05)
+        assert step_us(latency, *state) == pytest.approx(step_us(LATENCY, *state), rel=0.05)
     overheads = ("constant_us", "weights_us")
-    assert sum(getattr(found, name) for name in overheads) == pytest.approx(
-        sum(getattr(LATENCY, name) for name in overheads), rel=0.02
-    )
-    assert found.token_us == pytest.approx(LATENCY.token_us, rel=0.02)
+    ours, truth = (sum(getattr(of, name) for name in overheads) for of in (latency, LATENCY))
+    assert ours == pytest.approx(truth, rel=0.02)
+    assert latency.token_us == pytest.approx(LATENCY.token_us, rel=0.02)
     assert ("constant_us", "weights_us") in {pair[:2] for pair in profile().correlated()}
 
 
@@ -104,9 +103,8 @@ def test_it_predicts_another_load() -> None:
     run = measured_run("other", 5, (200, 1500), (30, 150), seed=9)
     replay = Replay(run)
     result = simulate(with_timeline(replay, profile().group))
-    errors = np.expm1(
-        simulated(result, replay.compared).logs() - measured(replay, replay.compared).logs()
-    )
+    real, sim = measured(replay, replay.compared), simulated(result, replay.compared)
+    errors = np.expm1(sim.logs() - real.logs())
     assert np.abs(errors[[0, 2, 5, 10, 15]]).max() < 0.02  # means, median TTFT, capacity
     assert profile().share_inside(result) > 0.95
 
@@ -132,9 +130,9 @@ def test_the_profile_states_what_it_knows(tmp_path: Path) -> None:
 def test_uncertainty_gives_intervals() -> None:
     run = Replay(measured_run("other", 4, (200, 1500), (30, 150), seed=9))
     simulation = run.simulation(profile().group)
-    found = intervals(simulation, profile(), draws=12)
+    figures = intervals(simulation, profile(), draws=12)
     truth = simulate(run.simulation(server())).summary()
-    low, high = found["mean_e2el_ms"]
+    low, high = figures["mean_e2el_ms"]
     assert low < high
     assert high < 1.2 * low
     assert 0.98 * low < truth["mean_e2el_ms"] < 1.02 * high
@@ -156,12 +154,11 @@ def test_a_fit_from_the_truth_stays_there() -> None:
     run = measured_run("short", 8, (20, 200), (20, 60), requests=150)
     replay = Replay(run)
     truth = np.log([getattr(LATENCY, name) for name in COEFFICIENTS])
-    found = fit(
-        FACTS, [Part(replay, replay.compared)], base=LATENCY, ahead=True, prior=truth, start=truth
-    )
-    assert found.cost == pytest.approx(0, abs=1e-12)
-    np.testing.assert_allclose(found.theta, truth)
-    assert latency_of(found.theta, LATENCY) == found.latency
+    parts = [Part(replay, replay.compared)]
+    fitted = fit(FACTS, parts, base=LATENCY, ahead=True, prior=truth, start=truth)
+    assert fitted.cost == pytest.approx(0, abs=1e-12)
+    np.testing.assert_allclose(fitted.theta, truth)
+    assert latency_of(fitted.theta, LATENCY) == fitted.latency
 
 
 def test_a_table_is_scaled_to_measurements() -> None:
@@ -175,18 +172,17 @@ def test_a_table_is_scaled_to_measurements() -> None:
         step_us=[6000 + 60 * d + 0.1 * d * c + 30 * n for d, n, c in grid],
         prefill_context_us=0,
     )
-    truth = table.replace(decode_scale=1.2, prefill_scale=0.8, alpha0_us=7000)
+    truth = {"decode_scale": 1.2, "prefill_scale": 0.8, "alpha0_us": 7000}
+    group = server(table.replace(**truth))
     runs = [
-        measured_run(f"run {rate}", rate, (100, 900), (20, 90), requests=300, group=server(truth))
+        measured_run(f"run {rate}", rate, (100, 900), (20, 90), requests=300, group=group)
         for rate in (4, 12)
     ]
-    found = calibrate(runs, table=table, ahead=True)
-    assert found.coefficients == pytest.approx(
-        {"decode_scale": 1.2, "prefill_scale": 0.8, "alpha0_us": 7000}, rel=0.02
-    )
-    assert Profile.from_dict(found.to_dict()) == found
-    assert "step table, scheduling one step ahead" in found.text()
-    assert found.draws(2)[0].latency.step_us == table.step_us
+    fitted = calibrate(runs, table=table, ahead=True)
+    assert fitted.coefficients == pytest.approx(truth, rel=0.02)
+    assert Profile.from_dict(fitted.to_dict()) == fitted
+    assert "step table, scheduling one step ahead" in fitted.text()
+    assert fitted.draws(2)[0].latency.step_us == table.step_us
 
 
 # Replay
@@ -208,28 +204,21 @@ def recording(**columns: Any) -> Recording:
 
 
 def test_miscounted_outputs_become_the_usual_length() -> None:
-    output = np.full(100, 250)
-    output[::7] = 60
-    replay = Replay(recording(input_tokens=np.full(100, 80), output_tokens=output))
+    """Lengths that differ are kept."""
+    prompts, fixed, different = np.full(100, 80), np.full(100, 250), np.arange(1, 101)
+    fixed[::7] = 60
+    replay = Replay(recording(input_tokens=prompts, output_tokens=fixed))
     assert set(replay.output_tokens) == {250}
-
-
-def test_lengths_that_differ_are_kept() -> None:
-    output = np.arange(1, 101)
-    replay = Replay(recording(input_tokens=np.full(100, 80), output_tokens=output))
-    assert replay.output_tokens.tolist() == output.tolist()
+    replay = Replay(recording(input_tokens=prompts, output_tokens=different))
+    assert replay.output_tokens.tolist() == different.tolist()
 
 
 def test_failed_requests_are_replayed_but_not_compared() -> None:
     failed = np.zeros(50, dtype=bool)
     failed[10] = True
     lengths = np.where(failed, 0, 300)
-    run = recording(
-        input_tokens=lengths,
-        output_tokens=lengths,
-        failed=failed,
-        e2e_s=np.where(failed, np.nan, 1),
-    )
+    e2e_s = np.where(failed, np.nan, 1)
+    run = recording(input_tokens=lengths, output_tokens=lengths, failed=failed, e2e_s=e2e_s)
     replay = Replay(run)
     assert replay.trace.rows == 50
     assert replay.input_tokens[10] == replay.output_tokens[10] == 300
@@ -275,31 +264,20 @@ def test_settings_follow_the_version(version: str | None, ahead: Any, reserves: 
 # Errors
 
 
-def test_runs_of_several_servers_are_refused() -> None:
+def test_what_cannot_be_fitted_is_refused() -> None:
+    def small(requests: int = 30, **settings: Any) -> Recording:
+        return measured_run("a", 3, (20, 90), (5, 20), requests=requests, **settings)
+
     other = dataclasses.replace(FACTS, max_num_seqs=8)
-    runs = [
-        measured_run("a", 3, (20, 90), (5, 20), requests=30),
-        measured_run("b", 3, (20, 90), (5, 20), requests=30, facts=other),
-    ]
-    with pytest.raises(TraceError, match="the runs are of several servers"):
-        calibrate(runs)
-
-
-def test_a_run_with_errors_is_refused() -> None:
-    run = measured_run("a", 3, (20, 90), (5, 20), requests=30)
-    broken = dataclasses.replace(run, failed=np.arange(30) < 10)
-    with pytest.raises(TraceError, match=r"no run is left to fit: a: 33.3% of its requests failed"):
-        calibrate(broken)
-
-
-def test_too_few_requests_are_refused() -> None:
-    with pytest.raises(TraceError, match="12 requests are left to fit, but 20 are needed"):
-        calibrate(measured_run("a", 3, (20, 90), (5, 20), requests=12))
-
-
-def test_an_unknown_fact_is_refused() -> None:
-    with pytest.raises(TraceError, match="server: 'kv_blocks' is not one of"):
-        calibrate(measured_run("a", 3, (20, 90), (5, 20), requests=30), server={"kv_blocks": 3})
+    broken = dataclasses.replace(small(), failed=np.arange(30) < 10)
+    for runs, server_facts, message in (
+        ([small(), small(facts=other)], {}, "the runs are of several servers"),
+        (broken, {}, r"no run is left to fit: a: 33.3% of its requests failed"),
+        (small(12), {}, "12 requests are left to fit, but 20 are needed"),
+        (small(), {"kv_blocks": 3}, "server: 'kv_blocks' is not one of"),
+    ):
+        with pytest.raises(TraceError, match=message):
+            calibrate(runs, server=server_facts)
 
 
 def test_a_file_that_is_no_profile_is_refused(tmp_path: Path) -> None:

@@ -52,27 +52,24 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
             (7, (20, 200), (20, 120)),
             (2.2, (800, 2500), (10, 120)),
         )
-        profile = calibrate(
-            [
-                measured_run(str(i), rate * speed, prompts, outputs, seed=3 * k + i, group=group)
-                for i, (rate, prompts, outputs) in enumerate(loads, 1)
-            ]
-        )
+        runs = [
+            measured_run(str(i), rate * speed, prompts, outputs, seed=3 * k + i, group=group)
+            for i, (rate, prompts, outputs) in enumerate(loads, 1)
+        ]
+        profile = calibrate(runs)
         for cell in range(CELLS):
             prompt, output = int(rng.integers(50, 1000)), int(rng.integers(20, 120))
             rate = float(rng.uniform(0.8, 5)) * speed * 400 / (prompt + 400)
-            replay = Replay(
-                measured_run(
-                    "cell", rate, (prompt, prompt + 800), (output, output + 60),
-                    seed=1000 + 10 * k + cell, group=group, requests=300,
-                )
+            run = measured_run(
+                "cell", rate, (prompt, prompt + 800), (output, output + 60),
+                seed=1000 + 10 * k + cell, group=group, requests=300,
             )  # fmt: skip
+            replay = Replay(run)
             truth = simulate(replay.simulation(group)).summary()
-            found = intervals(
-                replay.simulation(profile.group), profile, draws=20, level=0.9, seed=cell
-            )
+            simulation = replay.simulation(profile.group)
+            figures = intervals(simulation, profile, draws=20, level=0.9, seed=cell)
             for figure in FIGURES:
-                low, high = found[figure]
+                low, high = figures[figure]
                 held[figure] += low <= truth[figure] <= high  # type: ignore[operator]
     shares = {figure: held[figure] / (SERVERS * CELLS) for figure in FIGURES}
     assert min(shares.values()) > 0.83, shares

@@ -37,9 +37,9 @@ def measured() -> ResultData:
 
 
 def changed(name: str, **values: object) -> LatencyHistograms:
-    given = histograms_of(measured())
-    one = dataclasses.replace(given.histograms[name], **values)  # type: ignore[arg-type]
-    return dataclasses.replace(given, histograms={**given.histograms, name: one})
+    scraped = histograms_of(measured())
+    histogram = dataclasses.replace(scraped.histograms[name], **values)  # type: ignore[arg-type]
+    return dataclasses.replace(scraped, histograms={**scraped.histograms, name: histogram})
 
 
 def test_the_truth_has_no_residuals() -> None:
@@ -56,18 +56,18 @@ def test_the_truth_has_no_residuals() -> None:
 
 def test_a_bucket_does_not_say_where_its_observations_lie() -> None:
     """Without sums, any values in the same buckets fit equally well; nothing is interpolated."""
-    given = histograms_of(measured())
+    scraped = histograms_of(measured())
     blind = {
-        name: Histogram(one.upper, one.cumulative, float("nan"))
-        for name, one in given.histograms.items()
+        name: Histogram(histogram.upper, histogram.cumulative, float("nan"))
+        for name, histogram in scraped.histograms.items()
     }
-    part = HistogramPart(Scraped(dataclasses.replace(given, histograms=blind), requests()))
+    part = HistogramPart(Scraped(dataclasses.replace(scraped, histograms=blind), requests()))
     assert part.residuals([measured()]) == pytest.approx(0, abs=1e-12)
     # A server that is 0.5% slower moves no token across the bounds of 10 and 25 ms.
     gaps = measured().token_gaps
     assert ((gaps["gap_s"] > 0.0102) | (gaps["gap_s"] < 0.0095)).all()
     only = {"itl_s": blind["itl_s"]}
-    tokens = HistogramPart(Scraped(dataclasses.replace(given, histograms=only), requests()))
+    tokens = HistogramPart(Scraped(dataclasses.replace(scraped, histograms=only), requests()))
     tokens.check([measured()])
     slower = served(requests(), latency=LATENCY.replace(constant_us=2020))
     assert tokens.residuals([slower]) == pytest.approx(0, abs=0.01)
@@ -75,38 +75,39 @@ def test_a_bucket_does_not_say_where_its_observations_lie() -> None:
 
 
 def test_what_identifies_nothing_is_refused() -> None:
-    given = histograms_of(measured())
+    scraped = histograms_of(measured())
     few = served(generated(load(4, 300, 60, requests=40), 1))
     with pytest.raises(ConfigError, match=r"histograms.count = 40: must be >= 100"):
         Scraped(histograms_of(few), requests())
     with pytest.raises(ConfigError, match=r"must hold observations of one of ttft_s, itl_s, e2e_s"):
-        Scraped(dataclasses.replace(given, histograms={}), requests())
+        Scraped(dataclasses.replace(scraped, histograms={}), requests())
     single = Histogram(np.array([60.0, np.inf]), np.array([150, 150]), float("nan"))
     blind = dict.fromkeys(("ttft_s", "e2e_s"), single)
     with pytest.raises(ConfigError, match=r"ttft_s, e2e_s: identify nothing: each has all"):
-        Scraped(dataclasses.replace(given, histograms=blind), requests())
+        Scraped(dataclasses.replace(scraped, histograms=blind), requests())
     with pytest.raises(ConfigError, match=r"histograms.ttft_s.sum = 9e\+06: must be between"):
         Scraped(changed("ttft_s", sum=9e6), requests())
 
 
-def test_the_workload_is_that_of_the_interval() -> None:
-    given = histograms_of(measured())
+def test_the_generatoris_that_of_the_interval() -> None:
+    scraped = histograms_of(measured())
     fewer = generated(load(4, 300, 60, requests=120), 1)
     with pytest.raises(ConfigError, match=r"serves 120 requests, but the histograms hold 150"):
-        calibrate(Scraped(given, fewer, "morning"))
+        calibrate(Scraped(scraped, fewer, "morning"))
     longer = generated(load(4, 300, 90, requests=150), 1)
     with pytest.raises(ConfigError, match=r"morning: serves 13,\d+ output tokens, but the hist"):
-        calibrate(Scraped(given, longer, "morning"))
+        calibrate(Scraped(scraped, longer, "morning"))
 
 
 def test_scrapes_are_of_one_server(tmp_path: Path) -> None:
     early, late = tmp_path / "early.txt", tmp_path / "late.txt"
     early.write_text(page(None))
     late.write_text(page(histograms_of(measured())))
-    found = Scraped.read(early, late, requests())
-    assert found.requests == 150
-    assert found.name == "late"
-    (ttft, itl, e2e) = (found.histograms.histograms[one] for one in ("ttft_s", "itl_s", "e2e_s"))
+    scraped = Scraped.read(early, late, requests())
+    assert scraped.requests == 150
+    assert scraped.name == "late"
+    histograms = scraped.histograms.histograms
+    ttft, itl, e2e = (histograms[name] for name in ("ttft_s", "itl_s", "e2e_s"))
     assert ttft.mean == pytest.approx(np.mean(measured().requests["ttft_s"]))
     assert (ttft.count, e2e.count) == (150, 150)
     assert itl.count == measured().requests["output_tokens"].sum() - 150
@@ -126,29 +127,28 @@ def test_scrapes_are_of_one_server(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_three_intervals_give_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Buckets and sums are enough to predict a load between those that were measured."""
-    traces = [
-        generated(one, 9) for one in (load(1.5, 500, 100), load(8, 100, 70), load(3, 1900, 60))
-    ]
-    given = [Scraped(histograms_of(served(one)), one, f"{i}") for i, one in enumerate(traces)]
-    profile = calibrate(given, norms=(4.0,), server={"max_num_seqs": 64})
-    assert [one.name for one in profile.runs] == ["0", "1", "2"]
+    loads = (load(1.5, 500, 100), load(8, 100, 70), load(3, 1900, 60))
+    traces = {f"{i}": generated(generator, 9) for i, generator in enumerate(loads)}
+    scraped = [Scraped(histograms_of(served(trace)), trace, i) for i, trace in traces.items()]
+    profile = calibrate(scraped, norms=(4.0,), server={"max_num_seqs": 64})
+    assert [run.name for run in profile.runs] == ["0", "1", "2"]
     assert Profile.from_dict(profile.to_dict()) == profile
     other = generated(load(3, 700, 80), 5)
     real = served(other).summary()
-    found = served(other, latency=profile.latency).summary()
+    figures = served(other, latency=profile.latency).summary()
     for figure in ("mean_ttft_ms", "mean_itl_ms", "mean_e2el_ms", "p99_ttft_ms"):
-        assert found[figure] == pytest.approx(real[figure], rel=0.03)
+        assert figures[figure] == pytest.approx(real[figure], rel=0.03)
     # On the command line one interval, with the generator instead of its requests.
     loaded = load(1.5, 500, 100)
     early, late = tmp_path / "early.txt", tmp_path / "late.txt"
     early.write_text(page(None))
     late.write_text(page(histograms_of(served(loaded, seed=7))))
     (tmp_path / "load.yaml").write_text(to_yaml({"workload": loaded.to_dict()}))
-    stated = [f"--server={name}={getattr(FACTS, name)}" for name in (
+    facts = [f"--server={name}={getattr(FACTS, name)}" for name in (
         "max_num_seqs", "num_kv_blocks", "block_size_tokens", "engine_version")]  # fmt: skip
     files = [str(early), str(late), str(tmp_path / "load.yaml")]
     output = str(tmp_path / "server.yaml")
-    assert main(["calibrate", "--scrapes", *files, *stated, "-o", output]) == 0
+    assert main(["calibrate", "--scrapes", *files, *facts, "-o", output]) == 0
     assert "share_ttft" in capsys.readouterr().out
     single = Profile.load(output)
     simulated = served(loaded, seed=7, latency=single.latency).summary()

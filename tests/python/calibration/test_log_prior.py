@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from spillway.data.recording import ServerFacts
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spillway.data.recording import Recording
+    from spillway.data.recording import Recording, StepLog
 
 TRUTH = np.array([getattr(LATENCY, name) for name in COEFFICIENTS])
 
@@ -34,12 +34,19 @@ def known() -> LogPrior:
     return prior_of([step_log(requests=60)])
 
 
+def steps_of(log: StepLog, rows: Any) -> StepLog:
+    """Some of the steps of a log."""
+    names = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens", "step_s",
+             "context_tokens")  # fmt: skip
+    return dataclasses.replace(log, **{name: getattr(log, name)[rows] for name in names})
+
+
 def test_exact_steps_give_the_coefficients() -> None:
     """All but the entry delay, which no step contains."""
-    found = np.exp(known().theta)
-    assert found[:-1] == pytest.approx(TRUTH[:-1], rel=0.01)
+    coefficients = np.exp(known().theta)
+    assert coefficients[:-1] == pytest.approx(TRUTH[:-1], rel=0.01)
     assert known().latency.norm == LATENCY.norm
-    assert found[-1] == pytest.approx(START.alpha0_us)
+    assert coefficients[-1] == pytest.approx(START.alpha0_us)
     spread = np.sqrt(np.diag(known().covariance))
     assert spread[:-1] == pytest.approx(0.02, rel=0.01)
     assert spread[-1] == 1
@@ -47,19 +54,13 @@ def test_exact_steps_give_the_coefficients() -> None:
 
 def test_the_prior_contains_what_the_steps_leave_open() -> None:
     log = step_log(requests=60, noise=0.1)
-    found = prior_of([log])
-    spread = np.sqrt(np.diag(found.covariance))
+    prior = prior_of([log])
+    spread = np.sqrt(np.diag(prior.covariance))
     assert spread[COEFFICIENTS.index("weights_us")] > 0.02
-    assert abs(found.theta - np.log(TRUTH))[:-1] == pytest.approx(0, abs=4 * spread[:-1].max())
-    assert np.linalg.eigvalsh(found.covariance).min() > 0
+    assert abs(prior.theta - np.log(TRUTH))[:-1] == pytest.approx(0, abs=4 * spread[:-1].max())
+    assert np.linalg.eigvalsh(prior.covariance).min() > 0
     # Steps without prompts say nothing about prompts.
-    decodes = log.prefill_tokens == 0
-    columns = {
-        name: getattr(log, name)[decodes]
-        for name in ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens",
-                     "step_s", "context_tokens")
-    }  # fmt: skip
-    alone = prior_of([dataclasses.replace(log, **columns)])
+    alone = prior_of([steps_of(log, log.prefill_tokens == 0)])
     at = COEFFICIENTS.index("prefill_context_us")
     assert alone.theta[at] == pytest.approx(np.log(START.prefill_context_us))
     assert alone.covariance[at, at] >= 1
@@ -68,14 +69,14 @@ def test_the_prior_contains_what_the_steps_leave_open() -> None:
 def test_a_log_alone_gives_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "serve.log").write_text(text_of(step_log(requests=60)))
     path = tmp_path / "server.yaml"
-    stated = ["--server", "max_num_seqs=64", "--server", "engine_version=0.20.0"]
-    assert main(["calibrate", str(tmp_path / "serve.log"), *stated, "-o", str(path)]) == 0
+    facts = ["--server", "max_num_seqs=64", "--server", "engine_version=0.20.0"]
+    assert main(["calibrate", str(tmp_path / "serve.log"), *facts, "-o", str(path)]) == 0
     shown = capsys.readouterr().out
     assert "serve.log" not in shown
     assert "steps, errors of 0.0%" in shown
     profile = Profile.load(path)
     assert profile.runs == ()
-    assert [one.steps for one in profile.logs] == [step_log(requests=60).num_steps]
+    assert [log.steps for log in profile.logs] == [step_log(requests=60).num_steps]
     assert np.exp(profile.theta)[:-1] == pytest.approx(TRUTH[:-1], rel=0.01)
     assert (profile.group.num_kv_blocks, profile.group.block_size_tokens) == (20_000, 16)
     assert profile.async_scheduling
@@ -112,13 +113,8 @@ def test_runs_and_logs_are_of_one_server() -> None:
         calibrate([run, other])
     with pytest.raises(ConfigError, match=r"table = given: fits runs alone"):
         calibrate([run, step_log(requests=60)], table=instance.StepTable())
-    few = step_log(requests=1)
     with pytest.raises(ConfigError, match="must hold at least 50 steps"):
-        calibrate(dataclasses.replace(
-            few, **{name: getattr(few, name)[:10] for name in (
-                "prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens",
-                "step_s", "context_tokens")},
-        ))  # fmt: skip
+        calibrate(steps_of(step_log(requests=1), slice(10)))
 
 
 def test_a_folder_holds_both(tmp_path: Path) -> None:
@@ -157,8 +153,8 @@ def test_with_a_log_one_run_is_enough() -> None:
     plain = calibrate(run)
     both = calibrate([run, step_log(noise=0.05)])
     assert both.latency.norm == LATENCY.norm
-    assert [one.name for one in both.runs] == ["slow"]
-    assert [one.name for one in both.logs] == ["steps"]
+    assert [run.name for run in both.runs] == ["slow"]
+    assert [log.name for log in both.logs] == ["steps"]
     without, with_log = (
         float(np.mean([errors(profile, other).mean() for other in others]))
         for profile in (plain, both)

@@ -52,11 +52,10 @@ def log_of(
     return Log(f"run {seed}", chunks, prompts, decodes, context + prompts, step_s)
 
 
-def relative(found: StepTimes, truth: np.ndarray = TRUTH) -> dict[str, float]:
+def relative(fitted: StepTimes, truth: np.ndarray = TRUTH) -> dict[str, float]:
     """Errors of the coefficients."""
-    return {
-        name: found.coefficients[name] / exact - 1 for name, exact in zip(NAMES, truth, strict=True)
-    }
+    pairs = zip(NAMES, truth, strict=True)
+    return {name: fitted.coefficients[name] / exact - 1 for name, exact in pairs}
 
 
 @pytest.mark.slow
@@ -65,29 +64,30 @@ def relative(found: StepTimes, truth: np.ndarray = TRUTH) -> dict[str, float]:
 def test_exact_logs_give_the_coefficients(norm: float | None, runs: int) -> None:
     power = math.inf if norm is None else norm
     logs = [log_of(seed, power, steps=900 // runs) for seed in range(runs)]
-    found = fit_step_logs(logs, bootstraps=10)
-    assert found.norm == norm
-    errors = relative(found)
-    assert {"decode_us", "decode_context_us", "chunk_us"} <= {*found.identified}
-    assert all(abs(errors[name]) < 0.01 for name in found.identified)
+    fitted = fit_step_logs(logs, bootstraps=10)
+    assert fitted.norm == norm
+    errors = relative(fitted)
+    assert {"decode_us", "decode_context_us", "chunk_us"} <= {*fitted.identified}
+    assert all(abs(errors[name]) < 0.01 for name in fitted.identified)
     assert abs(errors["token_us"]) < 0.01
-    assert found.choices[0].norm == norm
-    assert len(found.choices) == 5
-    costs = [one.held_out_cost for one in found.choices[1:]]
+    assert fitted.choices[0].norm == norm
+    assert len(fitted.choices) == 5
+    costs = [choice.held_out_cost for choice in fitted.choices[1:]]
     assert costs == sorted(costs)
-    (pair,) = [one for one in found.merged if one.names == ("constant_us", "weights_us")]
+    (pair,) = [pair for pair in fitted.merged if pair.names == ("constant_us", "weights_us")]
     assert pair.relative_error < 0.01
     if norm == 1:
         assert pair.together_us == pytest.approx(12_000, rel=1e-3)
-        assert sum(found.coefficients[one] for one in pair.names) == pytest.approx(12_000, rel=1e-3)
-        assert found.correlation[0, 1] < -0.999
+        together_us = sum(fitted.coefficients[name] for name in pair.names)
+        assert together_us == pytest.approx(12_000, rel=1e-3)
+        assert fitted.correlation[0, 1] < -0.999
 
 
 def test_latency_is_a_setting() -> None:
     prior = instance.Roofline(alpha0_us=123)
-    found = fit_step_logs(log_of(1, 4.0, steps=600), prior=prior, bootstraps=10)
-    assert found.latency == prior.replace(norm=4.0, **found.coefficients)
-    assert found.latency.alpha0_us == 123
+    fitted = fit_step_logs(log_of(1, 4.0, steps=600), prior=prior, bootstraps=10)
+    assert fitted.latency == prior.replace(norm=4.0, **fitted.coefficients)
+    assert fitted.latency.alpha0_us == 123
 
 
 @pytest.mark.slow
@@ -95,15 +95,15 @@ def test_noise_and_interruptions() -> None:
     rng = np.random.default_rng(5)
     log = log_of(5, 2.0, steps=6000, noise=0.03)
     step_s = np.where(rng.random(6000) < 0.05, 20 * log.step_s, log.step_s)
-    found = fit_step_logs(replace(log, step_s=step_s), bootstraps=20)
-    assert found.norm == 2.0
-    assert 0.025 < found.residual_scale < 0.04
-    errors = relative(found)
+    fitted = fit_step_logs(replace(log, step_s=step_s), bootstraps=20)
+    assert fitted.norm == 2.0
+    assert 0.025 < fitted.residual_scale < 0.04
+    errors = relative(fitted)
     assert abs(errors["token_us"]) < 0.03
     assert abs(errors["decode_context_us"]) < 0.03
     for name in ("token_us", "decode_us", "decode_context_us"):
-        low, high = found.intervals[name]
-        assert low < found.coefficients[name] < high
+        low, high = fitted.intervals[name]
+        assert low < fitted.coefficients[name] < high
 
 
 @pytest.mark.slow
@@ -117,11 +117,11 @@ def test_what_steps_do_not_show_is_held_by_the_prior() -> None:
     assert context is not None
     batches = [idle, log.decode_requests, context, idle, idle]
     step_us = numerics.step_times_us(np.stack(batches, axis=1).astype(float), truth, 2)
-    found = fit_step_logs(replace(decoding, step_s=step_us / 1e6), bootstraps=10)
+    fitted = fit_step_logs(replace(decoding, step_s=step_us / 1e6), bootstraps=10)
     prior = START
-    assert {"prefill_context_us", "chunk_us"}.isdisjoint(found.identified)
-    assert found.coefficients["prefill_context_us"] == pytest.approx(prior.prefill_context_us)
-    low, high = found.intervals["prefill_context_us"]
+    assert {"prefill_context_us", "chunk_us"}.isdisjoint(fitted.identified)
+    assert fitted.coefficients["prefill_context_us"] == pytest.approx(prior.prefill_context_us)
+    low, high = fitted.intervals["prefill_context_us"]
     assert low == 0
     assert high > 2 * prior.prefill_context_us
 
@@ -129,21 +129,21 @@ def test_what_steps_do_not_show_is_held_by_the_prior() -> None:
 @pytest.mark.slow
 def test_context_that_is_not_logged_belongs_to_the_requests() -> None:
     log = log_of(3, 2.0, noise=0.01)
-    found = fit_step_logs(replace(log, context_tokens=None), bootstraps=10)
-    assert found.coefficients["decode_context_us"] == 0
-    assert "decode_context_us" not in found.identified
-    assert "context_tokens" not in found.ranges
-    assert found.coefficients["decode_us"] > 2 * TRUTH[3]  # about 1,100 tokens each
+    fitted = fit_step_logs(replace(log, context_tokens=None), bootstraps=10)
+    assert fitted.coefficients["decode_context_us"] == 0
+    assert "decode_context_us" not in fitted.identified
+    assert "context_tokens" not in fitted.ranges
+    assert fitted.coefficients["decode_us"] > 2 * TRUTH[3]  # about 1,100 tokens each
 
 
 @pytest.mark.slow
 def test_ranges_are_those_of_the_batches() -> None:
     log = log_of(4, 2.0)
-    found = fit_step_logs(log, bootstraps=10)
-    assert found.ranges["prefill_tokens"] == (0, log.prefill_tokens.max())
-    assert found.ranges["decode_requests"] == (1, log.decode_requests.max())
-    assert found.ranges["requests"][1] == (log.decode_requests + log.prefill_requests).max()
-    assert found.num_steps == 2000
+    fitted = fit_step_logs(log, bootstraps=10)
+    assert fitted.ranges["prefill_tokens"] == (0, log.prefill_tokens.max())
+    assert fitted.ranges["decode_requests"] == (1, log.decode_requests.max())
+    assert fitted.ranges["requests"][1] == (log.decode_requests + log.prefill_requests).max()
+    assert fitted.num_steps == 2000
 
 
 def test_steps_without_tokens_are_left_out() -> None:
@@ -151,8 +151,8 @@ def test_steps_without_tokens_are_left_out() -> None:
     columns = ("prefill_requests", "prefill_tokens", "decode_requests", "context_tokens")
     idle = {name: np.append(getattr(log, name), 0) for name in columns}
     longer = replace(log, step_s=np.append(log.step_s, 9.0), **idle)
-    found = fit_step_logs(longer, bootstraps=10)
-    assert found == fit_step_logs(log, bootstraps=10)
+    fitted = fit_step_logs(longer, bootstraps=10)
+    assert fitted == fit_step_logs(log, bootstraps=10)
 
 
 @pytest.mark.slow
@@ -163,9 +163,9 @@ def test_blocks_account_for_correlated_errors() -> None:
     runs = scaled(60)
     for seed in range(runs):
         log = log_of(seed, 2.0, noise=0.02, memory=0.9, steps=1500)
-        found = fit_step_logs(log, norms=[2.0], bootstraps=30, seed=seed)
+        fitted = fit_step_logs(log, norms=[2.0], bootstraps=30, seed=seed)
         for name in names:
-            low, high = found.intervals[name]
+            low, high = fitted.intervals[name]
             exact = TRUTH[NAMES.index(name)]
             inside[name] += low <= exact <= high
     # 95% of 60 runs are 57 ± 1.7; intervals that ignore the correlation hold less than half.
@@ -192,17 +192,22 @@ def test_invalid_values_are_named(change: dict[str, tuple[int, float]], message:
 
 def test_inconsistent_logs_are_refused() -> None:
     log = log_of(0, 2.0, steps=100)
-    with pytest.raises(ConfigError, match="prefill_tokens = 99 values: must hold 100 values"):
-        fit_step_logs(replace(log, prefill_tokens=log.prefill_tokens[:99]))
-    with pytest.raises(ConfigError, match=r"prefill_requests\[\d+\] = 0: must be > 0 where"):
-        fit_step_logs(replace(log, prefill_requests=np.zeros(100, dtype=int)))
-    with pytest.raises(ConfigError, match="logs = 20 steps: must hold at least 50 steps"):
-        fit_step_logs(log_of(0, 2.0, steps=20))
-    with pytest.raises(ConfigError, match="logs: must hold at least one log"):
-        fit_step_logs([])
-    with pytest.raises(ConfigError, match=r"norms\[1\] = 0.5: must be between 1 and 64"):
-        fit_step_logs(log, norms=[1, 0.5])
-    with pytest.raises(ConfigError, match="relative_width = 0: must be > 0"):
-        fit_step_logs(log, relative_width=0)
-    with pytest.raises(ConfigError, match="bootstraps = 1: must be >= 10"):
-        fit_step_logs(log, bootstraps=1)
+    shorter = replace(log, prefill_tokens=log.prefill_tokens[:99])
+    for logs, message in (
+        (shorter, "prefill_tokens = 99 values: must hold 100 values"),
+        (
+            replace(log, prefill_requests=0 * log.prefill_requests),
+            r"\[\d+\] = 0: must be > 0 where",
+        ),
+        (log_of(0, 2.0, steps=20), "logs = 20 steps: must hold at least 50 steps"),
+        ([], "logs: must hold at least one log"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            fit_step_logs(logs)
+    for settings, message in (
+        ({"norms": [1, 0.5]}, r"norms\[1\] = 0.5: must be between 1 and 64"),
+        ({"relative_width": 0}, "relative_width = 0: must be > 0"),
+        ({"bootstraps": 1}, "bootstraps = 1: must be >= 10"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            fit_step_logs(log, **settings)

@@ -68,7 +68,7 @@ def test_timeline_and_control(result: Result) -> None:
 
 def test_parquet(result: Result, tmp_path: Path) -> None:
     result.write(tmp_path, requests="parquet")
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["requests.parquet", "summary.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["requests.parquet", "summary.json"]
     assert parquet.read_table(tmp_path / "requests.parquet") == result.requests.to_arrow()
     with pytest.raises(ConfigError, match="requests = 'orc': must be one of csv, parquet, aiperf"):
         result.write(tmp_path, requests="orc")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from support.runs import steady
 
 from spillway import Simulation, run_many
 from spillway.data.intervals import interval
@@ -25,10 +26,10 @@ def coverage(values: NDArray[np.float64], truth: float, seeds: int) -> float:
     """The share of the intervals, each over `seeds` of the values, that hold the truth."""
     held = 0
     for own in values[: COMPARISONS * seeds].reshape(COMPARISONS, seeds):
-        found = interval(own.tolist())
-        assert found.low is not None
-        assert found.high is not None
-        held += found.low <= truth <= found.high
+        mean = interval(own.tolist())
+        assert mean.low is not None
+        assert mean.high is not None
+        held += mean.low <= truth <= mean.high
     return held / COMPARISONS
 
 
@@ -37,7 +38,7 @@ def single_server_figures(load: float, runs: int, rng: np.random.Generator) -> N
 
     2,000 arrivals after a warm-up of 500, from an empty system; mean service time 1.
     """
-    found = []
+    traces = []
     for _ in range(runs // 500):
         arrival = np.cumsum(rng.exponential(1 / load, (500, 2500)), axis=1)
         service = rng.exponential(1, (500, 2500))
@@ -45,8 +46,8 @@ def single_server_figures(load: float, runs: int, rng: np.random.Generator) -> N
         left = work + np.maximum.accumulate(arrival - (work - service), axis=1)
         stay = (left - arrival)[:, 500:]
         within = (stay <= 2 / (1 - load)).mean(axis=1)
-        found.append(np.stack([stay.mean(axis=1), np.percentile(stay, 99, axis=1), within]))
-    return np.concatenate(found, axis=1)
+        traces.append(np.stack([stay.mean(axis=1), np.percentile(stay, 99, axis=1), within]))
+    return np.concatenate(traces, axis=1)
 
 
 @pytest.mark.long
@@ -70,18 +71,17 @@ def test_intervals_of_a_fleet_cover() -> None:
     over such short runs is skewed.
     """
     seeds = 16
+    client = {
+        "input_tokens": {"kind": "fixed", "tokens": 16},
+        "output_tokens": {"kind": "exponential", "mean_tokens": 15},
+    }
     fleet = Simulation.from_dict(
         {
             "workload": {
                 "kind": "synthetic",
                 "num_requests": 1500,
                 "requests_per_s": 35,
-                "clients": [
-                    {
-                        "input_tokens": {"kind": "fixed", "tokens": 16},
-                        "output_tokens": {"kind": "exponential", "mean_tokens": 15},
-                    }
-                ],
+                "clients": [client],
             },
             "slo_classes": [{"name": "standard", "target_ttft_s": 0.05}],
             "warm_up_s": 2,
@@ -89,15 +89,7 @@ def test_intervals_of_a_fleet_cover() -> None:
             "instances": {
                 "count": 2,
                 "max_num_seqs": 4,
-                "latency": {
-                    "kind": "linear",
-                    "alpha0_us": 0,
-                    "alpha_input_us": 0,
-                    "alpha_output_us": 0,
-                    "beta0_us": 10_000,
-                    "beta_prefill_us": 0,
-                    "beta_decode_us": 0,
-                },
+                "latency": steady(10).to_dict(),
             },
         }
     )

@@ -39,7 +39,7 @@ def test_a_result_has_a_row_per_figure_and_population() -> None:
         ("slo_class", "standard", result.by_class()["standard"]),
     ):
         mine = frame[(frame["by"] == by) & (frame["name"] == name)].set_index("figure")
-        known = {key: one for key, one in figures.items() if one is not None}
+        known = {key: value for key, value in figures.items() if value is not None}
         known.pop("approximate", None)
         assert mine["value"].to_dict() == pytest.approx(known)
         assert mine["unit"].to_dict() == {key: FIGURES[key].unit for key in known}
@@ -60,8 +60,8 @@ def test_results_have_intervals() -> None:
     row = frame[(frame["by"] == "all") & (frame["figure"] == "mean_ttft_ms")].iloc[0]
     expected = results.summary(0.9)["mean_ttft_ms"]
     assert expected is not None
-    found = (row["value"], row["low"], row["high"], row["n"])
-    assert found == (expected.mean, expected.low, expected.high, 3)
+    values = (row["value"], row["low"], row["high"], row["n"])
+    assert values == (expected.mean, expected.low, expected.high, 3)
     assert frame.attrs["seeds"] == [0, 1, 2]
 
 
@@ -78,20 +78,19 @@ def test_results_write_means_and_the_figures_of_each_seed(tmp_path: Path) -> Non
         assert means[name].tolist() == pytest.approx(frame[name].tolist(), nan_ok=True)
     assert set(means["fingerprint"]) == {results[0].fingerprint}
     single = pd.read_csv(tmp_path / "out" / "seeds.csv")
-    for one in results:
-        mine = single[(single["seed"] == one.seed) & (single["by"] == "all")].set_index("figure")
-        assert mine["value"]["mean_ttft_ms"] == pytest.approx(one.summary()["mean_ttft_ms"])
+    for result in results:
+        mine = single[(single["seed"] == result.seed) & (single["by"] == "all")].set_index("figure")
+        assert mine["value"]["mean_ttft_ms"] == pytest.approx(result.summary()["mean_ttft_ms"])
     document = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert (document["seeds"], document["version"]) == ([4, 7], spillway.__version__)
-    assert [one["metrics"] for one in document["runs"]] == [
-        one.to_dict()["metrics"] for one in results
-    ]
+    metrics = [result.to_dict()["metrics"] for result in results]
+    assert [run["metrics"] for run in document["runs"]] == metrics
     assert [row["value"] for row in document["figures"]] == frame["value"].tolist()
     results.write(tmp_path / "out", requests="csv")
-    for one in results:
-        one.write(tmp_path / "one")
+    for result in results:
+        result.write(tmp_path / "one")
         for name in ("summary.json", "requests.csv"):
-            there = tmp_path / "out" / f"seed_{one.seed}" / name
+            there = tmp_path / "out" / f"seed_{result.seed}" / name
             assert there.read_text() == (tmp_path / "one" / name).read_text()
     with pytest.raises(spillway.ConfigError, match="requests = 'txt': must be one of csv"):
         results.write(tmp_path / "none", requests="txt")
@@ -124,10 +123,8 @@ def test_a_study_has_a_row_per_trial_and_figure() -> None:
     row = frame[(frame["trial"] == 1) & (frame["role"] == "objective")].iloc[0]
     assert row["value"] == pytest.approx(trial.values[0])
     assert (row[path], row["unit"], row["n"]) == (trial.point[path], "ms", 2)
-    assert (row["fingerprint"], row["low"] < row["value"] < row["high"]) == (
-        trial.fingerprint,
-        True,
-    )
+    assert row["low"] < row["value"] < row["high"]
+    assert row["fingerprint"] == trial.fingerprint
     assert frame.attrs["fingerprint"] == fingerprint(study.simulation)
     assert {line["version"] for line in study.rows()} == {spillway.__version__}
 
@@ -140,9 +137,9 @@ def test_requests_as_a_frame_have_categories_and_text() -> None:
     for name in ("outcome", "reason", "tenant", "slo_class"):
         assert isinstance(frame[name].dtype, pd.CategoricalDtype)
     for name in requests:
-        assert np.array_equal(
-            frame[name].to_numpy(), requests[name], equal_nan=requests[name].dtype.kind == "f"
-        )
+        column = requests[name]
+        is_float = column.dtype.kind == "f"
+        assert np.array_equal(frame[name].to_numpy(), column, equal_nan=is_float)
 
 
 def test_files_carry_their_provenance(tmp_path: Path) -> None:

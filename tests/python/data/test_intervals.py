@@ -48,8 +48,9 @@ def test_a_confidence_out_of_range_is_refused(confidence: float) -> None:
 
 
 def test_one_value_has_no_interval() -> None:
-    one = intervals.interval([3.5])
-    assert (one.mean, one.low, one.high, one.half_width, one.n) == (3.5, None, None, None, 1)
+    single = intervals.interval([3.5])
+    assert single == intervals.Interval(3.5, None, None, 1)
+    assert single.half_width is None
 
 
 @pytest.mark.parametrize("value", [0.0, 0.25, 1.0])
@@ -101,14 +102,14 @@ def test_central_intervals_hold_their_level_of_further_draws(draws: int) -> None
     held = 0
     repeats = 1000
     for values in rng.exponential(size=(repeats, draws + 1)).tolist():
-        summaries = [{"figure": one, "absent": None} for one in values[:draws]]
-        found = intervals.central_intervals(summaries, 0.9)
-        assert set(found) == {"figure"}
-        low, high = found["figure"]
+        summaries = [{"figure": value, "absent": None} for value in values[:draws]]
+        central = intervals.central_intervals(summaries, 0.9)
+        assert set(central) == {"figure"}
+        low, high = central["figure"]
         held += low <= values[draws] <= high
     assert held / repeats == pytest.approx(0.9, abs=0.03)
 
 
 def test_few_draws_give_their_range() -> None:
-    summaries = [{"figure": one} for one in (3.0, 1.0, 2.0)]
+    summaries = [{"figure": value} for value in (3.0, 1.0, 2.0)]
     assert intervals.central_intervals(summaries, 0.9) == {"figure": (1.0, 3.0)}

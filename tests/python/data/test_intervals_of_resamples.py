@@ -25,13 +25,13 @@ SKEWED = [1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 11.0]
 
 def test_symmetric_resamples_give_t_times_their_sd() -> None:
     """With 41 blocks: 30 degrees of freedom of the blocks and 6 of the resamples make 5."""
-    found = of_resamples(SYMMETRIC, 0.95, 41)
+    interval = of_resamples(SYMMETRIC, 0.95, 41)
     sd = np.std(SYMMETRIC, ddof=1)
     reach = student_t_quantile(0.975, 5) * sd * math.sqrt((1 + 1 / 7) / (1 - 1 / 41))
-    assert found.mean == 4
-    assert found.reaches == pytest.approx((reach, reach))
-    assert found.half_width == pytest.approx(reach)
-    assert found.caveat == ""
+    assert interval.mean == 4
+    assert interval.reaches == pytest.approx((reach, reach))
+    assert interval.half_width == pytest.approx(reach)
+    assert interval.caveat == ""
     unknown = of_resamples(SYMMETRIC, 0.95, math.inf)
     reach = student_t_quantile(0.975, 6) * sd * math.sqrt(1 + 1 / 7)
     assert unknown.reaches == pytest.approx((reach, reach))
@@ -64,7 +64,7 @@ def test_more_resamples_do_not_shrink_it() -> None:
 def test_intervals_reach_further_to_the_side_of_the_skew() -> None:
     below, above = of_resamples(SKEWED, 0.95, 40).reaches
     assert above > 1.2 * below > 0
-    mirrored = of_resamples([-one for one in SKEWED], 0.95, 40)
+    mirrored = of_resamples([-value for value in SKEWED], 0.95, 40)
     assert mirrored.reaches == pytest.approx((above, below))
     assert str(mirrored) == f"{mirrored.mean:.4g} +{below:.2g} -{above:.2g}"
     assert of_resamples([0.0] * 9 + [1.0] * 9999, 0.95, 40).low is not None
@@ -78,7 +78,7 @@ def test_reaches_print_two_digits_without_exponent() -> None:
 
 def test_the_usual_skewness_counts_as_24_resamples() -> None:
     few, many = (
-        [of_resamples(SYMMETRIC * n, 0.95, 40, one).reaches for one in (0.0, 0.5, -0.5)]
+        [of_resamples(SYMMETRIC * n, 0.95, 40, skewness).reaches for skewness in (0.0, 0.5, -0.5)]
         for n in (1, 100)
     )
     for plain, right, left in (few, many):
@@ -116,8 +116,8 @@ def test_it_covers_where_the_theory_is_exact() -> None:
         values = rng.normal(size=size)
         sums = np.convolve(np.tile(values, 2), np.ones(length), "valid")[:size]
         means = list(sums[rng.integers(0, size, (20, size // length))].sum(axis=1) / size)
-        found = of_resamples(means, 0.95, size / length)
-        corrected += found.low <= 0 <= found.high  # type: ignore[operator]
+        interval = of_resamples(means, 0.95, size / length)
+        corrected += interval.low <= 0 <= interval.high  # type: ignore[operator]
         reach = student_t_quantile(0.975, 19) * np.std(means, ddof=1)
         plain += abs(np.mean(means)) <= reach
     assert plain / trials < 0.93
@@ -131,16 +131,18 @@ def test_skewed_means_are_covered() -> None:
     for _ in range(1000):
         values = rng.lognormal(size=20)
         means = rng.choice(values, (100, 20)).mean(axis=1)
-        found = of_resamples(list(means), 0.95, 20)
+        interval = of_resamples(list(means), 0.95, 20)
         truth = math.exp(0.5)
         reach = student_t_quantile(0.975, 21) * means.std(ddof=1)
-        holds += [found.low <= truth <= found.high, abs(means.mean() - truth) <= reach]  # type: ignore[operator]
+        holds += [interval.low <= truth <= interval.high, abs(means.mean() - truth) <= reach]  # type: ignore[operator]
     assert holds[0] > holds[1] + 15
 
 
 def test_few_blocks_are_doubtful() -> None:
-    found = of_resamples(SYMMETRIC, 0.95, 9.5, caveat="another")
-    assert found.caveat.startswith("the trace holds only 9.5 blocks of the bootstrap, and 10 are")
+    interval = of_resamples(SYMMETRIC, 0.95, 9.5, caveat="another")
+    assert interval.caveat.startswith(
+        "the trace holds only 9.5 blocks of the bootstrap, and 10 are"
+    )
     assert of_resamples(SYMMETRIC, 0.95, 10, caveat="another").caveat == "another"
     assert fewest([None, 12.0, 11.0]) == 11
     assert fewest([None]) is None
@@ -158,16 +160,15 @@ def test_caveats_are_stated_once_per_reason() -> None:
 
 def summaries(mean: float, sd: float, num: int = 20_000) -> list[dict[str, float | int | None]]:
     """Latencies with a standard deviation of 60 ms, whose means vary by `sd`."""
-    offsets = (-1.0, 0.0, 1.0)
     return [
         {
-            "mean_ttft_ms": mean + sd * one,
+            "mean_ttft_ms": mean + sd * offset,
             "std_ttft_ms": 60.0,
             "p99_ttft_ms": 9.0,
             "num_ttft": num,
-            "goodput": 0.5 + one / 10,
+            "goodput": 0.5 + offset / 10,
         }
-        for one in offsets
+        for offset in (-1.0, 0.0, 1.0)
     ]
 
 

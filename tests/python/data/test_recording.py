@@ -44,6 +44,11 @@ def recording(**columns: Any) -> Recording:
     return Recording(**(content | columns))
 
 
+def gap_of(offsets: list[int]) -> TokenGaps:
+    """A gap of 1 s."""
+    return TokenGaps(np.array([1.0]), np.array(offsets))
+
+
 def test_columns_are_read_only_copies() -> None:
     send_s = np.array([0.0, 1, 2])
     run = recording(send_s=send_s)
@@ -63,11 +68,8 @@ def test_derived_columns() -> None:
     assert run.itl_s.tolist() == pytest.approx([0.1, math.nan, math.nan], nan_ok=True)
     assert run.in_flight() == 2  # the failed request ends after 3 s
     gaps = TokenGaps(np.array([0.1, 0.2, 0.3]), np.array([0, 2, 2, 3]))
-    assert [recording(token_gaps=gaps).token_gaps.of(row).tolist() for row in range(3)] == [
-        [0.1, 0.2],
-        [],
-        [0.3],
-    ]
+    known = recording(token_gaps=gaps).token_gaps
+    assert [known.of(row).tolist() for row in range(3)] == [[0.1, 0.2], [], [0.3]]
 
 
 @pytest.mark.parametrize(
@@ -79,14 +81,8 @@ def test_derived_columns() -> None:
         ({"send_s": [1, 2, 3]}, r"send_s = 1\.0: must begin with 0 and ascend"),
         ({"send_s": [0, math.nan, 3]}, "must begin with 0 and ascend"),
         ({"send_s": [[0, 1, 2]]}, "send_s = 2 dimensions: must have one dimension"),
-        (
-            {"token_gaps": TokenGaps(np.array([1.0]), np.array([0, 1]))},
-            "token_gaps = 2 offsets: must be 4 that ascend from 0",
-        ),
-        (
-            {"token_gaps": TokenGaps(np.array([1.0]), np.array([0, 1, 0, 1]))},
-            "token_gaps = 4 offsets",
-        ),
+        ({"token_gaps": gap_of([0, 1])}, "token_gaps = 2 offsets: must be 4 that ascend from 0"),
+        ({"token_gaps": gap_of([0, 1, 0, 1])}, "token_gaps = 4 offsets"),
     ],
 )
 def test_invalid_columns(columns: dict[str, Any], message: str) -> None:
@@ -95,24 +91,16 @@ def test_invalid_columns(columns: dict[str, Any], message: str) -> None:
 
 
 def test_a_recording_holds_requests() -> None:
-    empty: dict[str, Any] = {
-        name: []
-        for name in (
-            *("send_s", "input_tokens", "output_tokens"),
-            *("ttft_s", "e2e_s", "failed", "failure_s"),
-        )
-    }
+    names = ("send_s", "input_tokens", "output_tokens", "ttft_s", "e2e_s", "failed", "failure_s")
+    empty: dict[str, Any] = {name: [] for name in names}
     with pytest.raises(ConfigError, match="must hold at least one request"):
         recording(**empty)
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 20), st.integers(0, 10), st.booleans(), st.booleans()),
-        min_size=1,
-        max_size=30,
-    )
-)
+REQUEST = st.tuples(st.integers(0, 20), st.integers(0, 10), st.booleans(), st.booleans())
+
+
+@given(st.lists(REQUEST, min_size=1, max_size=30))
 def test_in_flight_is_that_of_a_count_at_every_instant(
     requests: Sequence[tuple[int, int, bool, bool]],
 ) -> None:
@@ -146,9 +134,7 @@ def test_traces() -> None:
     assert columns["arrival_ns"].tolist() == [0, 2 * 10**9]
     assert columns["input_tokens"].tolist() == [10, 30]
     assert columns["tenants"] == ["a", "c"]
-    with pytest.raises(
-        ConfigError, match=r"input_tokens\[1\] = 0: must be >= 1 in a trace; keep_f"
-    ):
+    with pytest.raises(ConfigError, match=r"input_tokens\[1\] = 0: must be >= 1 in a trace; keep"):
         run.to_trace(keep_failed=True)
     kept = recording(input_tokens=[10, 20, 30]).to_trace(keep_failed=True)._columns()
     assert kept["input_tokens"].tolist() == [10, 20, 30]
@@ -161,14 +147,13 @@ def test_traces() -> None:
     assert spillway.simulate(simulation).summary()["offered"] == 2
 
 
-@pytest.mark.parametrize("clone", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda data: pickle.loads(pickle.dumps(data))])
 def test_data_can_be_pickled(clone: Any) -> None:
-    run = clone(recording(token_gaps=TokenGaps(np.array([1.0]), np.array([0, 1, 1, 1]))))
+    run = clone(recording(token_gaps=gap_of([0, 1, 1, 1])))
     assert run.send_s.tolist() == [0, 1, 2]
     assert run.token_gaps.of(0).tolist() == [1]
-    points = clone(
-        LatencyPoints(ServerFacts(model="m"), {"isl": "8"}, 8, 4, [1, 2], [0.1, 0.2], [0.01, 0.02])
-    )
+    facts = ServerFacts(model="m")
+    points = clone(LatencyPoints(facts, {"isl": "8"}, 8, 4, [1, 2], [0.1, 0.2], [0.01, 0.02]))
     assert (points.group["isl"], points.concurrency.tolist()) == ("8", [1, 2])
     assert repr(points) == "<LatencyPoints: 2 points, 8 → 4 tokens, model=m>"
 
@@ -189,10 +174,8 @@ def test_servers() -> None:
 
 
 def test_step_logs() -> None:
-    columns: dict[str, Any] = {
-        name: [1, 2]
-        for name in ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
-    }
+    names = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
+    columns: dict[str, Any] = {name: [1, 2] for name in names}
     log = StepLog("0", ServerFacts(model="m"), **columns, step_s=[0.1, 0.2])
     assert repr(log) == "<StepLog '0': 2 steps, model=m>"
     with pytest.raises(ConfigError, match="context_tokens = 1 values: must hold 2, as step_s does"):
@@ -200,14 +183,11 @@ def test_step_logs() -> None:
 
 
 def test_histograms() -> None:
-    one = Histogram([0.1, 0.2, math.inf], [2, 6, 8], 1.2)
-    assert one.count == 8
-    assert one.mean == pytest.approx(0.15)
-    assert one.quantile(0) == 0
-    assert one.quantile(0.125) == pytest.approx(0.05)
-    assert one.quantile(0.5) == pytest.approx(0.15)
-    assert one.quantile(0.75) == pytest.approx(0.2)
-    assert one.quantile(1) == 0.2  # the highest finite bound
+    histogram = Histogram([0.1, 0.2, math.inf], [2, 6, 8], 1.2)
+    assert histogram.count == 8
+    assert histogram.mean == pytest.approx(0.15)
+    quantiles = [histogram.quantile(share) for share in (0, 0.125, 0.5, 0.75, 1)]
+    assert quantiles == pytest.approx([0, 0.05, 0.15, 0.2, 0.2])  # the highest finite bound
     empty = Histogram([math.inf], [0], 0)
     assert math.isnan(empty.mean)
     assert math.isnan(empty.quantile(0.5))
@@ -221,7 +201,7 @@ def test_histograms() -> None:
         with pytest.raises(ConfigError, match=message):
             Histogram(upper, counts, 0)
     with pytest.raises(ConfigError, match=r"share = 1\.5: must be >= 0 and <= 1"):
-        one.quantile(1.5)
+        histogram.quantile(1.5)
 
 
 def test_the_difference_of_two_scrapes() -> None:
@@ -231,10 +211,10 @@ def test_the_difference_of_two_scrapes() -> None:
 
     early = scrape([1, 2], prefix_cache_queries=10, prefix_cache_hits=10)
     late = scrape([4, 9], prefix_cache_queries=30, prefix_cache_hits=15)
-    found = late.since(early)
-    assert found.histograms["ttft_s"].cumulative.tolist() == [3, 7]
-    assert found.histograms["ttft_s"].sum == pytest.approx(1.0)
-    assert found.prefix_hit_rate == 0.25
+    between = late.since(early)
+    assert between.histograms["ttft_s"].cumulative.tolist() == [3, 7]
+    assert between.histograms["ttft_s"].sum == pytest.approx(1.0)
+    assert between.prefix_hit_rate == 0.25
     assert math.isnan(scrape([1, 2]).prefix_hit_rate)
     with pytest.raises(ConfigError, match=r"earlier\.ttft_s\.count = 9: must not exceed"):
         early.since(late)

@@ -26,23 +26,21 @@ ODD_IDS = ["plain", "with,comma", 'with "quotes"', "two\nlines", "", " space ", 
 def odd_result(horizon_s: float | None = None) -> Result:
     """A run with every kind of row: completed, rejected by either stage, unfinished."""
     n = len(ODD_IDS)
-    return simulate(
-        Simulation(
-            workload=trace(
-                arrival_s=np.arange(n) * 0.125,
-                input_tokens=[100, 5000, 100, 100, 100, 100, 100, 100],
-                output_tokens=[2, 1, 1, 40_000, 0, 3, 3, 400],
-                request_id=ODD_IDS,
-                tenant=["gold", "a,b"] * (n // 2),
-            ),
-            gateway={
-                "admission": gateway.TokenBucket(capacity_tokens=1000, refill_tokens_per_s=100)
-            },
-            instances={"count": 2, "num_kv_blocks": 50},
-            horizon_s=horizon_s,
-        ),
-        seed=3,
+    requests = trace(
+        arrival_s=np.arange(n) * 0.125,
+        input_tokens=[100, 5000, 100, 100, 100, 100, 100, 100],
+        output_tokens=[2, 1, 1, 40_000, 0, 3, 3, 400],
+        request_id=ODD_IDS,
+        tenant=["gold", "a,b"] * (n // 2),
     )
+    bucket = gateway.TokenBucket(capacity_tokens=1000, refill_tokens_per_s=100)
+    simulation = Simulation(
+        workload=requests,
+        gateway={"admission": bucket},
+        instances={"count": 2, "num_kv_blocks": 50},
+        horizon_s=horizon_s,
+    )
+    return simulate(simulation, seed=3)
 
 
 def read_csv(path: Path) -> list[list[str]]:
@@ -120,10 +118,8 @@ def test_results_of_one_simulation_are_equal_files(tmp_path: Path) -> None:
         odd_result().write(tmp_path / name)
     for file in ("requests.csv", "summary.json"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [
-        "requests.csv",
-        "summary.json",
-    ]
+    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert names == ["requests.csv", "summary.json"]
 
 
 @pytest.mark.parametrize(
@@ -139,24 +135,24 @@ def test_results_of_one_simulation_are_equal_files(tmp_path: Path) -> None:
 def test_save_and_load(tmp_path: Path, make: Callable[[], Result]) -> None:
     result = make()
     result.save(tmp_path / "result.npz")
-    found = Result.load(tmp_path / "result.npz")
+    loaded = Result.load(tmp_path / "result.npz")
     assert [path.name for path in tmp_path.iterdir()] == ["result.npz"]
-    assert found.seed == result.seed
-    assert found.simulation == result.simulation
-    assert found.fingerprint == result.fingerprint
-    assert found.to_dict() == result.to_dict()
-    assert dict(found.summary()) == dict(result.summary())
-    assert (found.ledger, found.instances) == (result.ledger, result.instances)
-    assert (found.steps, found.events) == (result.steps, result.events)
-    assert repr(found) == repr(result)
-    assert list(found.requests) == list(result.requests)
+    assert loaded.seed == result.seed
+    assert loaded.simulation == result.simulation
+    assert loaded.fingerprint == result.fingerprint
+    assert loaded.to_dict() == result.to_dict()
+    assert dict(loaded.summary()) == dict(result.summary())
+    assert (loaded.ledger, loaded.instances) == (result.ledger, result.instances)
+    assert (loaded.steps, loaded.events) == (result.steps, result.events)
+    assert repr(loaded) == repr(result)
+    assert list(loaded.requests) == list(result.requests)
     for name in result.requests:
-        before, after = result.requests[name], found.requests[name]
+        before, after = result.requests[name], loaded.requests[name]
         assert after.dtype == before.dtype
         assert np.array_equal(after, before, equal_nan=before.dtype.kind == "f")
-    assert not found.requests["ttft_s"].flags.writeable
-    for where, one in (("a", result), ("b", found)):
-        one.write(tmp_path / where)
+    assert not loaded.requests["ttft_s"].flags.writeable
+    for where, either in (("a", result), ("b", loaded)):
+        either.write(tmp_path / where)
     for file in ("requests.csv", "summary.json"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
@@ -173,26 +169,28 @@ def array_file() -> bytes:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"something else\n",
-        archive(x=1),
-        archive(document=np.array("no JSON")),
-        archive(document=np.array('{"result_version": 999}')),
-        archive(document=np.array("{}")),
-        array_file(),
-        archive(x=1)[:100],
-    ],
-    ids=["empty", "text", "no document", "no JSON", "version", "no version", "array", "cut off"],
-)
-def test_files_that_hold_no_result(tmp_path: Path, content: bytes) -> None:
+NO_RESULTS = {
+    "empty": b"",
+    "text": b"something else\n",
+    "no document": archive(x=1),
+    "no JSON": archive(document=np.array("no JSON")),
+    "version": archive(document=np.array('{"result_version": 999}')),
+    "no version": archive(document=np.array("{}")),
+    "array": array_file(),
+    "cut off": archive(x=1)[:100],
+}
+
+
+@pytest.mark.parametrize("what", NO_RESULTS)
+def test_files_that_hold_no_result(tmp_path: Path, what: str) -> None:
     path = tmp_path / "result.npz"
-    path.write_bytes(content)
-    assert refusal(path).startswith(
-        f"ValueError: {path} holds no result that this version can read"
-    )
+    path.write_bytes(NO_RESULTS[what])
+    assert_unreadable(path)
+
+
+def assert_unreadable(path: Path) -> None:
+    said = f"ValueError: {path} holds no result that this version can read"
+    assert refusal(path).startswith(said)
 
 
 def refusal(path: Path) -> str:
@@ -211,15 +209,13 @@ def test_damaged_result_is_refused(tmp_path: Path) -> None:
     middle = len(content) // 2
     content[middle : middle + 200] = bytes(200)
     path.write_bytes(content)
-    assert refusal(path).startswith(
-        f"ValueError: {path} holds no result that this version can read"
-    )
+    assert_unreadable(path)
 
 
 def members(path: Path) -> dict[str, Any]:
     """What a saved result holds."""
-    with np.load(path, allow_pickle=False) as found:
-        return {name: found[name] for name in found.files}
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
 
 
 def with_document(entries: dict[str, Any], change: Callable[[dict[str, Any]], object]) -> Any:
@@ -230,7 +226,7 @@ def with_document(entries: dict[str, Any], change: Callable[[dict[str, Any]], ob
 
 
 def without(entries: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: one for name, one in entries.items() if name not in names}
+    return {name: entry for name, entry in entries.items() if name not in names}
 
 
 TAMPERED: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -266,8 +262,7 @@ def test_tampered_result_is_refused(tmp_path: Path, how: str) -> None:
     path = tmp_path / "result.npz"
     odd_result().save(path)
     path.write_bytes(archive(**(TAMPERED | CHANGED)[how](members(path))))
-    found = refusal(path)
-    assert found.startswith(f"ValueError: {path} holds no result that this version can read")
+    assert_unreadable(path)
 
 
 def test_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,9 +271,8 @@ def test_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     entries = members(path)
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as bomb, bomb.open("x.npy", "w") as out:
         head = io.BytesIO()
-        np.lib.format.write_array_header_1_0(
-            head, {"descr": "<f8", "fortran_order": False, "shape": (10**9,)}
-        )
+        header = {"descr": "<f8", "fortran_order": False, "shape": (10**9,)}
+        np.lib.format.write_array_header_1_0(head, header)
         out.write(head.getvalue() + bytes(10**7))
     read: list[int] = []
     read_array = np.lib.format.read_array

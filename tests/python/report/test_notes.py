@@ -60,10 +60,10 @@ def policies() -> Iterator[tuple[str, str, str]]:
             at = f"{path}{field['name']}{'[0]' if field.get('sequence') else ''}"
             if field["type"] == "struct":
                 yield from below(field["of"], f"{at}.")
-            for one in field.get("alternatives", ()):
-                for reason in one.get("reasons", ()):
-                    yield at, one["kind"], reason["name"]
-                yield from below(one, f"{at}.")
+            for alternative in field.get("alternatives", ()):
+                for reason in alternative.get("reasons", ()):
+                    yield at, alternative["kind"], reason["name"]
+                yield from below(alternative, f"{at}.")
 
     yield from below(Simulation._describe(), "")
 
@@ -88,18 +88,19 @@ def test_every_reason_is_tried() -> None:
 @pytest.mark.parametrize(("path", "kind", "reason"), POLICIES)
 def test_policy_that_sheds_everything_is_named(path: str, kind: str, reason: str) -> None:
     result = shedding(Simulation().with_({path: kind}), reason)
-    (note,) = [one for one in result.notes() if "not completed" in one]
+    (note,) = [note for note in result.notes() if "not completed" in note]
     assert note.startswith(f"100.0% of the requests were not completed: {reason}, decided by ")
     assert f"{path} = {kind}" in note
     assert f"note: {note}" in repr(result)
 
 
 @pytest.mark.parametrize(
-    ("reason", "changes"), [(reason, one) for reason, many in OF_SETTINGS.items() for one in many]
+    ("reason", "changes"),
+    [(reason, changes) for reason, cases in OF_SETTINGS.items() for changes in cases],
 )
 def test_setting_that_sheds_everything_is_named(reason: str, changes: dict[str, Any]) -> None:
     result = shedding(Simulation().with_(changes), reason)
-    (note,) = [one for one in result.notes() if "not completed" in one]
+    (note,) = [note for note in result.notes() if "not completed" in note]
     decided = {"queue_max": "tenants[0].queue_max", "reaction": "tenants[0].reaction.deadline_s"}
     (path, value) = list(changes.items())[-1]
     if path == "tenants":
@@ -124,8 +125,8 @@ def test_settings_that_reasons_name_exist() -> None:
 def nouns(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield description
     for field in description["fields"]:
-        for one in [field["of"]] if "of" in field else field.get("alternatives", ()):
-            yield from nouns(one)
+        for inner in [field["of"]] if "of" in field else field.get("alternatives", ()):
+            yield from nouns(inner)
 
 
 def paths(settings: Any, path: str = "") -> Iterator[str]:
@@ -141,10 +142,8 @@ def paths(settings: Any, path: str = "") -> Iterator[str]:
 
 def test_all_that_may_have_decided_are_named() -> None:
     chain = Simulation(gateway=gateway.Gateway(admission=["token_bucket", "token_bucket"]))
-    assert [one.partition(" = ")[0] for one in deciders(Parts(chain), "insufficient_tokens")] == [
-        "gateway.admission[0]",
-        "gateway.admission[1]",
-    ]
+    who = [text.partition(" = ")[0] for text in deciders(Parts(chain), "insufficient_tokens")]
+    assert who == ["gateway.admission[0]", "gateway.admission[1]"]
     bands = [gateway.Band(priority=i, queue=gateway.Queue(timeout_s=1)) for i in range(7)]
     many = shedding(Simulation(gateway=gateway.Gateway(bands=bands)), "queue_timeout")
     assert "decided by gateway.bands[].queue.timeout_s = [1, 1, 1, 1, 1, 1, 1]." in many.notes()[0]
@@ -159,10 +158,8 @@ def test_all_that_may_have_decided_are_named() -> None:
 
 
 def test_what_was_changed_comes_first() -> None:
-    policy = gateway.PredictiveTtft(headroom=0.7)
-    (text,) = deciders(
-        Parts(Simulation(gateway=gateway.Gateway(admission=policy))), "predicted_ttft"
-    )
+    changed = Simulation(gateway={"admission": gateway.PredictiveTtft(headroom=0.7)})
+    (text,) = deciders(Parts(changed), "predicted_ttft")
     assert text.startswith("gateway.admission[0] = predictive_ttft (headroom = 0.7, ")
     assert text.endswith(", …)")
 
@@ -172,12 +169,11 @@ def notes_of_losses(result: Result) -> list[str]:
 
 
 def test_expiry_eviction_and_withdrawal_are_explained() -> None:
-    together = {"arrival_s": [0.0] * 10, "slo_class": "standard"}
-    limited = {"limit": fixed(1)}
-    expired = run(
-        **together,
-        gateway=gateway.Gateway(**limited, bands=gateway.Band(queue=gateway.Queue(timeout_s=0.5))),
-    )
+    def together(reaction: dict[str, Any] | None = None, **settings: Any) -> Result:
+        limited = gateway.Gateway(limit=fixed(1), **settings)
+        return run([0.0] * 10, gateway=limited, reaction=reaction or {})
+
+    expired = together(bands={"queue": {"timeout_s": 0.5}})
     assert expired.activity["not_completed"] == {"queue_timeout": 9}
     assert notes_of_losses(expired) == [
         (
@@ -185,21 +181,12 @@ def test_expiry_eviction_and_withdrawal_are_explained() -> None:
             "gateway.bands[0].queue.timeout_s = 0.5."
         )
     ]
-    full = run(**together, gateway=gateway.Gateway(**limited, max_queued=2))
+    full = together(max_queued=2)
     assert notes_of_losses(full)[0].endswith("queue_full, decided by gateway.max_queued = 2.")
-    evicted = run(
-        **together,
-        gateway=gateway.Gateway(
-            **limited, bands=gateway.Band(queue=gateway.Queue(max_requests=2, drop="head"))
-        ),
-    )
+    evicted = together(bands={"queue": {"max_requests": 2, "drop": "head"}})
     assert evicted.ledger["evicted"] == 7
     assert notes_of_losses(evicted)[0].endswith("gateway.bands[0].queue.max_requests = 2.")
-    impatient = run(
-        **together,
-        gateway=gateway.Gateway(**limited),
-        reaction=workload.Reaction(timeout_s=1.5, retries=[workload.Retry(max_attempts=2)]),
-    )
+    impatient = together({"timeout_s": 1.5, "retries": [{"max_attempts": 2}]})
     assert notes_of_losses(impatient)[0].endswith("decided by reaction.timeout_s = 1.5.")
     assert "of the attempts were not completed: client_timeout" in notes_of_losses(impatient)[0]
 
@@ -216,17 +203,12 @@ def test_ingress_is_named_not_the_memory() -> None:
 
 
 def test_several_causes_together_are_heavy() -> None:
-    result = run(
-        [0.0] * 10,
-        slo_class="standard",
-        gateway=gateway.Gateway(
-            limit=fixed(3), max_queued=4, bands=gateway.Band(queue=gateway.Queue(timeout_s=0.5))
-        ),
-    )
-    found = notes_of_losses(result)
-    assert [note.partition(":")[0][:5] for note in found] == ["40.0%", "30.0%"]
-    assert "queue_timeout" in found[0]
-    assert "queue_full" in found[1]
+    bands = {"queue": {"timeout_s": 0.5}}
+    result = run([0.0] * 10, gateway={"limit": fixed(3), "max_queued": 4, "bands": bands})
+    losses = notes_of_losses(result)
+    assert [note.partition(":")[0][:5] for note in losses] == ["40.0%", "30.0%"]
+    assert "queue_timeout" in losses[0]
+    assert "queue_full" in losses[1]
 
 
 # --- where the requests went ----------------------------------------------------------------------
@@ -236,7 +218,7 @@ def parts_of(line: str) -> tuple[list[int], list[int]]:
     whole, _, parts = line.partition(": ")
     numbers = re.compile(r"[\d,]+(?= )")
     return (
-        [int(found.replace(",", "")) for found in numbers.findall(whole)],
+        [int(digits.replace(",", "")) for digits in numbers.findall(whole)],
         [int(numbers.match(part)[0].replace(",", "")) for part in parts.split(", ")],  # type: ignore[index]
     )
 
@@ -259,11 +241,8 @@ def test_parts_add_up_to_the_attempts(seed: int) -> None:
 
 
 def test_headline() -> None:
-    storm = run(
-        [0.0] * 4,
-        gateway=gateway.Gateway(limit=fixed(1)),
-        reaction=workload.Reaction(timeout_s=1.5, retries=[workload.Retry(max_attempts=2)]),
-    )
+    reaction = {"timeout_s": 1.5, "retries": [{"max_attempts": 2}]}
+    storm = run([0.0] * 4, gateway={"limit": fixed(1)}, reaction=reaction)
     assert repr(storm).splitlines()[1].startswith("4 requests in 7 attempts: ")
     assert repr(run([0.0])).splitlines()[1] == "1 requests: 1 completed"
     assert "fitness" not in repr(storm)
@@ -332,12 +311,9 @@ def test_what_never_acted_is_said(settings: dict[str, Any], never: str) -> None:
 
 
 def test_controller_that_moves() -> None:
-    control = {
-        "limit": fixed(4),
-        "controller": gateway.Aimd(target_s=0.1),
-        "sensor": signals.Sensor(tick_s=1, min_samples=1, window_s=5),
-    }
-    moved = run([i / 2 for i in range(40)], gateway=gateway.Gateway(**control))
+    sensor = signals.Sensor(tick_s=1, min_samples=1, window_s=5)
+    control = {"limit": fixed(4), "controller": gateway.Aimd(target_s=0.1), "sensor": sensor}
+    moved = run([i / 2 for i in range(40)], gateway=control)
     assert moved.control.count("decrease") > 0
     assert " never moved the limit" not in idle(moved)
 
@@ -413,8 +389,8 @@ def test_servers_without_measurements() -> None:
     server = instance.Server(model="llama-3.1-8b", gpu="l4")
     simulation = Simulation(instances=server)
     note = "computed, not measured (unvalidated)"
-    assert any(note in one for one in simulate(simulation).notes())
-    assert not any(note in one for one in simulate(Simulation()).notes())
+    assert any(note in other for other in simulate(simulation).notes())
+    assert not any(note in other for other in simulate(Simulation()).notes())
 
 
 def test_servers_that_were_not_chosen() -> None:
@@ -428,10 +404,10 @@ def test_servers_that_were_not_chosen() -> None:
         ([named.group, BLIS_SERVER], "those of BLIS's experiments"),
     ):
         notes = simulate(Simulation(instances=servers)).notes()
-        found = [one for one in notes if "state yours" in one]
-        assert len(found) == (said is not None)
-        assert all(str(said) in one for one in found)
-    assert not any("state yours" in one for one in simulate(blis_0_6()).notes())
+        unnamed = [note for note in notes if "state yours" in note]
+        assert len(unnamed) == (said is not None)
+        assert all(str(said) in note for note in unnamed)
+    assert not any("state yours" in note for note in simulate(blis_0_6()).notes())
 
 
 def test_unused_memory() -> None:
@@ -454,7 +430,7 @@ def test_activity(seed: int) -> None:
     simulation = random_simulation(seed)
     result = simulate(simulation, seed)
     activity = result.activity
-    reasons = Counter(one for one in result.requests["reason"].tolist() if one)
+    reasons = Counter(reason for reason in result.requests["reason"].tolist() if reason)
     assert activity["not_completed"] == dict(reasons)
     is_clock = simulation.metrics.accounting == "clock"
     if is_clock and simulation.gateway.replicas == 1 and result.ledger["dispatched"]:
@@ -492,10 +468,10 @@ def test_peak_of_memory_is_that_of_every_step() -> None:
         )
         result = simulate(simulation, seed)
         reference = simulate(simulation, seed, reference=True)
-        found = result.activity["peak_kv_utilization"]
-        assert found == reference.activity["peak_kv_utilization"]
-        assert found >= result.timeline["kv_utilization"].max() - 1e-12
-        assert found <= 1
+        peak_share = result.activity["peak_kv_utilization"]
+        assert peak_share == reference.activity["peak_kv_utilization"]
+        assert peak_share >= result.timeline["kv_utilization"].max() - 1e-12
+        assert peak_share <= 1
 
 
 def test_limit_that_held() -> None:

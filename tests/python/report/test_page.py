@@ -71,7 +71,7 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     assert "mine & yours" in page.texts
     assert HOSTILE in page.texts  # as text, not as an element
     sources = [attrs["src"] or "" for tag, attrs in page.tags if tag == "img"]
-    assert all(one.startswith("data:image/png;base64,") for one in sources)
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
     assert "http" not in text
     assert f"{result.summary()['completed']:,}" in page.texts
     for note in result.notes():
@@ -160,8 +160,8 @@ def test_a_study_without_trials_has_a_page(tmp_path: Path) -> None:
 
 def test_results_are_tables_in_notebooks() -> None:
     results = spillway.simulate(simulation(), seeds=range(2))
-    for one in (results[0], results, spillway.study.grid(simulation(), {"warm_up_s": [0, 1]})):
-        page = Page(one._repr_html_())
+    for results_ in (results[0], results, spillway.study.grid(simulation(), {"warm_up_s": [0, 1]})):
+        page = Page(results_._repr_html_())
         assert page.count("table") >= 1
         assert page.count("script") == 0
 
