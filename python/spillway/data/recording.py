@@ -298,11 +298,11 @@ class StepLog:
     sha256: str = ""
 
     def __post_init__(self) -> None:
-        known = {
-            name: kind for name, kind in _STEP_COLUMNS.items() if getattr(self, name) is not None
-        }
-        _freeze(self, known)
-        if violations := _of_other_length(self, known, "step_s"):
+        columns = dict(_STEP_COLUMNS)
+        if self.context_tokens is None:
+            del columns["context_tokens"]
+        _freeze(self, columns)
+        if violations := _of_other_length(self, columns, "step_s"):
             raise config_error(violations)
 
     def __repr__(self) -> str:

@@ -117,15 +117,13 @@ class Server:
         share = self.gpu_memory_utilization
         if share is not None and not (isinstance(share, int | float) and 0 < share <= 1):
             self._refuse("gpu_memory_utilization", "must be > 0 and <= 1")
-        heads = self.architecture.num_attention_heads
+        architecture = self.architecture
+        heads, layers = architecture.num_attention_heads, architecture.num_hidden_layers
         if self.tp > _MOST_TP or heads % self.tp:
-            self._refuse(
-                "tp", f"must divide the {heads} attention heads of {self.architecture.name}"
-            )
-        layers = self.architecture.num_hidden_layers
+            self._refuse("tp", f"must divide the {heads} attention heads of {architecture.name}")
         if self.pp > layers:
             self._refuse("pp", f"must be <= {layers}, the layers")
-        if self.pp > 1 and self.dp > 1 and self.architecture.is_mixture:
+        if self.pp > 1 and self.dp > 1 and architecture.is_mixture:
             self._refuse("pp", f"must be 1 for a mixture of experts with dp = {self.dp}")
         if self.num_kv_blocks is None and self.memory.blocks(self.block_size_tokens) < 1:
             self._refuse("tp", self._too_large())
@@ -410,11 +408,11 @@ def _of_profile(file: Path) -> dict[str, Any]:
 
 def _counted(document: Mapping[str, Any]) -> str:
     """The measurements of a profile."""
-    kinds = (("measured run", "runs"), ("step log", "logs"))
-    counts = [(len(document.get(key, [])), what) for what, key in kinds]
-    return " and ".join(
-        f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count
-    )
+    counts = []
+    for what, key in (("measured run", "runs"), ("step log", "logs")):
+        if count := len(document.get(key, [])):
+            counts.append(f"{count} {what}{'' if count == 1 else 's'}")
+    return " and ".join(counts)
 
 
 def _one_of(names: Any) -> str:
