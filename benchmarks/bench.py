@@ -95,7 +95,7 @@ def measure(
         "cpu_s": min(cpu_times[repeats > 1 :]),
         "steps": result.steps,
         "events": result.events,
-        "preemptions": sum(one["preemptions"] for one in result.instances),
+        "preemptions": sum(instance["preemptions"] for instance in result.instances),
         "reference": reference,
         "repeats": repeats,
     }

@@ -378,8 +378,8 @@ def _text(results: dict[str, Any]) -> str:
         micro=_table(
             ("operation", "size", "ns"),
             [
-                [f"`{one['name']}`", f"{one['size']:,}", f"{one['ns']:.1f}"]
-                for one in results["micro"]
+                [f"`{result['name']}`", f"{result['size']:,}", f"{result['ns']:.1f}"]
+                for result in results["micro"]
             ],
         ),
     )

@@ -98,7 +98,7 @@ def _inference_lab(folder: Path, num_requests: int) -> Row | None:
 def measure(rounds: int = ROUNDS, num_requests: int = NUM_REQUESTS) -> list[Row]:
     """CPU time and latencies: Spillway without and with its process, then the others."""
     with tempfile.TemporaryDirectory() as folder:
-        processes = [one(Path(folder), num_requests) for one in (_spillway, _inference_lab)]
+        processes = [peer(Path(folder), num_requests) for peer in (_spillway, _inference_lab)]
         rows = [row for row in processes if row]
         core = rows[0] | {"name": f"spillway {spillway.__version__}, requests and run alone"}
         best = [float("inf")] * (1 + len(rows))

@@ -66,7 +66,7 @@ class _Requests:
         yield "TIMESTAMP,ContextTokens,GeneratedTokens"
         start = np.datetime64("2023-11-16T18:15:46.000000")
         instants = np.datetime_as_string(start + np.array(self.arrival_us, "timedelta64[us]"))
-        stamps = (f"{one.replace('T', ' ')}0" for one in instants.tolist())
+        stamps = (f"{instant.replace('T', ' ')}0" for instant in instants.tolist())
         yield from map("{},{},{}".format, stamps, *self.tokens)
 
     def mooncake_lengths(self) -> Iterator[str]:
@@ -123,7 +123,7 @@ def main() -> None:
             suffix, lines = _FILES[name]
             path = Path(folder, f"trace.{suffix}")
             path.write_text("".join(f"{line}\n" for line in lines(requests)))
-            rounds = [[_read(one, path) for one in pythons] for _ in range(options.rounds)]
+            rounds = [[_read(python, path) for python in pythons] for _ in range(options.rounds)]
             digests = {found[1] for row in rounds for found in row if found}
             times = [
                 min((found[0] for found in column if found), default=None)

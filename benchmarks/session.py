@@ -101,7 +101,7 @@ def ticks(ticks_per_run: int, rounds: int) -> dict[str, float]:
         elapsed_s = times_s(lambda seed=seed: spillway.simulate(simulation, seed))
         plain.append(ticks_per_run / elapsed_s)
         env.reset(seed=seed)
-        elapsed_s = times_s(lambda: [env.step(one) for one in actions])
+        elapsed_s = times_s(lambda: [env.step(action) for action in actions])
         envs.append(len(actions) * env.num_envs / elapsed_s)
     env.close()
     shares = np.median(np.divide(envs, plain), axis=0)

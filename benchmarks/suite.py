@@ -122,8 +122,8 @@ def _work(barrier: Barrier, orders: SimpleQueue[Any], num_requests: int) -> None
 def scaling(share: float = 1) -> Figures:
     """Time of 200,000 requests of W8 over that of 20,000."""
     small, large = (
-        (one, _core.cluster.offered_requests(one, 0))
-        for one in (w8(_share_of(n, share)) for n in (20_000, 200_000))
+        (simulation, _core.cluster.offered_requests(simulation, 0))
+        for simulation in (w8(_share_of(n, share)) for n in (20_000, 200_000))
     )
 
     def run(prepared: tuple[spillway.Simulation, Any]) -> float:
@@ -150,8 +150,8 @@ def _cpu_ratio(
 ) -> float:
     """Of the second to the first, each the minimum of runs in turns."""
     prepared = [
-        (one, _core.cluster.offered_requests(one, 0))
-        for one in (scenario(number, _share_of(20_000, share)) for number in numbers)
+        (simulation, _core.cluster.offered_requests(simulation, 0))
+        for simulation in (scenario(number, _share_of(20_000, share)) for number in numbers)
     ]
     best = [float("inf"), float("inf")]
     for _ in range(1 + 2 * _ROUNDS):

@@ -93,7 +93,7 @@ def learned(generations: int) -> np.ndarray:
             trials.append((weights, -float(np.mean(goodputs))))
         strategy.tell(trials)
         if generation % 10 == 0:
-            print(f"generation {generation}: best goodput {-min(one for _, one in trials):.3f}")
+            print(f"generation {generation}: best goodput {-min(score for _, score in trials):.3f}")
     return np.asarray(strategy.mean)
 
 

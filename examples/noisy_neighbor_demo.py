@@ -69,7 +69,7 @@ def table(runs: Runs) -> str:
     rows = [["tenant", "requests", *columns * len(runs)]]
     for name, figures in by_tenant[0].items():
         rows.append([name, tables.number(figures["offered"])])
-        for of in (one[name] for one in by_tenant):
+        for of in (figures[name] for figures in by_tenant):
             latencies = [seconds(of[f"{quantile}_ttft_ms"]) for quantile in ("p50", "p99")]
             rows[-1] += [percent(of["goodput"]), *latencies, percent(shed(of))]
     lines = tables.table(rows).splitlines()

@@ -34,7 +34,7 @@ def main() -> None:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(COLUMNS)
         for row in zip(*(requests[name].tolist() for name in COLUMNS), strict=True):
-            writer.writerow([f"{one:.6f}" if isinstance(one, float) else one for one in row])
+            writer.writerow([f"{cell:.6f}" if isinstance(cell, float) else cell for cell in row])
     print(f"{options.output}: {requests.num_rows:,} requests")
 
 

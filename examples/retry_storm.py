@@ -47,7 +47,7 @@ def main() -> None:
         shares = (found.before, found.during or 0, found.after)
         took = "never" if found.recovered_after_s is None else f"{found.recovered_after_s:.0f} s"
         attempts = result.ledger["attempts"] / result.ledger["logical_requests"]
-        print(f"{name:26}{''.join(f'{one:8.0%}' for one in shares)}{took:>10}{attempts:22.2f}")
+        print(f"{name:26}{''.join(f'{share:8.0%}' for share in shares)}{took:>10}{attempts:22.2f}")
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def _pybind11_folder() -> str:
 def _compile_yardstick() -> float:
     """Processor time of one compilation, with the flags of the core."""
     commands = json.loads((_FOLDER / "compile_commands.json").read_text())
-    (core,) = [one for one in commands if one["file"].endswith("cluster/schema.cpp")]
+    (core,) = [command for command in commands if command["file"].endswith("cluster/schema.cpp")]
     source = _FOLDER / "yardstick.cpp"
     source.write_text(YARDSTICK)
     words = core["command"].split()
@@ -140,7 +140,7 @@ def main() -> int:
     os.environ["CCACHE_DISABLE"] = "1"
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     seconds, yardstick_s = _measure(_FOLDER.with_suffix(".log"))
-    for unit, used_s in sorted(seconds.items(), key=lambda one: -one[1]):
+    for unit, used_s in sorted(seconds.items(), key=lambda pair: -pair[1]):
         print(f"{unit:<16}{used_s:>8.1f} s")
     passes, text = verdict(seconds, yardstick_s, options.limit)
     print(f"build-check: {text}")

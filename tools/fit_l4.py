@@ -78,12 +78,12 @@ def rounded_fit() -> tuple[dict[str, float], int, float]:
     for outputs in range(32, 257):
         rows = []
         rest = []
-        for one in CAPACITIES:
-            n, rate = one.inside / WORKERS, one.requests_per_s / WORKERS
-            length = one.outputs or outputs
+        for capacity in CAPACITIES:
+            n, rate = capacity.inside / WORKERS, capacity.requests_per_s / WORKERS
+            length = capacity.outputs or outputs
             context_us = length * BETA_CONTEXT_US * (PROMPT + length / 2)
             # In parts of the whole, so that all throughputs count alike.
-            rows.append(np.array([length / n, one.uncached, length]) * rate / 1e6)
+            rows.append(np.array([length / n, capacity.uncached, length]) * rate / 1e6)
             rest.append(1 - context_us * rate / 1e6)
         found, error = nnls(np.array(rows), np.array(rest))
         if best is None or error < best[0]:
@@ -196,7 +196,9 @@ def p99s_s(
 ) -> tuple[float, float]:
     """Medians over the seeds of the dashboard's values for A and B."""
     results = list(simulate(swept(cap, controlled=controlled, fleet=fleet), seeds=seeds))
-    a, b = (float(np.median([shown_p99_s(one, tenant) for one in results])) for tenant in "AB")
+    a, b = (
+        float(np.median([shown_p99_s(result, tenant) for result in results])) for tenant in "AB"
+    )
     return a, b
 
 
@@ -224,14 +226,14 @@ def main() -> None:
     values, outputs, error = rounded_fit()
     print(f"{values}\n{outputs} output tokens in the capacity sweep, rms error {error:.1%}\n")
     fleet = vllm_on_eks.l4().instances.with_(
-        {f"latency.{name}": one for name, one in values.items()}
+        {f"latency.{name}": value for name, value in values.items()}
     )
     print(f"{'requests/s':26} inside  published simulated")
-    for one in CAPACITIES:
-        ours = saturated(one, outputs, fleet)
+    for capacity in CAPACITIES:
+        ours = saturated(capacity, outputs, fleet)
         print(
-            f"{one.name:26} {one.inside:6} {one.requests_per_s:10.2f} {ours:9.2f} "
-            f"{ours / one.requests_per_s - 1:+6.1%}"
+            f"{capacity.name:26} {capacity.inside:6} {capacity.requests_per_s:10.2f} {ours:9.2f} "
+            f"{ours / capacity.requests_per_s - 1:+6.1%}"
         )
     print("\nblocks misfit")
     for blocks in (*range(1600, 3600, 200), 4000, 4600, 5200):
@@ -240,7 +242,8 @@ def main() -> None:
     print(f"{'cap':>4}  {'kept':>12}  {'ours':>12}  {'AISD':>12}  {'ours':>12}")
     for cap, row in SWEEP.items():
         kept, started = (
-            p99s_s(cap, controlled=one, fleet=fleet, seeds=range(20)) for one in (False, True)
+            p99s_s(cap, controlled=controlled, fleet=fleet, seeds=range(20))
+            for controlled in (False, True)
         )
         print("  ".join((f"{cap:4}", *map(_text, (row.kept_s, kept, row.started_s, started)))))
 

@@ -631,8 +631,8 @@ def policy_aliases(owners: dict[str, str]) -> str:
     """A private alias for the classes of policies that each class of `testing` is built of."""
     lines = []
     for built, (noun, name) in BUILT.items():
-        (field,) = (one for one in noun._describe()["fields"] if one["name"] == name)
-        policies = " | ".join(one["name"] for one in field["alternatives"])
+        (field,) = (entry for entry in noun._describe()["fields"] if entry["name"] == name)
+        policies = " | ".join(alternative["name"] for alternative in field["alternatives"])
         lines.append(f"_{built}Policy: TypeAlias = {qualified(policies, owners, 'testing')}\n")
     return "".join(lines)
 

@@ -131,7 +131,7 @@ def gamma_coefficients() -> list[float]:
         for j in range(len(found) - 1):
             found[j] -= nodes[i] * found[j + 1]
         found[0] += divided[i]
-    return [float(one) for one in found]
+    return [float(value) for value in found]
 
 
 def table(name: str, comment: str, rows: list[tuple[float, ...]]) -> str:
@@ -153,7 +153,9 @@ def text() -> str:
     }
     coefficients = ",\n    ".join(map(float.hex, gamma_coefficients()))
     sections = [
-        "\n".join(f"inline constexpr double {name} = {one.hex()};" for name, one in numbers.items())
+        "\n".join(
+            f"inline constexpr double {name} = {number.hex()};" for name, number in numbers.items()
+        )
         + "\n",
         table(
             "kPowersOfTwo",

@@ -95,8 +95,8 @@ def compare(environment: dict[str, str], package: Path) -> tuple[bool, str]:
 def libraries_differ(environment: dict[str, str]) -> bool:
     """Whether the C library gives other last bits in this environment."""
     found = [
-        subprocess.check_output([sys.executable, "-c", _PROBE], env={**os.environ, **one})
-        for one in ({}, environment)
+        subprocess.check_output([sys.executable, "-c", _PROBE], env={**os.environ, **variables})
+        for variables in ({}, environment)
     ]
     return found[0] != found[1]
 

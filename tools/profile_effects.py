@@ -49,7 +49,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     base = [
-        (one, spillway.simulate(one)) for one in blis.simulations(parser.parse_args().directory)
+        (scenario, spillway.simulate(scenario))
+        for scenario in blis.simulations(parser.parse_args().directory)
     ]
     rows = []
     for pattern, values, why in profiles.SETTINGS:

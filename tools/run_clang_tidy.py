@@ -83,7 +83,7 @@ def main() -> int:
 
     commands = json.loads((build / "compile_commands.json").read_text())
     sources = sorted(
-        Path(one["file"]) for one in commands if "/spillway_core.dir/" in one["command"]
+        Path(command["file"]) for command in commands if "/spillway_core.dir/" in command["command"]
     )
     if not sources:
         sys.exit(f"{build}: no compile command of the core")

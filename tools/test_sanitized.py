@@ -53,8 +53,8 @@ CALL_TWICE = """
 import ctypes, sys, threading
 fault = getattr(ctypes.CDLL(sys.argv[2]), sys.argv[1])
 threads = [threading.Thread(target=fault) for _ in range(2)]
-for one in threads: one.start()
-for one in threads: one.join()
+for thread in threads: thread.start()
+for thread in threads: thread.join()
 """
 REPORTS = {"asan": "heap-buffer-overflow", "tsan": "data race"}
 

@@ -85,11 +85,11 @@ def main() -> int:
     if options.list:
         print(json.dumps(list(TARGETS)))
         return 0
-    if unknown := [one for one in (*options.targets, *options.skip) if one not in TARGETS]:
+    if unknown := [target for target in (*options.targets, *options.skip) if target not in TARGETS]:
         parser.error(f"{', '.join(unknown)}: must be some of {', '.join(TARGETS)}")
     _FOLDER.mkdir(parents=True, exist_ok=True)
     rows = json.loads(_STATE.read_text()) if options.resume and _STATE.exists() else {}
-    chosen = [one for one in options.targets or TARGETS if one not in options.skip]
+    chosen = [target for target in options.targets or TARGETS if target not in options.skip]
     for target in chosen:
         if rows.get(target, {}).get("status") == "ok":
             continue
@@ -102,7 +102,7 @@ def main() -> int:
     for target in chosen:
         row = rows[target]
         print(f"{target:<16} {row['processor_s']:>8,} {row['wall_s']:>8,}  {row['status']}")
-    return 0 if all(rows[one]["status"] == "ok" for one in chosen) else 1
+    return 0 if all(rows[target]["status"] == "ok" for target in chosen) else 1
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ systems = {"none": presets.get("dynamo-1.3").apply(base)}
 for share in (0.5, 0.85, 0.95):
     busy = presets.get("dynamo-1.3", active_decode_blocks_threshold=share)
     systems[f"{share}"] = busy.apply(base)
-for name, one in systems.items():
-    results = spillway.simulate(one, seeds=range(SEEDS))
+for name, system in systems.items():
+    results = spillway.simulate(system, seeds=range(SEEDS))
     of = results.summary()
     requests = results[0].requests
     out = requests["outcome"] == "rejected"

@@ -12,7 +12,7 @@ from spillway.files import traces
 
 QUICK = "--quick" in sys.argv
 TRIALS, SEEDS, FRESH = (8, 2, 2) if QUICK else (40, 4, 8)
-paths = [Path(one) for one in sys.argv[1:] if not one.startswith("-")]
+paths = [Path(argument) for argument in sys.argv[1:] if not argument.startswith("-")]
 
 parts = [
     traffic.applied(

@@ -11,13 +11,13 @@ from spillway import gateway, router
 from spillway.files import deployments
 
 QUICK = "--quick" in sys.argv
-paths = [Path(one) for one in sys.argv[1:] if not one.startswith("-")]
+paths = [Path(argument) for argument in sys.argv[1:] if not argument.startswith("-")]
 
 decision = spillway.load(paths[0] if paths else Path(__file__).with_name("decision.yaml"))
 lost = deployments.export(decision, to="llm-d")
-print("as it was found, llm-d loses:", [one.path for one in lost.losses])
-for name, one in {"wanted": decision, "deployed": lost.deployed}.items():
-    of = spillway.simulate(one).summary()
+print("as it was found, llm-d loses:", [loss.path for loss in lost.losses])
+for name, simulation in {"wanted": decision, "deployed": lost.deployed}.items():
+    of = spillway.simulate(simulation).summary()
     print(f"  {name}: goodput {of['goodput']:.3f}, p99 TTFT {of['p99_ttft_ms']:,.0f} ms")
 
 # The same in terms of llm-d: a limit by concurrency, and a time to live.
@@ -41,5 +41,5 @@ print(best[:3])
 spillway.dump(best[3], "today.yaml")
 for system in ("llm-d", "vllm"):
     export = deployments.export(best[3], to=system)
-    print(system, [f"{one.path}: {one.reason}" for one in export.losses])
+    print(system, [f"{loss.path}: {loss.reason}" for loss in export.losses])
     print("  deployed: goodput", spillway.simulate(export.deployed).summary()["goodput"])

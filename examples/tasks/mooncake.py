@@ -10,7 +10,7 @@ import spillway
 from spillway import instance, router, traffic, workload
 
 QUICK = "--quick" in sys.argv
-paths = [Path(one) for one in sys.argv[1:] if not one.startswith("-")]
+paths = [Path(argument) for argument in sys.argv[1:] if not argument.startswith("-")]
 path = paths[0] if paths else Path(__file__).parents[1] / "requests.csv"
 
 options = {"spread_s": 3} if path.suffix == ".jsonl" else {}  # Mooncake's instants are coarse
@@ -29,9 +29,11 @@ systems = {
     "least loaded": base.with_({"router": "least_loaded"}),
     "prefix-aware": base.with_({"router": router.Weighted()}),
 }
-for name, one in systems.items():
+for name, system in systems.items():
     print(name)
-    print(spillway.simulate(one))
-resampled = {name: one.replace(workload=traffic.resampled(trace)) for name, one in systems.items()}
+    print(spillway.simulate(system))
+resampled = {
+    name: system.replace(workload=traffic.resampled(trace)) for name, system in systems.items()
+}
 figures = ["goodput", "p99_ttft_ms"]
 print(spillway.compare(resampled, seeds=3 if QUICK else 6, figures=figures))

@@ -15,9 +15,9 @@ base = spillway.load(Path(__file__).parents[1] / "noisy_neighbor.yaml").with_(
 )
 rates = {"chat": 24, "search": 24, "crawler": 12}
 clients = [
-    one.replace(rate_fraction=1, requests_per_s=rates[one.name], duration_s=LENGTH_S)
-    for one in base.workload.clients
-    if one.name in rates
+    client.replace(rate_fraction=1, requests_per_s=rates[client.name], duration_s=LENGTH_S)
+    for client in base.workload.clients
+    if client.name in rates
 ]
 burst = clients[-1].replace(
     name="burst", requests_per_s=96, start_s=LENGTH_S / 3, duration_s=LENGTH_S / 3
@@ -37,8 +37,8 @@ fair = base.replace(
         sensor=signals.Sensor(source="ttft", quantile=0.95, window_s=5, tick_s=1),
     )
 )
-for name, one in {"no gateway": base, "drr + aimd": fair}.items():
-    result = spillway.simulate(one)
+for name, simulation in {"no gateway": base, "drr + aimd": fair}.items():
+    result = spillway.simulate(simulation)
     print(name)
     print(result)
 result.plot.gateway().savefig("gateway.png")

@@ -16,7 +16,7 @@ print(testing.check_policy(ShedLongest, simulation=fixed))
 own = policies.load(spillway.load(path))
 bounded = fixed.with_({"gateway.bands[0].queue.timeout_s": 0.5})
 systems = {"fixed limit": fixed, "limit + timeout": bounded, "shed longest": own}
-for name, one in systems.items():
-    result = spillway.simulate(one)
+for name, system in systems.items():
+    result = spillway.simulate(system)
     print(name, result.ledger["rejected"], *result.notes())
 print(spillway.compare(systems, seeds=SEEDS, figures=["goodput", "request_throughput"]))

@@ -36,7 +36,7 @@ for headroom in (1, 0.5, 0.2):
 
 
 # One more admitted, all other decisions as they were: ten of the rejected requests of the last run.
-rejected = {int(one) for one in np.flatnonzero(out)}
+rejected = {int(row) for row in np.flatnonzero(out)}
 
 
 class Replay(policies.Admission):

@@ -19,7 +19,7 @@ base = spillway.Simulation(
 )
 patient = workload.Reaction(first_token_timeout_s=5, retries=[workload.Retry(max_attempts=5)])
 stormy = base.replace(reaction=patient)
-cures = {
+remedies = {
     "storm": {},
     "budget 10%": {"reaction.retries[0].budget_ratio": 0.1},
     "limit 256": {
@@ -27,7 +27,7 @@ cures = {
         "gateway.bands[0].queue.timeout_s": 1,
     },
 }
-for name, change in cures.items():
+for name, change in remedies.items():
     result = spillway.simulate(stormy.with_(change))
     print(name, result.recovery(start_s=START_S, end_s=END_S))
     print(*result.notes(), sep="\n")

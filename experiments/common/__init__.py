@@ -161,7 +161,7 @@ def values(results: Results, figure: str | Callable[[Result], float | None]) -> 
         result.summary()[figure] if isinstance(figure, str) else figure(result)
         for result in results
     ]
-    return [float(one) for one in found if one is not None]
+    return [float(value) for value in found if value is not None]
 
 
 def mean_interval(

@@ -45,7 +45,7 @@ class Measured:
         """The points with up to `MOST_USERS` users."""
         users = np.unique(group.concurrency[group.concurrency <= MOST_USERS])
         ttft_s, itl_s = (
-            np.array([float(values[group.concurrency == one].mean()) for one in users])
+            np.array([float(values[group.concurrency == user].mean()) for user in users])
             for values in (group.ttft_s, group.itl_s)
         )
         return cls(group, users, ttft_s, itl_s)
@@ -127,8 +127,8 @@ class Points:
 
     def residuals(self, thetas: Sequence[np.ndarray]) -> list[np.ndarray]:
         """One row of residuals per point."""
-        ttft_s = np.concatenate([one.ttft_s[where] for one, where in self._chosen])
-        itl_s = np.concatenate([one.itl_s[where] for one, where in self._chosen])
+        ttft_s = np.concatenate([point.ttft_s[where] for point, where in self._chosen])
+        itl_s = np.concatenate([point.itl_s[where] for point, where in self._chosen])
         return [
             np.stack([2 * np.log(itl / itl_s), np.log(ttft / ttft_s)], axis=1)
             for ttft, itl in self.predicted(thetas)
@@ -142,12 +142,13 @@ class Points:
             for (measured, where), servers in zip(self._chosen, self._servers, strict=True)
             for i, server in zip(where, servers, strict=True)
         ]
-        summaries = [one[0].summary() for one in run_many(simulations)]
+        summaries = [results[0].summary() for results in run_many(simulations)]
         values = np.array(
-            [[one["mean_ttft_ms"], one["mean_tpot_ms"]] for one in summaries], dtype=float
+            [[summary["mean_ttft_ms"], summary["mean_tpot_ms"]] for summary in summaries],
+            dtype=float,
         )
         shaped = values.reshape(len(thetas), -1, 2) / 1e3
-        return [(one[:, 0], one[:, 1]) for one in shaped]
+        return [(figures[:, 0], figures[:, 1]) for figures in shaped]
 
     def errors_percent(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Signed errors of TPOT and TTFT at the points."""
@@ -156,8 +157,8 @@ class Points:
 
     def many_errors_percent(self, thetas: Sequence[np.ndarray]) -> np.ndarray:
         """Signed errors for each of some vectors: vectors x (TPOT, TTFT) x points."""
-        ttft_s = np.concatenate([one.ttft_s[where] for one, where in self._chosen])
-        itl_s = np.concatenate([one.itl_s[where] for one, where in self._chosen])
+        ttft_s = np.concatenate([point.ttft_s[where] for point, where in self._chosen])
+        itl_s = np.concatenate([point.itl_s[where] for point, where in self._chosen])
         return np.array(
             [
                 [100 * (itl / itl_s - 1), 100 * (ttft / ttft_s - 1)]

@@ -84,8 +84,8 @@ class Fleet:
 
     def values(self, points: Sequence[Point], seeds: Sequence[int]) -> np.ndarray:
         """A row per point, a column per seed."""
-        runs = spillway.run_many([self.bound.apply(one) for one in points], seeds, threads=1)
-        return np.array([[result.summary()[self.figure] for result in one] for one in runs])
+        runs = spillway.run_many([self.bound.apply(point) for point in points], seeds, threads=1)
+        return np.array([[result.summary()[self.figure] for result in results] for results in runs])
 
     def truth(self, points: Sequence[Point], share: float) -> np.ndarray:
         """The values of the points on many fresh seeds."""
@@ -96,7 +96,7 @@ class Fleet:
     def spread(self, n: int) -> list[Point]:
         """Points that fill the space."""
         shares = qmc.Sobol(len(self.bound), rng=np.random.default_rng(0)).random(n)
-        return [self.bound.at(one.tolist()) for one in shares]
+        return [self.bound.at(share.tolist()) for share in shares]
 
 
 @functools.cache
@@ -198,14 +198,14 @@ def regret(
     rows, notes = [], []
     for name, fleet in fleets().items():
         span, trial_sd, best = around(fleet, share)
-        mine = [one for row in done for (of, _), one in row.items() if of == name]
-        best = max(best, *(worth for one in mine for worth in one.values()))
+        mine = [worths for row in done for (of, _), worths in row.items() if of == name]
+        best = max(best, *(worth for worths in mine for worth in worths.values()))
         for noise in noises(fleet, share):
             table = [row[name, noise] for row in done]
             medians = [
-                f"{statistics.median(best - one[how] for one in table):.4f}" for how in table[0]
+                f"{statistics.median(best - row[how] for row in table):.4f}" for how in table[0]
             ]
-            wins = sum(one["gp, 30 trials"] >= one["tpe, 60 trials"] for one in table)
+            wins = sum(row["gp, 30 trials"] >= row["tpe, 60 trials"] for row in table)
             rows.append([name, noise, *medians, f"{wins} of {len(done)}"])
         current = float(fleet.truth([fleet.bound.current()], share)[0])
         notes.append(
@@ -236,7 +236,7 @@ def planned(share: float = 1) -> str:
     start = time.perf_counter(), time.process_time()
     study.optimize(_part(read.trials, share), **read.optimize)
     wall_s, cpu_s = time.perf_counter() - start[0], time.process_time() - start[1]
-    runs = sum(len(one.seeds) for one in study.records)
+    runs = sum(len(record.seeds) for record in study.records)
     confirmation = study.confirm(3, range(_FRESH, _FRESH + _part(32, share)))
     return (
         f"`{_PLANNED.name}`: {runs} runs of 10,000 requests in {wall_s:.1f} s ({cpu_s:.1f} s of "
@@ -285,7 +285,7 @@ def tuned(share: float = 1) -> str:
             before,
             {"tuned": after},
             seeds=fresh,
-            metrics=["weighted_goodput", *(f"goodput[tenant={one}]" for one in "ABC")],
+            metrics=["weighted_goodput", *(f"goodput[tenant={tenant}]" for tenant in "ABC")],
         )
         for row in ("base", "tuned"):
             cells = [str(both.interval(row, metric)) for metric in both.metrics]

@@ -140,8 +140,8 @@ def best_estimator(workloads: Sequence[Cell], threads: int | None) -> tuple[str,
                 cell.load, estimator, avg_step_s=cell.avg_step_s
             )
             found = run_matrix(simulations, _SELECTION_SEEDS, threads)
-            goodput = [float(np.mean(values(one, "goodput"))) for one in found.values()]
-            row += [f"{one:.3f}" for one in goodput]
+            goodput = [float(np.mean(values(results, "goodput"))) for results in found.values()]
+            row += [f"{value:.3f}" for value in goodput]
             if estimator in means:
                 means[estimator].append(goodput[0])
         rows.append(row)
@@ -220,8 +220,10 @@ def can_hit_more(cell: Cell, control: Results) -> bool:
     (prefix_tokens,) = {client.prefix_tokens for client in cell.load.clients}
     block_tokens = control[0].simulation.instances[0].block_size_tokens
     most = [
-        prefix_tokens // block_tokens / float(np.mean(one.requests["input_tokens"] // block_tokens))
-        for one in control
+        prefix_tokens
+        // block_tokens
+        / float(np.mean(results.requests["input_tokens"] // block_tokens))
+        for results in control
     ]
     return float(np.mean(most)) >= float(np.mean(values(control, "cache_hit_rate"))) + 0.01
 
@@ -294,8 +296,8 @@ def max_p99_ms(result: Result) -> float:
     ttft_s, instance = result.requests["ttft_s"], result.requests["instance"]
     has_first = ~np.isnan(ttft_s)
     groups = [ttft_s[has_first & (instance == i)] for i in range(len(result.instances))]
-    populated = [one for one in (ttft_s[has_first], *groups) if len(one)]
-    return 1e3 * max(float(np.percentile(one, 99)) for one in populated)
+    populated = [values for values in (ttft_s[has_first], *groups) if len(values)]
+    return 1e3 * max(float(np.percentile(values, 99)) for values in populated)
 
 
 def share_within_100_ms(result: Result) -> float:
@@ -499,15 +501,15 @@ def compare(
 ) -> tuple[list[list[str]], int, int]:
     """A row per published row, the number of figures inside, and the number of all figures."""
     rows, inside, total = [], 0, 0
-    names = list(dict.fromkeys(name for one in published for name in one.figures))
-    for one in published:
-        results = run_many([one.simulation()], seeds, threads=threads, keep_requests=True)[0]
-        row, outside = [one.name], []
+    names = list(dict.fromkeys(name for case in published for name in case.figures))
+    for case in published:
+        results = run_many([case.simulation()], seeds, threads=threads, keep_requests=True)[0]
+        row, outside = [case.name], []
         for name in names:
             figure, decimals = _FIGURES[name]
             sample = [figure(result) for result in results]
-            low, high = prediction_interval(sample, one.num_seeds)
-            theirs = one.figures[name]
+            low, high = prediction_interval(sample, case.num_seeds)
+            theirs = case.figures[name]
             # Theirs are rounded.
             slack = 0.5 * 10.0**-decimals
             is_inside = low - slack <= theirs <= high + slack
@@ -527,7 +529,7 @@ def compare(
 
 def _comparison(published: Sequence[Published], seeds: Sequence[int], threads: int | None) -> str:
     rows, inside, total = compare(published, seeds, threads)
-    names = list(dict.fromkeys(name for one in published for name in one.figures))
+    names = list(dict.fromkeys(name for case in published for name in case.figures))
     num_inside = sum(row[-1] == "inside" for row in rows)
     table = markdown(("row", *names, "verdict"), rows)
     return (
@@ -655,7 +657,7 @@ def report(
     for cell in workloads:
         common.say(cell.name)
         found = run_matrix(matrix(cell, chosen), range(num_seeds), threads)
-        verdicts += [verdict_row(cell, one, found) for one in chosen]
+        verdicts += [verdict_row(cell, challenger, found) for challenger in chosen]
         rows = [matrix_row(name, results) for name, results in found.items()]
         tables.append(f"### {cell.name}\n\n{markdown(_MATRIX_HEADER, rows)}")
     theirs = []
@@ -671,7 +673,7 @@ def report(
         best=f"{_NAMES[best]} ({best})",
         verdicts=markdown(_VERDICT_HEADER, verdicts),
         matrix="\n\n".join(tables),
-        num_figures=sum(len(one.figures) for rows_of in published for one in rows_of),
+        num_figures=sum(len(case.figures) for rows_of in published for case in rows_of),
         reported=theirs[0],
         corrected=theirs[1],
         groups=theirs[2],

@@ -40,11 +40,11 @@ class Scaled:
     ) -> None:
         self._points = points
         self._groups = [
-            [self._group(one, int(users), table_of) for users in one.users] for one in points
+            [self._group(point, int(users), table_of) for users in point.users] for point in points
         ]
         self.start = np.log(list(coefficients_of(self._groups[0][0].latency).values()))
-        self.ttft_s = np.concatenate([one.ttft_s for one in points])
-        self.itl_s = np.concatenate([one.itl_s for one in points])
+        self.ttft_s = np.concatenate([point.ttft_s for point in points])
+        self.itl_s = np.concatenate([point.itl_s for point in points])
 
     @staticmethod
     def _group(
@@ -58,19 +58,21 @@ class Scaled:
     def ratios(self, thetas: Sequence[np.ndarray]) -> list[np.ndarray]:
         """TPOT and TTFT, predicted by measured, at each point."""
         simulations = [
-            one.simulation(int(users), group.replace(latency=latency_of(theta, group.latency)))
+            point.simulation(int(users), group.replace(latency=latency_of(theta, group.latency)))
             for theta in thetas
-            for one, groups in zip(self._points, self._groups, strict=True)
-            for users, group in zip(one.users, groups, strict=True)
+            for point, groups in zip(self._points, self._groups, strict=True)
+            for users, group in zip(point.users, groups, strict=True)
         ]
         summaries = [found[0].summary() for found in run_many(simulations)]
-        values = np.array([[one["mean_tpot_ms"], one["mean_ttft_ms"]] for one in summaries])
+        values = np.array(
+            [[summary["mean_tpot_ms"], summary["mean_ttft_ms"]] for summary in summaries]
+        )
         measured = 1e3 * np.stack([self.itl_s, self.ttft_s], axis=1)
         return list(values.astype(float).reshape(len(thetas), -1, 2) / measured)
 
     def residuals(self, thetas: Sequence[np.ndarray]) -> list[np.ndarray]:
         """One row per point."""
-        return [np.log(one) * (_BIAS_FREE, 1) for one in self.ratios(thetas)]
+        return [np.log(ratio) * (_BIAS_FREE, 1) for ratio in self.ratios(thetas)]
 
 
 def rows(
@@ -78,17 +80,17 @@ def rows(
 ) -> list[list[str]]:
     """A row of errors for each accelerator, type of weights and model."""
     kinds: dict[str, list[Measured]] = {}
-    for one in points:
+    for point in points:
         try:
-            server = server_of(one.group, 1)
+            server = server_of(point.group, 1)
             table_of(dataclasses.replace(server, max_num_seqs=512))
         except ConfigError:
             continue
         name = f"{server.architecture.name} {server.weight_dtype} {server.accelerator.name}"
-        kinds.setdefault(name, []).append(one)
+        kinds.setdefault(name, []).append(point)
     found = []
     for name, some in sorted(kinds.items()):
-        if sum(len(one.users) for one in some) < _LEAST_POINTS:
+        if sum(len(point.users) for point in some) < _LEAST_POINTS:
             continue
         itself = Scaled(some, table_of)
         theta, _ = descend(itself, itself.start)
@@ -131,9 +133,9 @@ def main() -> None:
 
     else:
         points = [
-            Measured.of(one)
-            for one in read_points(options.data / "silicon_sample.csv")
-            if one.server.engine == "vllm"
+            Measured.of(point)
+            for point in read_points(options.data / "silicon_sample.csv")
+            if point.server.engine == "vllm"
         ]
         package = version("aiconfigurator-core")
         cached: dict[tuple[object, ...], instance.InstanceGroup | ConfigError] = {}

@@ -70,7 +70,7 @@ _STEP = 0.15
 _ENGINE = "vllm-0.15"
 _WIDTHS = np.array(dataclasses.astuple(physics.WIDTHS))
 _COVARIANCE = np.diag(_WIDTHS**2)
-_NAMES = [one.name for one in dataclasses.fields(physics.Efficiencies)]
+_NAMES = [field.name for field in dataclasses.fields(physics.Efficiencies)]
 
 INTRODUCTION = """# Physics points
 
@@ -118,25 +118,26 @@ class Runs:
 
     def __init__(self, runs: Sequence[Recording]) -> None:
         self.replays = [Replay(run) for run in runs]
-        self._rows = [one.compared for one in self.replays]
+        self._rows = [replay.compared for replay in self.replays]
         self._measured = [
-            measured(one, rows).logs() for one, rows in zip(self.replays, self._rows, strict=True)
+            measured(replay, rows).logs()
+            for replay, rows in zip(self.replays, self._rows, strict=True)
         ]
 
     def residuals(self, thetas: Sequence[np.ndarray]) -> list[np.ndarray]:
         """One row of residuals per run."""
         simulations = [
-            one.simulation(_server_of(one.recording).group_with(efficiencies))
+            replay.simulation(_server_of(replay.recording).group_with(efficiencies))
             for efficiencies in map(physics.Efficiencies.from_logs, thetas)
-            for one in self.replays
+            for replay in self.replays
         ]
         results = run_many(simulations, keep_requests=True)
         n = len(self.replays)
         return [
             np.array(
                 [
-                    weights_of(one) * (simulated(results[i * n + k][0], rows).logs() - logs)
-                    for k, (one, rows, logs) in enumerate(
+                    weights_of(replay) * (simulated(results[i * n + k][0], rows).logs() - logs)
+                    for k, (replay, rows, logs) in enumerate(
                         zip(self.replays, self._rows, self._measured, strict=True)
                     )
                 ]
@@ -148,8 +149,8 @@ class Runs:
         """Signed errors of every run's statistics."""
         (rows,) = self.residuals([theta])
         return [
-            100 * np.expm1(row / weights_of(one))
-            for one, row in zip(self.replays, rows, strict=True)
+            100 * np.expm1(row / weights_of(replay))
+            for replay, row in zip(self.replays, rows, strict=True)
         ]
 
 
@@ -184,9 +185,9 @@ def widths_of(problem: Problem, theta: np.ndarray) -> np.ndarray:
 def selected(points: Sequence[Measured], gpu: str, sizes: Sequence[int]) -> list[Any]:
     """The points of an accelerator with these tensor-parallel sizes."""
     return [
-        (one, range(len(one.users)))
-        for one in points
-        if one.group.server.gpu == gpu and one.group.server.tensor_parallel_size in sizes
+        (point, range(len(point.users)))
+        for point in points
+        if point.group.server.gpu == gpu and point.group.server.tensor_parallel_size in sizes
     ]
 
 
@@ -198,21 +199,21 @@ def _kind(server: Server) -> str:
 def kinds(points: Sequence[Measured]) -> dict[str, list[Measured]]:
     """The points by accelerator, type of weights and kind of model, of servers in the catalog."""
     found: dict[str, list[Measured]] = {}
-    for one in points:
+    for point in points:
         try:
-            server = server_of(one.group, 1)
+            server = server_of(point.group, 1)
         except ConfigError:
             continue
-        found.setdefault(_kind(server), []).append(one)
+        found.setdefault(_kind(server), []).append(point)
     return {
         name: some
         for name, some in sorted(found.items())
-        if sum(len(one.users) for one in some) >= _LEAST_POINTS
+        if sum(len(point.users) for point in some) >= _LEAST_POINTS
     }
 
 
 def _values(theta: np.ndarray) -> list[str]:
-    return [f"{one:.3g}" for one in np.exp(theta)]
+    return [f"{value:.3g}" for value in np.exp(theta)]
 
 
 def _is_plausible(theta: np.ndarray, errors: tuple[np.ndarray, np.ndarray]) -> bool:
@@ -230,8 +231,8 @@ def _covered(errors: np.ndarray) -> np.ndarray:
 
 def _medians(errors: tuple[np.ndarray, np.ndarray]) -> list[str]:
     shown = [str(len(errors[0]))]
-    for one in errors:
-        shown += [f"{np.median(np.abs(one)):.1f}", f"{np.median(one):+.1f}"]
+    for error in errors:
+        shown += [f"{np.median(np.abs(error)):.1f}", f"{np.median(error):+.1f}"]
     return shown
 
 
@@ -259,9 +260,12 @@ class Catalog:
             "kv_cache_dtype": server.kv_cache_dtype,
             "fitted": fitted,
             "efficiencies": {
-                name: float(f"{one:.3g}") for name, one in zip(_NAMES, np.exp(theta), strict=True)
+                name: float(f"{value:.3g}")
+                for name, value in zip(_NAMES, np.exp(theta), strict=True)
             },
-            "widths": {name: float(f"{one:.2g}") for name, one in zip(_NAMES, widths, strict=True)},
+            "widths": {
+                name: float(f"{width:.2g}") for name, width in zip(_NAMES, widths, strict=True)
+            },
         }
 
 
@@ -277,15 +281,15 @@ def shared_numbers(data: Path, catalog: Catalog) -> list[str]:
     )
     theta, _ = descend(runs, physics.PRIOR.logs, covariance=_COVARIANCE)
     rows = [
-        [one.recording.name, *(f"{errors[i]:+.1f}" for i in (0, 2, 4, 5, 10, 15))]
-        for one, errors in zip(runs.replays, runs.errors_percent(theta), strict=True)
+        [replay.recording.name, *(f"{errors[i]:+.1f}" for i in (0, 2, 4, 5, 10, 15))]
+        for replay, errors in zip(runs.replays, runs.errors_percent(theta), strict=True)
     ]
     fitted = _values(theta)
-    unshared = Runs([one.recording for one in runs.replays if one.period is None])
+    unshared = Runs([replay.recording for replay in runs.replays if replay.period is None])
     kv = _NAMES.index("kv")
     of_unshared, _ = descend(unshared, physics.PRIOR.logs, covariance=_COVARIANCE)
     theta[kv] = of_unshared[kv]
-    models = len({one.recording.server.key for one in runs.replays})
+    models = len({replay.recording.server.key for replay in runs.replays})
     catalog.add(_server_of(unshared.replays[0].recording), f"runs of {models} models", runs, theta)
     return [
         INTRODUCTION,
@@ -308,12 +312,12 @@ def one_model(points: Sequence[Measured]) -> list[str]:
             rows.append([f"{name}, {gpu}", *_medians(errors)])
     text = [POINTS, common.markdown(("nothing fitted", *_ERRORS), rows), ""]
     known = physics.Knowledge(physics.PRIOR, physics.WIDTHS, "")
-    draws = [one.logs for one in physics.drawn(known, _DRAWS, 0)]
+    draws = [draw.logs for draw in physics.drawn(known, _DRAWS, 0)]
     rows = []
     for gpu, _, _ in TRANSFERS:
         errors = Points(selected(points, gpu, (1, 2, 4, 8))).many_errors_percent(draws)
         inside = [_covered(errors[:, k]) for k in range(2)]
-        rows.append([gpu, *(f"{one.mean():.0%}" for one in inside)])
+        rows.append([gpu, *(f"{share.mean():.0%}" for share in inside)])
     text += [COVERAGE, common.markdown(("accelerator", "TPOT", "TTFT"), rows), ""]
     rows = []
     for gpu, fitted, predicted in TRANSFERS:
@@ -321,7 +325,9 @@ def one_model(points: Sequence[Measured]) -> list[str]:
             Points(selected(points, gpu, fitted)), physics.PRIOR.logs, covariance=_COVARIANCE
         )
         errors = Points(selected(points, gpu, predicted)).errors_percent(theta)
-        sizes = " -> ".join(" ".join(f"TP{one}" for one in some) for some in (fitted, predicted))
+        sizes = " -> ".join(
+            " ".join(f"TP{degree}" for degree in some) for some in (fitted, predicted)
+        )
         rows.append([f"{gpu} {sizes}", *_medians(errors)])
         common.say(f"{gpu} {sizes}")
     theta, _ = descend(
@@ -340,10 +346,10 @@ def all_kinds(points: Sequence[Measured], catalog: Catalog) -> list[str]:
     """The section on what the catalog takes."""
     rows, values = [], []
     for name, kind in kinds(points).items():
-        problem = Points([(one, range(len(one.users))) for one in kind])
+        problem = Points([(point, range(len(point.users))) for point in kind])
         theta, _ = descend(problem, physics.PRIOR.logs, covariance=_COVARIANCE / _TIGHTER**2)
         errors = problem.errors_percent(theta)
-        models = sorted({server_of(one.group, 1).architecture.name for one in kind})
+        models = sorted({server_of(point.group, 1).architecture.name for point in kind})
         is_taken = _is_plausible(theta, errors)
         if is_taken:
             fitted = f"{len(errors[0])} points of {' and '.join(models)}"
@@ -374,14 +380,14 @@ def main() -> None:
         common.publish("\n".join(text), options.output)
         return
     points = [
-        Measured.of(one)
-        for one in read_points(options.data / "silicon_sample.csv")
-        if one.server.engine == "vllm"
+        Measured.of(point)
+        for point in read_points(options.data / "silicon_sample.csv")
+        if point.server.engine == "vllm"
     ]
     of_model = [
-        one
-        for one in points
-        if one.group.server.model == _MODEL and one.group.group["gemm_quant_mode"] == _DTYPE
+        point
+        for point in points
+        if point.group.server.model == _MODEL and point.group.group["gemm_quant_mode"] == _DTYPE
     ]
     text = shared_numbers(options.data, catalog) + one_model(of_model) + all_kinds(points, catalog)
     common.publish("\n".join(text), options.output)

@@ -143,11 +143,11 @@ def compare(
     best_gate = max((name for name in simulations if name.startswith("gate")), key=total)
     is_about_admission = max(map(total, controls)) < max(map(total, simulations))
     rows = []
-    for name, one in found.items():
-        row = [f"{name} (the best)" if name == best_gate else name, *_figures(one)]
+    for name, results in found.items():
+        row = [f"{name} (the best)" if name == best_gate else name, *_figures(results)]
         if name.startswith("predictive"):
             gain = paired(
-                values(one, "weighted_goodput"),
+                values(results, "weighted_goodput"),
                 values(found[best_gate], "weighted_goodput"),
                 confidence=1 - 0.05 / len(_ESTIMATORS),
             )

@@ -113,15 +113,15 @@ def section(folder: Path) -> str:
     recordings = {run.name: run for run in read_recordings(folder)}
     replays = {run.run: Replay(recordings[run.run], run.profile.turnaround_s) for run in ours.runs}
     text = [f"{split}\n", table(ours), "\nLinear:\n", table(linear)]
-    if any(one.period is not None for one in replays.values()):
+    if any(replay.period is not None for replay in replays.values()):
         text += ["\nNo prefixes:\n", table(predicted(folder, fitted, repeats=False))]
     rows = {
-        name: one.compared & (_second_half(one.recording) if fitted is None else True)
-        for name, one in replays.items()
+        name: replay.compared & (_second_half(replay.recording) if fitted is None else True)
+        for name, replay in replays.items()
     }
     text += ["\nM/G/k:\n", queues(ours, replays, rows)]
     text += ["\nIntervals:\n", intervals(ours, replays, rows)]
-    if any(one.is_closed_loop for one in replays.values()):
+    if any(replay.is_closed_loop for replay in replays.values()):
         text += ["\nScaled step times, in closed loops:\n", sensitivity(ours, replays, rows)]
     return "\n".join([*text, ""])
 
@@ -144,7 +144,7 @@ def queues(report: Report, replays: Mapping[str, Replay], rows: Mapping[str, np.
             *((np.percentile(ttft_s[chosen], q), np.percentile(real.ttft_s, q)) for q in (50, 99)),
             (np.mean(e2e_s[chosen]), np.mean(real.e2e_s)),
         ]
-        lines.append([run.run, *(f"{100 * (one / other - 1):+.1f}" for one, other in pairs)])
+        lines.append([run.run, *(f"{100 * (value / other - 1):+.1f}" for value, other in pairs)])
     return common.markdown(("run", "TTFT mean", "p50", "p99", "E2E mean"), lines)
 
 
@@ -186,23 +186,23 @@ def intervals(report: Report, replays: Mapping[str, Replay], rows: Mapping[str, 
         drawn = run_many(
             [replay.simulation(group) for group in run.profile.draws(_DRAWS)], keep_requests=True
         )
-        logs = np.array([simulated(one[0], chosen).logs() for one in drawn])
+        logs = np.array([simulated(results[0], chosen).logs() for results in drawn])
         real = measured(replay, chosen).logs()
         tails = [(100 - _LEVEL) / 2, (100 + _LEVEL) / 2]
         low, high = np.percentile(logs, tails, axis=0, method="weibull")
         held = [(low[k] <= real[k] <= high[k], low[k], high[k]) for k in _FIGURES.values()]
         if run.in_range:
-            inside.append([one[0] for one in held])
+            inside.append([interval[0] for interval in held])
         lines.append([
             run.run, "in" if run.in_range else "out",
             *(
-                f"{'yes' if one else 'no'} ({100 * np.expm1(a - real[k]):+.1f} to "
+                f"{'yes' if holds else 'no'} ({100 * np.expm1(a - real[k]):+.1f} to "
                 f"{100 * np.expm1(b - real[k]):+.1f})"
-                for (one, a, b), k in zip(held, _FIGURES.values(), strict=True)
+                for (holds, a, b), k in zip(held, _FIGURES.values(), strict=True)
             ),
         ])  # fmt: skip
     if inside:
-        lines.append(["held in range", "", *(f"{one:.0%}" for one in np.mean(inside, axis=0))])
+        lines.append(["held in range", "", *(f"{share:.0%}" for share in np.mean(inside, axis=0))])
     return common.markdown(("run", "range", *_FIGURES), lines)
 
 
@@ -238,11 +238,11 @@ def table(report: Report) -> str:
         own = [run.statistics[metric]["median_ape_percent"] for metric in ("ttft", "e2e")]
         rows.append([
             run.run, str(run.requests), "in" if run.in_range else "out",
-            *(f"{run.error_percent('ttft', one):+.1f}" for one in ("mean", "p50", "p99")),
+            *(f"{run.error_percent('ttft', figure):+.1f}" for figure in ("mean", "p50", "p99")),
             f"{run.error_percent('itl', 'mean'):+.1f}",
-            *(f"{run.error_percent('e2e', one):+.1f}" for one in ("mean", "p99")),
+            *(f"{run.error_percent('e2e', figure):+.1f}" for figure in ("mean", "p99")),
             f"{run.error_percent('capacity', ''):+.1f}",
-            *("-" if one is None else f"{one:.1f}" for one in own),
+            *("-" if value is None else f"{value:.1f}" for value in own),
         ])  # fmt: skip
     return common.markdown(_HEAD, rows)
 

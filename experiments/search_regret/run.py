@@ -165,7 +165,7 @@ def main() -> None:
             medians[name] = {what: statistics.median(row[what] for row in rows) for what in rows[0]}
     table = common.markdown(
         ("function", *medians["branin"]),
-        [[name, *(f"{one:.3f}" for one in found.values())] for name, found in medians.items()],
+        [[name, *(f"{value:.3f}" for value in found.values())] for name, found in medians.items()],
     )
     text = _TEXT.format(repetitions=repetitions, first=seeds[0], last=seeds[-1], table=table)
     common.publish(text, options.output)

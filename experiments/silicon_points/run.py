@@ -70,8 +70,8 @@ def main() -> None:
     options = parser.parse_args()
     found = [simulated_group()] if options.smoke else read_points(options.data)
     eligible = [
-        one for one in map(Measured.of, found)
-        if one.group.server.engine == "vllm" and len(one.users) >= 3
+        point for point in map(Measured.of, found)
+        if point.group.server.engine == "vllm" and len(point.users) >= 3
     ]  # fmt: skip
     rng = np.random.default_rng(options.seed)
     drawn = rng.choice(len(eligible), min(options.groups, len(eligible)), replace=False)
@@ -97,14 +97,14 @@ def main() -> None:
             measured.name, f"{measured.group.input_tokens}/{measured.group.output_tokens}",
             " ".join(str(measured.users[i]) for i in (0, middle)),
             " ".join(str(measured.users[i]) for i in others),
-            " ".join(f"{one:+.1f}" for one in tpot),
-            " ".join(f"{one:+.1f}" for one in ttft),
+            " ".join(f"{error:+.1f}" for error in tpot),
+            " ".join(f"{error:+.1f}" for error in ttft),
         ])  # fmt: skip
-    of_groups = np.median([np.median(np.abs(one), axis=1) for one in errors], axis=0)
+    of_groups = np.median([np.median(np.abs(group), axis=1) for group in errors], axis=0)
     points = np.abs(np.concatenate(errors, axis=1))
     of_points, near = np.median(points, axis=1), (points < 10).mean(axis=1)
     table = [
-        [name, *(f"{one[i]:.1f}" for one in (of_groups, of_points)), f"{near[i]:.0%}"]
+        [name, *(f"{medians[i]:.1f}" for medians in (of_groups, of_points)), f"{near[i]:.0%}"]
         for i, name in enumerate(("TPOT", "TTFT", "TPOT, prior", "TTFT, prior"))
     ]
     summary = common.markdown(

@@ -85,7 +85,7 @@ def sessions(rng: np.random.Generator, rate: float, length_s: float) -> workload
     session = np.repeat(np.arange(count), turns)
     order = np.argsort(at, kind="stable")
     order = order[(at[order] >= 0) & (at[order] < length_s)]
-    names = [str(one) for one in session[order]]
+    names = [str(name) for name in session[order]]
     found = _trace(rng, at[order], prefix_group=names, prefix_tokens=[16] * len(order))
     return found.replace(session_segments=1)
 
@@ -205,29 +205,29 @@ def _share(values: Iterable[bool]) -> str:
 
 def _row(cell: Cell, name: str) -> list[str]:
     held = cell.held[name]
-    stated = [one for one in held if not one.marked]
+    unmarked = [case for case in held if not case.marked]
     truth, sd = cell.truth[name]
     return [
         f"{cell.name}: {name}",
         f"{truth:.4g}",
         f"{100 * sd / truth:.1f}",
-        _share(one.marked for one in held),
-        _share(one.holds for one in stated),
-        _share(one.low for one in stated),
-        _share(one.high for one in stated),
-        _share(one.holds for one in held if one.marked),
-        _share(one.holds for one in held),
-        _share(one.plain for one in held),
+        _share(case.marked for case in held),
+        _share(case.holds for case in unmarked),
+        _share(case.low for case in unmarked),
+        _share(case.high for case in unmarked),
+        _share(case.holds for case in held if case.marked),
+        _share(case.holds for case in held),
+        _share(case.plain for case in held),
     ]
 
 
 def _is_claimed(held: Sequence[Held]) -> bool:
     """Whether at least half of the intervals of a figure in a cell are unmarked."""
-    return 2 * sum(one.marked for one in held) <= len(held)
+    return 2 * sum(case.marked for case in held) <= len(held)
 
 
 def _holds(held: Sequence[Held]) -> float:
-    return sum(one.holds for one in held) / len(held)
+    return sum(case.holds for case in held) / len(held)
 
 
 def _shown(held: Sequence[Held]) -> str:
@@ -240,16 +240,16 @@ def _hypotheses(cells: Sequence[Cell]) -> str:
     held = {f"{cell.name}: {name}": many for cell in cells for name, many in cell.held.items()}
     judged = {name: many for name, many in held.items() if len(many) >= _FEWEST}
     unmarked = {
-        name: [one for one in many if not one.marked]
+        name: [case for case in many if not case.marked]
         for name, many in judged.items()
         if _is_claimed(many)
     }
     outside = [name for name, many in unmarked.items() if not LOW <= _holds(many) <= HIGH]
     bad = [name for name, many in judged.items() if _holds(many) < LOW]
     missed = [name for name in bad if _is_claimed(judged[name])]
-    every = [one for many in held.values() for one in many]
-    sure = [one.holds for one in every if not one.marked]
-    doubtful = [one.holds for one in every if one.marked]
+    every = [case for many in held.values() for case in many]
+    sure = [case.holds for case in every if not case.marked]
+    doubtful = [case.holds for case in every if case.marked]
     third = sure and doubtful and sum(sure) / len(sure) > sum(doubtful) / len(doubtful)
     answers = [
         (
