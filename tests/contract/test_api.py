@@ -60,7 +60,7 @@ def test_module_of_nouns_offers_its_classes(name: str) -> None:
     assert name in spillway.__all__
     offered = [cls.__name__ for cls in classes.config_classes(core)]
     assert module.__all__ == (["Server", *offered] if name == "instance" else offered)
-    assert all(getattr(module, one) is getattr(core, one) for one in offered)
+    assert all(getattr(module, name) is getattr(core, name) for name in offered)
 
 
 def test_version_is_that_of_the_project() -> None:
@@ -109,8 +109,8 @@ def test_everything_public_is_documented(module: ModuleType) -> None:
             undocumented.append(name)
         if inspect.isclass(member) and not hasattr(member, "_describe"):
             undocumented += [
-                f"{name}.{one}"
-                for one, method in public(member)
+                f"{name}.{attribute}"
+                for attribute, method in public(member)
                 if isinstance(method, property) or inspect.isroutine(method)
                 if not method.__doc__
             ]
@@ -273,7 +273,7 @@ def test_import_is_light(code: str) -> None:
 def test_classes_of_settings_are_made_when_they_are_used() -> None:
     imported_by("""
 import spillway
-made = lambda: {one.__name__ for one in spillway.config.classes._classes.values()}
+made = lambda: {made.__name__ for made in spillway.config.classes._classes.values()}
 assert made() == {"Simulation"}
 spillway.Simulation().gateway.admission
 assert made() == {"Simulation", "Gateway", "AlwaysAdmit"}

@@ -31,7 +31,9 @@ class _Elf:
             struct.unpack_from("<I4xQQ8xQ", content, table + i * size) for i in range(count)
         ]
         self._content = content
-        ((_, offset, _, length),) = [one for one in self.segments if one[0] == _PT_DYNAMIC]
+        ((_, offset, _, length),) = [
+            segment for segment in self.segments if segment[0] == _PT_DYNAMIC
+        ]
         entries = [struct.unpack_from("<QQ", content, offset + i) for i in range(0, length, 16)]
         self.dynamic = dict(entries)
 

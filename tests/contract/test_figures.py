@@ -20,9 +20,9 @@ def result(request: pytest.FixtureRequest) -> Result:
 
 def test_a_summary_has_the_described_figures_in_their_order(result: Result) -> None:
     streaming = result.simulation.metrics.streaming
-    described = [one for one in FIGURES.values() if streaming or not one.streaming_only]
-    assert list(result.summary()) == [one.name for one in described]
-    of_groups = [one.name for one in described if one.by_group]
+    described = [figure for figure in FIGURES.values() if streaming or not figure.streaming_only]
+    assert list(result.summary()) == [figure.name for figure in described]
+    of_groups = [figure.name for figure in described if figure.by_group]
     groups = [*result.by_class().values(), *result.by_tenant().values()]
     assert [list(figures) for figures in groups] == [of_groups] * len(groups)
     assert 0 < len(of_groups) < len(described)
@@ -56,11 +56,11 @@ def test_a_descriptor_is_complete(name: str) -> None:
 
 def test_what_needs_targets_has_no_value_without() -> None:
     summary = simulate(Simulation()).summary()
-    assert all(summary[name] is None for name, one in FIGURES.items() if one.needs_targets)
+    assert all(summary[name] is None for name, figure in FIGURES.items() if figure.needs_targets)
 
 
 def test_every_latency_has_every_statistic() -> None:
-    found = [(one.latency, one.statistic) for one in FIGURES.values() if one.latency]
+    found = [(figure.latency, figure.statistic) for figure in FIGURES.values() if figure.latency]
     assert found == [(latency, statistic) for latency in LATENCIES for statistic in STATISTICS]
 
 
@@ -85,7 +85,7 @@ def test_an_objective_of_an_unknown_figure_names_a_near_one(metric: object, near
 
 
 def test_names_of_other_systems_are_unique() -> None:
-    described = [one.blis for one in FIGURES.values() if one.blis]
+    described = [figure.blis for figure in FIGURES.values() if figure.blis]
     assert len(set(described)) == len(described) == len(blis._AGGREGATE)
 
 

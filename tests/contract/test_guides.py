@@ -76,9 +76,9 @@ def skipped(line: str, page: Path) -> bool:
 def followed(lines: list[str]) -> int:
     """The status of a shell block."""
     plain = re.compile(r"spillway [^|<>;&*$\\`(]*")
-    if not all(plain.fullmatch(one) for one in lines):
+    if not all(plain.fullmatch(line) for line in lines):
         return subprocess.run(["bash", "-euc", "\n".join(lines)], check=False).returncode
-    return max((cli.main(shlex.split(one)[1:]) for one in lines), default=0)
+    return max((cli.main(shlex.split(line)[1:]) for line in lines), default=0)
 
 
 @pytest.fixture
@@ -117,7 +117,9 @@ def test_page_can_be_followed(page: Path, folder: Path, capfd: pytest.CaptureFix
         elif language == "text":
             assert text in printed, f"{name(page)}:{line}"
         elif language == "bash":
-            lines = [one for one in commands(text) if one and not skipped(one, page)]
+            lines = [
+                command for command in commands(text) if command and not skipped(command, page)
+            ]
             assert followed(lines) == 0, f"{name(page)}:{line}: {capfd.readouterr().err}"
         printed += capfd.readouterr().out
 
@@ -128,13 +130,13 @@ def test_targets_of_make_exist(page: Path) -> None:
     code = [text for language, text, _ in blocks(page) if language == "bash"]
     code += re.findall(r"`(make [^`]+)`", text)
     commands = re.findall(r"^make ([a-z0-9 -]+)", "\n".join(code), re.MULTILINE)
-    assert {target for one in commands for target in one.split()} <= set(TARGETS)
+    assert {target for command in commands for target in command.split()} <= set(TARGETS)
 
 
 @pytest.mark.parametrize("page", ALL, ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))
-    assert [one for one in links if not (page.parent / one).exists()] == []
+    assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 def test_guides_are_listed() -> None:

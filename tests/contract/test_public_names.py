@@ -45,7 +45,7 @@ def names_of(module: ModuleType) -> list[str]:
 
 def test_public_names_are_those_of_the_list() -> None:
     """After a change of what is public: write the printed lines into the list."""
-    found = {name: names for name, one in MODULES.items() if (names := names_of(one))}
+    found = {name: names for name, module in MODULES.items() if (names := names_of(module))}
     lines = [f"{name}: {', '.join(names)}\n" for name, names in sorted(found.items())]
     assert LIST.read_text(encoding="utf-8") == "".join(lines)
 

@@ -144,15 +144,17 @@ def changes(
         if field["type"] == "struct":
             yield from changes(field["of"], held, place)
             continue
-        for one in field["alternatives"]:
-            if held["kind"] == one["kind"]:
-                yield from changes(one, held, place)
-            elif one["kind"] != "trace":
-                name = f"{place}<{one['kind']}>"
-                default = {f["name"]: f["default"] for f in one["fields"]} | {"kind": one["kind"]}
+        for alternative in field["alternatives"]:
+            if held["kind"] == alternative["kind"]:
+                yield from changes(alternative, held, place)
+            elif alternative["kind"] != "trace":
+                name = f"{place}<{alternative['kind']}>"
+                default = {f["name"]: f["default"] for f in alternative["fields"]} | {
+                    "kind": alternative["kind"]
+                }
                 yield name, place, default
                 yield name, place, default | FURTHER.get(name, {})
-                for _, inner, other in changes(one, default):
+                for _, inner, other in changes(alternative, default):
                     if "." not in inner and "[" not in inner:
                         yield name, place, default | {inner: other}
 
@@ -170,7 +172,7 @@ def values_of(field: Mapping[str, Any]) -> list[Any]:
     found |= {field["at_least"]} if "at_least" in field else set()
     if field["type"] == "float" and field.get("at_least", 0) <= 0.5 <= field.get("at_most", 1):
         found.add(0.5)
-    return [round(one) if field["type"] == "int" else one for one in sorted(found)]
+    return [round(value) if field["type"] == "int" else value for value in sorted(found)]
 
 
 def test_nothing_is_random_in_the_base() -> None:

@@ -181,11 +181,11 @@ def test_hostile_arrays_are_used_or_refused(name: str) -> None:
     for seed in range(scaled(1200)):
         rng = random.Random(f"{name} {seed}")
         changed = dict(arrays)
-        for one in rng.sample(list(arrays), rng.randint(1, min(2, len(arrays)))):
-            changed[one] = hostile(arrays[one], rng)
-        for one in changed.values():
-            if isinstance(one, np.ndarray) and rng.random() < 0.3:
-                one.flags.writeable = False
+        for column in rng.sample(list(arrays), rng.randint(1, min(2, len(arrays)))):
+            changed[column] = hostile(arrays[column], rng)
+        for array in changed.values():
+            if isinstance(array, np.ndarray) and rng.random() < 0.3:
+                array.flags.writeable = False
         try:
             call(**changed)
         except REFUSED as error:

@@ -43,7 +43,7 @@ def commands(workflow: Path) -> Iterator[str]:
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
 def test_workflows_make_what_exists(workflow: Path) -> None:
     made = [line.split()[1:] for line in commands(workflow) if line.startswith("make ")]
-    assert {one for one in itertools.chain(*made) if "=" not in one} <= TARGETS
+    assert {word for word in itertools.chain(*made) if "=" not in word} <= TARGETS
 
 
 def test_the_weekly_workflow_makes_the_weekly_targets() -> None:

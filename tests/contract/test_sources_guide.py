@@ -41,11 +41,11 @@ def test_every_tool_has_a_command() -> None:
     sections = re.findall(r"^## (.*)$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(sections) == 8
     assert len(COMMANDS) == 9  # the log of steps has two
-    used = {name for name in FILES if any(name in one for one in COMMANDS)}
+    used = {name for name in FILES if any(name in command for command in COMMANDS)}
     assert {*FILES} - used == {"trace.yaml"}  # which is read beside trace.csv
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda one: one.split()[2])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda line: line.split()[2])
 def test_the_command_reads_the_file_of_the_tool(
     command: str,
     tmp_path: Path,

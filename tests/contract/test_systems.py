@@ -68,11 +68,11 @@ def test_the_table_of_tools() -> None:
     marks = {True: " ✓ ", False: " "}
     assert rows == [
         (
-            one.name,
-            one.name,
-            "|".join(marks[bool(part & modules(one))] for part in MODULES.values()),
+            tool.name,
+            tool.name,
+            "|".join(marks[bool(part & modules(tool))] for part in MODULES.values()),
         )
-        for one in TOOLS
+        for tool in TOOLS
     ]
 
 
@@ -95,15 +95,15 @@ def test_every_module_has_tests(tool: Path) -> None:
 IMPORTED = """
 import importlib, sys
 for name in sys.argv[1:]:
-    for one in list(sys.modules):
-        if one.startswith(("spillway.files", "spillway.presets", "spillway.systems")):
-            del sys.modules[one]
+    for known in list(sys.modules):
+        if known.startswith(("spillway.files", "spillway.presets", "spillway.systems")):
+            del sys.modules[known]
     importlib.import_module(name)
 """
 
 
 def test_every_module_can_be_imported_first() -> None:
-    names = [f"spillway.systems.{tool.name}.{one}" for tool in TOOLS for one in modules(tool)]
+    names = [f"spillway.systems.{tool.name}.{module}" for tool in TOOLS for module in modules(tool)]
     subprocess.run([sys.executable, "-c", IMPORTED, *sorted(names)], check=True)
 
 
@@ -113,13 +113,13 @@ def test_every_module_can_be_imported_first() -> None:
         (Format, formats("trace"), {"columns"}),
         (Format, recordings.FORMATS, {"folder", "csv", "columns"}),
         (deployments.Target, deployments.TARGETS, set()),
-        (LoadFormat, [one.name for one in loads.FORMATS], set()),
+        (LoadFormat, [load.name for load in loads.FORMATS], set()),
         (RequestsFile, export.FILES, {"csv", "parquet"}),
     ],
     ids=["traces", "recordings", "deployments", "loads", "results"],
 )
 def test_every_constant_is_listed(kind: Any, listed: Collection[str], own: set[str]) -> None:
-    names = [f"spillway.systems.{tool.name}.{one}" for tool in TOOLS for one in modules(tool)]
+    names = [f"spillway.systems.{tool.name}.{module}" for tool in TOOLS for module in modules(tool)]
     content = (vars(importlib.import_module(name)).values() for name in names)
     found = [
         value.name

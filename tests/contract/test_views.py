@@ -56,7 +56,7 @@ def reasons_of(alternative: Alternative) -> set[str]:
     """The reasons for which an alternative rejects requests."""
     kinds = (cls for cls in CLASSES.values() if getattr(cls, "kind", "") == alternative.name)
     described = (cls._describe() for cls in kinds if alternative.seam in REFUSING)
-    return {reason["name"] for one in described for reason in one.get("reasons", ())}
+    return {reason["name"] for policy in described for reason in policy.get("reasons", ())}
 
 
 def run_under(alternative: Alternative, pressure: Pressure) -> Result:
@@ -94,7 +94,7 @@ def assert_views(
 
 
 @pytest.mark.parametrize(
-    ("alternative", "pressure"), EACH, ids=[f"{one}-{pressure}" for one, pressure in EACH]
+    ("alternative", "pressure"), EACH, ids=[f"{view}-{pressure}" for view, pressure in EACH]
 )
 def test_every_alternative_under_every_pressure(
     alternative: Alternative, pressure: Pressure, tmp_path: Path

@@ -193,8 +193,8 @@ def test_every_preset_replaces_its_settings_alone(name: str) -> None:
     assert {key for key in after if after[key] != before[key]} <= {
         path.partition(".")[0].removesuffix("[]") for path in preset.settings
     }
-    stated = {**LOADED.to_dict(), "workload": LOADED.workload}
-    assert Simulation.from_dict(preset.put_into(stated)) == preset.apply(LOADED)
+    settings = {**LOADED.to_dict(), "workload": LOADED.workload}
+    assert Simulation.from_dict(preset.put_into(settings)) == preset.apply(LOADED)
     if "workload" in preset.settings or "tenants" not in preset.settings:
         assert preset.apply() == Simulation.from_dict(preset.to_dict())
 
@@ -216,8 +216,8 @@ def test_every_preset_is_printed_and_described(name: str) -> None:
         assert yaml.safe_load(settings) == preset.to_dict()
     parameters = inspect.signature(by_name.function_of(name)).parameters
     assert set(parameters) == set(PARAMETERS.get(name, {}))
-    for one in parameters:
-        assert f"\n{one}\n    " in described
+    for parameter in parameters:
+        assert f"\n{parameter}\n    " in described
     line = f"    {name:26}  "
     assert line in presets.table()
     assert line.strip() in presets.table(preset.kind)
@@ -250,7 +250,7 @@ def test_parameters_in_a_file(name: str, write: Callable[[Any], Path]) -> None:
     expected = made(**parameters)
     assert expected == presets.get(name, **parameters)
     for key in parameters:  # each has an effect
-        others = {one: value for one, value in parameters.items() if one != key}
+        others = {parameter: value for parameter, value in parameters.items() if parameter != key}
         assert made(**others) != expected
     by_file = load(write({"presets": ["noisy-neighbor", {"name": name, **parameters}]}))
     assert by_file == expected.apply(LOADED)
@@ -278,7 +278,7 @@ def test_a_preset_of_ones_own() -> None:
     )
     fleet = Simulation(instances=[{"count": 2}, {"max_num_seqs": 9}])
     after = preset.apply(fleet)
-    assert [one.max_num_seqs for one in after.instances] == [2, 2]
+    assert [group.max_num_seqs for group in after.instances] == [2, 2]
     assert after.instances[0].count == 2
     assert preset.to_dict() == {"instances": {"max_num_seqs": 2}, "router": "round_robin"}
     with pytest.raises(ConfigError, match="unknown setting 'rooter'"):
@@ -309,10 +309,10 @@ def test_the_later_of_two_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    "stated", ["baseline", {"name": "baseline"}, ["baseline"], [{"name": "baseline"}]]
+    "entries", ["baseline", {"name": "baseline"}, ["baseline"], [{"name": "baseline"}]]
 )
-def test_forms(stated: Any) -> None:
-    assert loading.from_settings({"presets": stated}) == presets.get("baseline").apply()
+def test_forms(entries: Any) -> None:
+    assert loading.from_settings({"presets": entries}) == presets.get("baseline").apply()
 
 
 def test_no_presets() -> None:
@@ -371,13 +371,13 @@ def test_each_group_of_the_file_continues_the_only_one_of_the_presets() -> None:
 def test_other_lists_take_the_place_of_those_of_presets() -> None:
     bands = [{"priority": 4}, {"priority": 0, "max_requests": 7}]
     assert chosen("llm-d-flow-control", gateway={"bands": bands}).gateway.bands == tuple(
-        gateway.Band(**one) for one in bands
+        gateway.Band(**band) for band in bands
     )
     assert chosen("noisy-neighbor", "vllm-on-eks-post5", tenants=[]).tenants == ()
     # Clients without names.
     clients = [{"tenant": "A"}, {"tenant": "B", "name": "second"}]
     own = chosen("baseline", workload={"clients": clients}).workload
-    assert own.clients == tuple(workload.Client(**one) for one in clients)
+    assert own.clients == tuple(workload.Client(**client) for client in clients)
     with pytest.raises(ConfigError, match=r"tenants\[1\].name = 'A'"):
         chosen("baseline", tenants=[{"name": "A"}, {"name": "A"}])
 
@@ -530,8 +530,8 @@ def test_set_presets(write: Callable[[Any], Path], capsys: pytest.CaptureFixture
     # Over the file's own settings, and under the other changes.
     expected = llm_d.flow_control(version="2026-05").apply(vllm_on_eks.l4().apply(expected))
     expected = expected.with_({"instances.count": 5})
-    stated = "[baseline, vllm-on-eks-l4, {name: llm-d-flow-control, version: 2026-05}]"
-    shown = digest_of("--set", "instances.count=5", "--set", f"presets={stated}")
+    entries = "[baseline, vllm-on-eks-l4, {name: llm-d-flow-control, version: 2026-05}]"
+    shown = digest_of("--set", "instances.count=5", "--set", f"presets={entries}")
     assert shown == fingerprint(expected)[:12]
     assert cli.main(["check", str(path), "--set", "presets=[baseline, basline]"]) == 2
     assert capsys.readouterr().err == (
@@ -576,9 +576,9 @@ def test_presets_of_studies(write: Callable[[Any], Path], tmp_path: Path) -> Non
         "simulation": {"horizon_s": 9, "gateway": {"guard": {"floor": 3}}},
         "presets": ["baseline", "vllm-on-eks-post5"],
     }
-    stated = read_study(write(beside))
-    assert stated.simulation == expected
-    stated.write(tmp_path / "again.yaml")
+    study_file = read_study(write(beside))
+    assert study_file.simulation == expected
+    study_file.write(tmp_path / "again.yaml")
     assert "preset" not in (tmp_path / "again.yaml").read_text()
     assert read_study(tmp_path / "again.yaml").simulation == expected
 

@@ -38,7 +38,7 @@ def drawn(simulation: Simulation, rng: random.Random, most: int) -> dict[str, An
     fields = runtime_fields(simulation)
     paths = rng.sample(sorted(fields), min(most, len(fields)))
     values = {path: another(*fields[path], rng) for path in paths}
-    values = {path: one for path, one in values.items() if is_valid(simulation, {path: one})}
+    values = {path: value for path, value in values.items() if is_valid(simulation, {path: value})}
     while not is_valid(simulation, values):
         values.popitem()
     return values
@@ -56,7 +56,9 @@ def acts_from_now_on(path: str, before: Any, after: Any, simulation: Simulation)
     """Whether a change at the start differs from a start with the new value: state stays."""
     if "capacity_tokens" in path:
         return bool(after > before)  # a larger bucket is not fuller
-    verbatim = [one for one in simulation.gateway.limit if getattr(one, "resize", "") == "verbatim"]
+    verbatim = [
+        limit for limit in simulation.gateway.limit if getattr(limit, "resize", "") == "verbatim"
+    ]
     return bool(verbatim) and ("cap_per_worker" in path)
 
 
@@ -147,7 +149,9 @@ def test_weights_move_the_shares() -> None:
     def served(until_s: float) -> float:
         before = session.observe()["tenants"]
         after = session.advance(until_s).observe()["tenants"]
-        gold, other = (after[one]["dispatched"] - before[one]["dispatched"] for one in after)
+        gold, other = (
+            after[tenant]["dispatched"] - before[tenant]["dispatched"] for tenant in after
+        )
         return float(gold / other)
 
     assert served(12) == pytest.approx(4, rel=0.2)

@@ -252,7 +252,7 @@ FOUND: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
 def test_each_finding_and_the_setting_beside_it(name: str) -> None:
     path, text, settings, remedy = FOUND[name]
     found = check(changed(settings))
-    assert [one.path for one in found] == [path]
+    assert [finding.path for finding in found] == [path]
     assert text in found[0].text
     assert str(found[0]) == f"{path}: {found[0].text}"
     assert check(changed(settings | remedy)) == []
@@ -287,13 +287,13 @@ def test_a_run_confirms_the_finding_on_the_timeout_of_the_queue() -> None:
     assert control["setting"][-1] == 8
     assert control.count("increase") == 0
     note = "the limit was at gateway.guard.floor = 8 after "
-    assert any(one.startswith(note) for one in simulate(spiral).notes())
+    assert any(remark.startswith(note) for remark in simulate(spiral).notes())
     # The same servers, whose own latency is the signal: they are fast enough.
     engines = spiral.with_({"gateway.sensor.source": "engine_ttft"})
     assert check(engines) == []
     result = simulate(engines)
     assert result.control.count("decrease") == 0
-    assert not any(one.startswith(note) for one in result.notes())
+    assert not any(remark.startswith(note) for remark in result.notes())
 
 
 @pytest.mark.parametrize("bound", [
@@ -355,7 +355,7 @@ def test_a_trace_is_checked_by_its_rows() -> None:
     simulation = changed({"slo_classes[standard].target_e2e_s": E2E_S * 0.99}).replace(
         workload=trace
     )
-    assert [one.path for one in check(simulation)] == [
+    assert [finding.path for finding in check(simulation)] == [
         "slo_classes[standard].target_e2e_s",
         "gateway.limit[0].max_in_flight",
     ]
@@ -422,11 +422,11 @@ def two_keys(
 
 
 def refused(simulation: Simulation) -> list[str]:
-    return [str(one) for one in check(simulation) if one.is_refused]
+    return [str(finding) for finding in check(simulation) if finding.is_refused]
 
 
 def waited_behind(simulation: Simulation) -> list[str]:
-    return [one for one in simulate(simulation).notes() if "waited behind a tenant" in one]
+    return [note for note in simulate(simulation).notes() if "waited behind a tenant" in note]
 
 
 def goodput_of_b(simulation: Simulation) -> float:

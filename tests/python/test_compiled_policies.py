@@ -167,10 +167,12 @@ def declarations() -> Any:
 def test_header_has_the_layout_of_the_core(name: str, dtype: np.dtype[Any]) -> None:
     kinds = {"int64_t": np.dtype(np.int64), "double": np.dtype(np.float64)}
     type_ = declarations().typeof(name)
-    in_header = [(one, each.offset, kinds[each.type.cname]) for one, each in type_.fields]
+    in_header = [(name, each.offset, kinds[each.type.cname]) for name, each in type_.fields]
     assert dtype.fields is not None
     assert dtype.names is not None
-    assert in_header == [(one, dtype.fields[one][1], dtype.fields[one][0]) for one in dtype.names]
+    assert in_header == [
+        (field, dtype.fields[field][1], dtype.fields[field][0]) for field in dtype.names
+    ]
     assert declarations().sizeof(name) == dtype.itemsize
 
 
@@ -230,7 +232,7 @@ def test_answers_and_random_numbers() -> None:
     result = admitted_by(made(DECIDE(decide), is_random=True))
     reasons = result.requests["reason"]
     names, counts = np.unique(reasons, return_counts=True)
-    assert {str(one) for one in names} == {
+    assert {str(name) for name in names} == {
         *("", "compiled_saturated", "compiled_rate_limited", "compiled_unservable")
     }
     assert min(counts) > 60
@@ -295,8 +297,8 @@ def test_functions_of_ctypes_cffi_and_addresses_are_the_same(library: ctypes.CDL
     address = ctypes.cast(library.few, ctypes.c_void_p).value
     assert address is not None
     digests = {
-        admitted_by(made(one, state=[9])).digest
-        for one in (library.few, address, ffi.cast("spillway_decide", address))
+        admitted_by(made(function, state=[9])).digest
+        for function in (library.few, address, ffi.cast("spillway_decide", address))
     }
     assert len(digests) == 1
     assert digests != {admitted_by(made(library.few, state=[8])).digest}
@@ -330,8 +332,8 @@ def test_function_of_numba() -> None:
     @numba.cfunc(signature)  # type: ignore[untyped-decorator]
     def decide(_request: Any, instances: Any, count: int, _now_s: float, state: Any) -> int:
         total = 0
-        for one in numba.carray(instances, count):
-            total += one.in_flight
+        for candidate in numba.carray(instances, count):
+            total += candidate.in_flight
         return 1 if total < state[0] else 0
 
     assert 0 < admitted_by(made(decide, state=[9])).ledger["completed"] < 400

@@ -104,7 +104,7 @@ def test_recovery_is_that_of_all_steps() -> None:
         near = recovery._edges(arrival_s, low_s, high_s, step_s)
         assert np.isin(near, every).all()
         assert (
-            sum(one.requests for one in found)
+            sum(result.requests for result in found)
             == ((arrival_s >= low_s) & (arrival_s < high_s)).sum()
         )
         counts = np.histogram(arrival_s, every)[0]
@@ -127,7 +127,8 @@ def test_the_digest_of_a_large_fleet() -> None:
         hasher.update(name.encode())
         hasher.update(np.ascontiguousarray(column).tobytes())
     instances = [
-        {key: value for key, value in one.items() if key != "stepping"} for one in result.instances
+        {key: value for key, value in figures.items() if key != "stepping"}
+        for figures in result.instances
     ]
     keys = ("ledger", "summary", "by_class", "by_tenant", "steps", "end_s")
     figures = [instances, *(result._output[key] for key in keys)]

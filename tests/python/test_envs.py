@@ -94,7 +94,7 @@ def test_a_seed_decides_the_episodes() -> None:
         for _ in range(2):
             env.reset(seed=seed if not found else None)
             found.append(env.step(np.zeros(1, dtype=np.float32))[0].sum())
-        return [float(one) for one in found]
+        return [float(value) for value in found]
 
     assert runs(3) == runs(3) != runs(4)
     assert len(set(runs(3))) == 2
@@ -148,7 +148,7 @@ def test_a_setting_without_a_value_in_its_range_begins_in_the_middle() -> None:
     assert list(infos["settings"][path]) == [0.5, 0.5]
     several.step(np.zeros((2, 1), dtype=np.float32))
     result = several.envs[0].result()
-    assert [one.set for one in result.simulation.changes] == [{path: 0.5}]
+    assert [change.set for change in result.simulation.changes] == [{path: 0.5}]
     assert result.digest == spillway.simulate(busy(**{path: 0.5}), seed=3).digest
 
 

@@ -30,10 +30,10 @@ def long_functions() -> Iterator[str]:
     """The public functions and methods that take threads, an executor, or a listener."""
     for found in pkgutil.walk_packages(spillway.__path__, "spillway."):
         names = found.name.split(".")
-        if any(one.startswith("_") for one in names) or names[1] in ("cli", "config"):
+        if any(name.startswith("_") for name in names) or names[1] in ("cli", "config"):
             continue
         module = importlib.import_module(found.name)
-        for name in [one for one in vars(module) if not one.startswith("_")]:
+        for name in [name for name in vars(module) if not name.startswith("_")]:
             one = getattr(module, name, None)
             if getattr(one, "__module__", None) != found.name:
                 continue

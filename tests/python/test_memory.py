@@ -120,15 +120,17 @@ def test_what_takes_too_much_is_refused_with_the_estimate(
 def test_timeline_of_a_trace_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     no_run_starts(monkeypatch)
     requests = trace(arrival_s=[0, 3e9], input_tokens=[1, 1], output_tokens=[1, 1])
-    stated = Simulation(workload=requests, metrics={"timeline_step_s": 0.001})
-    assert refusal(stated).startswith("metrics.timeline_step_s = 0.001: ")
+    sampled = Simulation(workload=requests, metrics={"timeline_step_s": 0.001})
+    assert refusal(sampled).startswith("metrics.timeline_step_s = 0.001: ")
     monkeypatch.undo()
-    assert simulate(stated.replace(horizon_s=1)).ledger["attempts"] == 1
+    assert simulate(sampled.replace(horizon_s=1)).ledger["attempts"] == 1
 
 
 def test_streaming_takes_no_memory_per_request() -> None:
-    stated = Simulation(workload={**SYNTHETIC, "num_requests": 10**9}, metrics={"streaming": True})
-    assert sum(need.num_bytes for need in memory.needs(stated)) < 1e6
+    streaming = Simulation(
+        workload={**SYNTHETIC, "num_requests": 10**9}, metrics={"streaming": True}
+    )
+    assert sum(need.num_bytes for need in memory.needs(streaming)) < 1e6
 
 
 def test_batch_counts_what_runs_at_a_time_and_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,19 +174,19 @@ def test_limit_is_what_the_machine_has() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="there is no /proc")
 def test_estimate_is_near_what_a_run_takes() -> None:
-    stated = Simulation(
+    simulation = Simulation(
         workload={**SYNTHETIC, "num_requests": 2_000_000}, gateway={"admission": "reject_all"}
     )
-    expected = sum(need.num_bytes for need in memory.needs(stated))
+    expected = sum(need.num_bytes for need in memory.needs(simulation))
     code = (
         "import resource, spillway\n"
         "from pathlib import Path\n"
         "def resident():\n"
         "    pages = int(Path('/proc/self/statm').read_text().split()[1])\n"
         "    return pages * resource.getpagesize()\n"
-        f"stated = spillway.Simulation.from_dict({stated.to_dict()!r})\n"
+        f"simulation = spillway.Simulation.from_dict({simulation.to_dict()!r})\n"
         "before = resident()\n"
-        "result = spillway.simulate(stated)\n"
+        "result = spillway.simulate(simulation)\n"
         "print(resident() - before)\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

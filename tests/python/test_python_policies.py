@@ -142,8 +142,8 @@ def test_least_loaded_routes_like_the_compiled_one(seed: int) -> None:
 def test_scorer_scores_like_the_compiled_one() -> None:
     signals = {"kind": "scraped", "period_s": 0.5}
     compiled, written = (
-        BUSY.replace(router=router.Weighted(scorers=[one]), signals=signals)
-        for one in ("queue_depth", ShortestQueue)
+        BUSY.replace(router=router.Weighted(scorers=[scorer]), signals=signals)
+        for scorer in ("queue_depth", ShortestQueue)
     )
     assert simulate(compiled, 1).outcome_digest == simulate(written, 1).outcome_digest
 
@@ -156,7 +156,7 @@ CONTENDED = Simulation(
         "kind": "synthetic",
         "requests_per_s": 30,
         "num_requests": 600,
-        "clients": [{"name": one, "tenant": one} for one in ("gold", "silver", "free")],
+        "clients": [{"name": tenant, "tenant": tenant} for tenant in ("gold", "silver", "free")],
     },
 )
 
@@ -251,8 +251,8 @@ def test_decisions_by_themselves_agree() -> None:
     for i in range(40):
         request = {"input_tokens": 37 * i % 301 + 1}
         both = [
-            one.decide(testing.Request(**request), now_s=i / 4).admitted
-            for one in (compiled, written)
+            policy.decide(testing.Request(**request), now_s=i / 4).admitted
+            for policy in (compiled, written)
         ]
         assert both[0] == both[1], i
         answers.append(both[0])
@@ -347,7 +347,7 @@ def test_checks_say_what_they_did_not_reach() -> None:
     line = inspect.getsource(FailsInTheDark).split("raise")[0].count("\n")
     line += inspect.getsourcelines(FailsInTheDark)[1]
     assert report.notes[1:] == (f"{Path(__file__).name}:{line} never ran: raise ZeroDivisionError",)
-    assert str(report).endswith("\n".join(f"note: {one}" for one in report.notes))
+    assert str(report).endswith("\n".join(f"note: {note}" for note in report.notes))
     assert testing.check_policy(Nothing).notes[0].startswith("it never admitted a request:")
     both = testing.check_policy(Coin)
     assert both.notes == ()
@@ -367,7 +367,7 @@ def test_checks_give_back_the_tracer() -> None:
 
 
 def test_runs_do_not_share_state_and_threads_do_not_matter() -> None:
-    chosen = [with_admission(one) for one in (example.TokenBucket, AtMost, Coin)]
+    chosen = [with_admission(cls) for cls in (example.TokenBucket, AtMost, Coin)]
     one, two = (run_many(chosen, range(4), threads=n, keep_requests=True) for n in (1, 3))
     digests = [[[run.digest for run in each] for each in many] for many in (one, two)]
     assert digests[0] == digests[1]
@@ -416,7 +416,7 @@ def test_methods_follow_the_life_of_a_request() -> None:
             seen.append(("finished", request.id, now_s))
 
     result = simulate(with_admission(Watching, of=BUSY.with_({"workload.num_requests": 3})))
-    verbs = {row: [verb for verb, one, _ in seen if one == row] for row in range(3)}
+    verbs = {row: [verb for verb, number, _ in seen if number == row] for row in range(3)}
     whole = ["decide", "commit", "dispatched", "first_token", "finished"]
     assert verbs == {0: whole, 1: ["decide"], 2: whole}
     instants = [now_s for verb, row, now_s in seen if verb == "first_token"]
@@ -466,7 +466,11 @@ def test_every_committed_request_is_finished_once_whatever_its_fate() -> None:
     assert 0 < ledger["cancelled_in_flight"] < ledger["cancelled"]
     assert {"python_saturated", "queue_full"} <= set(ledger["rejected"])
     verbs = [verb for life in seen.values() for verb in life]
-    assert verbs.count("commit") == verbs.count("finished") == sum(ledger[one] for one in fates)
+    assert (
+        verbs.count("commit")
+        == verbs.count("finished")
+        == sum(ledger[outcome] for outcome in fates)
+    )
     assert verbs.count("dispatched") == ledger["dispatched"] < verbs.count("commit")
     attempt = r"commit (dispatched )?finished "
     assert all(re.fullmatch(f"({attempt})+", " ".join([*life, ""])) for life in seen.values())

@@ -44,7 +44,7 @@ def recorded(n: int = 200, **settings: Any) -> Simulation:
         arrival_s=np.cumsum(rng.exponential(0.08, n)),
         input_tokens=rng.integers(10, 900, n),
         output_tokens=rng.integers(1, 90, n),
-        tenant=["a" if one < 0.5 else "b" for one in rng.random(n)],
+        tenant=["a" if draw < 0.5 else "b" for draw in rng.random(n)],
         slo_class="critical",
     )
     return overloaded(workload=requests).with_(settings)
@@ -60,10 +60,10 @@ def test_streams_are_named() -> None:
 
 def test_results_of_a_trace_are_one_run() -> None:
     results = simulate(recorded(), seeds=range(8))
-    assert [one.seed for one in results] == list(range(8))
+    assert [result.seed for result in results] == list(range(8))
     assert not results.is_replicated
     assert results.distinct == (results[0],)
-    assert len({one.digest for one in results}) == 1
+    assert len({result.digest for result in results}) == 1
     assert results.notes() == [f"{NOTHING}."]
     figures = results.summary()
     for found in (figures, results.by_class()["critical"], results.by_tenant()["a"]):
@@ -71,7 +71,7 @@ def test_results_of_a_trace_are_one_run() -> None:
         assert one is not None
         assert (one.low, one.high, one.half_width, one.n) == (None, None, None, 1)
     assert figures["goodput"].mean == results[0].summary()["goodput"]  # type: ignore[union-attr]
-    own = results.interval(lambda one: float(one.requests["attempts"].mean()))
+    own = results.interval(lambda result: float(result.requests["attempts"].mean()))
     assert (own.mean, own.low, own.n) == (1, None, 1)
     other = simulate(recorded(**{"gateway.limit[0].max_in_flight": 4}), seeds=range(8))
     gap = results.minus(other)["goodput"]
@@ -112,7 +112,7 @@ def test_constant_arrivals_and_lengths_are_one_run() -> None:
     constant = Simulation(workload=workload.Synthetic(num_requests=50, clients=clients))
     assert not simulate(constant, seeds=range(3)).is_replicated
     both = run_many([constant, Simulation()], range(3))
-    assert [one.is_replicated for one in both] == [False, True]
+    assert [results.is_replicated for results in both] == [False, True]
 
 
 def test_one_seed_is_no_interval_and_no_note() -> None:
@@ -132,9 +132,9 @@ def test_a_seed_twice_is_refused(seeds: tuple[int, ...]) -> None:
 
 
 def test_progress_counts_every_seed() -> None:
-    told: list[tuple[int, int]] = []
-    run_many([recorded(), overloaded()], range(3), progress=lambda *one: told.append(one))
-    assert told[-1] == (6, 6)
+    reports: list[tuple[int, int]] = []
+    run_many([recorded(), overloaded()], range(3), progress=lambda *report: reports.append(report))
+    assert reports[-1] == (6, 6)
 
 
 def test_figures_do_not_pool_copies() -> None:
@@ -162,17 +162,17 @@ def test_study_on_a_trace_says_so(study: Study) -> None:
         assert np.isnan(row["goodput_se"])
         assert trial.ses == (0,)
         assert row["goodput"] == simulate(study.simulation_of(trial)).summary()["goodput"]
-    assert {one.user_attrs.get("num_runs") for one in study.optuna.get_trials()} == {None}
+    assert {trial.user_attrs.get("num_runs") for trial in study.optuna.get_trials()} == {None}
 
 
 def test_a_search_on_one_run_says_before_it_begins_what_a_confirmation_needs() -> None:
     study = Study(recorded(), SMALL_SPACE, "goodput", seeds=1, sampler="random")
     with pytest.warns(RuntimeWarning, match="`confirm` needs runs that differ") as caught:
         study.optimize(1)
-    (told,) = [str(one.message) for one in caught]
-    assert told.startswith(NOTHING)
+    (message,) = [str(warning.message) for warning in caught]
+    assert message.startswith(NOTHING)
     for word in ("spillway.traffic.resampled", "spillway.traffic.halves", "jittered"):
-        assert word in told
+        assert word in message
     # Seeds that do change the runs are silent, also where there is only one: warnings are errors.
     Study(overloaded(), SMALL_SPACE, "goodput", seeds=1, sampler="random").optimize(1)
 
@@ -188,11 +188,11 @@ def test_trials_without_randomness_are_distinguished() -> None:
     base = recorded(**{"instances[0].count": 2, "router": "least_loaded"})
     space = {**SMALL_SPACE, "router.ties": ["first", "random"]}
     mixed = Study(base, space, "goodput", seeds=3, sampler="random").optimize(12, check=False)
-    replicated = {one.is_replicated for one in mixed.records}
+    replicated = {record.is_replicated for record in mixed.records}
     assert replicated == {True, False}
-    for one in mixed.records:
-        first = one.point["router.ties"] == "first"
-        assert one.num_runs in ((1,) if first else (1, 3))
+    for record in mixed.records:
+        first = record.point["router.ties"] == "first"
+        assert record.num_runs in ((1,) if first else (1, 3))
     assert "of 12 trials: seeds change nothing" in mixed.notes()[0]
 
 
@@ -207,11 +207,11 @@ def test_study_from_the_shell_ends_without_a_confirmation(
         workload=workload.Synthetic(requests_per_s=30, num_requests=200, clients=clients)
     )
     dump(constant, tmp_path / "base.yaml")
-    stated = {
+    settings = {
         "simulation": "base.yaml", "space": {path: list(v) for path, v in SMALL_SPACE.items()},
         "maximize": "goodput", "seeds": 3, "trials": 6, "sampler": "random", "check": False,
     }  # fmt: skip
-    (tmp_path / "study.yaml").write_text(yaml.safe_dump(stated))
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(settings))
     out = tmp_path / "out"
     assert cli.main(["optimize", str(tmp_path / "study.yaml"), "--out", str(out)]) == 0
     shown = capsys.readouterr().out
@@ -230,9 +230,9 @@ def test_sweep_on_a_trace_has_no_intervals(
 ) -> None:
     found = grid(recorded(), {"gateway.limit[0].max_in_flight": [4, 16]}, seeds=4)
     names = [row.name for row in found.rows]
-    for one in (found.interval(names[0], "shed"), found.difference(names[1], "shed")):
-        assert one is not None
-        assert (one.low, one.n) == (None, 1)
+    for interval in (found.interval(names[0], "shed"), found.difference(names[1], "shed")):
+        assert interval is not None
+        assert (interval.low, interval.n) == (None, 1)
     assert f"note: {NOTHING}" in repr(found)
     assert "±" not in repr(found)
     assert len(found.to_rows()[0]["shed_per_seed"]) == 1
@@ -248,8 +248,8 @@ def test_sweep_on_a_trace_has_no_intervals(
     dump(overloaded().with_({"workload.clients": [
         workload.Client(tenant="a", slo_class="critical", arrivals="constant")
     ]}), tmp_path / "base.yaml")  # fmt: skip
-    stated = {"simulation": "base.yaml", "seeds": 2, "grid": {"horizon_s": [5, 9]}}
-    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(stated))
+    settings = {"simulation": "base.yaml", "seeds": 2, "grid": {"horizon_s": [5, 9]}}
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(settings))
     assert cli.main(["sweep", str(tmp_path / "sweep.yaml")]) == 0
     assert f"note: {NOTHING}" in capsys.readouterr().out
 

@@ -220,10 +220,10 @@ def test_threads_that_call_at_once_leave_one_run() -> None:
                     act()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     result = session.finish()
     assert len(session.submitted) == len([c for c in result.simulation.changes if c.submit])
     assert spillway.simulate(result.simulation, 1).digest == result.digest
@@ -254,7 +254,7 @@ def test_a_signal_handler_is_refused_and_the_run_goes_on() -> None:
 
     def look() -> None:
         # Between the calls of the core, the session itself refuses.
-        for name in sorted({one for one in NAMES if "." not in one} - {"advance_all"}):
+        for name in sorted({name for name in NAMES if "." not in name} - {"advance_all"}):
             with pytest.raises((UsageError, TypeError)) as raised:
                 all_actions(session)[name]()
             seen.append(raised.value)
@@ -389,7 +389,7 @@ def test_the_end_of_a_policy_is_inside_the_call_that_ends_it() -> None:
     # The first threshold of busy workers takes a replay.
     session.set({"busy_monitor.active_decode_blocks_threshold": 0.9})
     result = session.finish()
-    assert [one.split(" of its")[0].split(",")[0] for one in seen] == [
+    assert [message.split(" of its")[0].split(",")[0] for message in seen] == [
         "observe: the session is inside set",
         "observe: the session is inside finish",
     ]
@@ -481,8 +481,8 @@ def test_an_environment_takes_one_call() -> None:
         plain = digest(None, lambda *_: 0.0, several)
         assert digest(acting("Router", "pick", act), lambda *_: 0.0, several) == plain
         assert digest(None, act, several) == plain
-    assert {one.split(".")[1] for one in refused} == {"reset", "step", "result"}
-    assert {one.split(".")[0] for one in refused} == {"GatewayEnv", "GatewayVectorEnv"}
+    assert {name.split(".")[1] for name in refused} == {"reset", "step", "result"}
+    assert {name.split(".")[0] for name in refused} == {"GatewayEnv", "GatewayVectorEnv"}
 
 
 def test_one_session_is_advanced_once_at_a_time() -> None:
@@ -631,7 +631,9 @@ STEPS = ("joined", "decide", "dispatched", "started", "first_token", "sample", "
 ENDS = ("ended", "finished", "joined", "left")
 
 
-@pytest.mark.parametrize(("seam", "method"), [one for one in METHODS if one[0] != "Scheduler"])
+@pytest.mark.parametrize(
+    ("seam", "method"), [method for method in METHODS if method[0] != "Scheduler"]
+)
 def test_a_built_policy_is_not_called_from_inside(seam: str, method: str) -> None:
     arguments = {**OF_BUILT, "decide": (DECIDE.get(seam, (REQUEST,)), {})}
     held: list[dict[str, Callable[[], object]]] = []

@@ -103,7 +103,7 @@ def test_differences_print_those_that_differ() -> None:
     assert repr(same).splitlines()[0].split() == ["figure", "difference", "low", "high", "runs"]
     assert len(repr(same).splitlines()) == 2
     gap = other.minus(fewer)
-    line = next(one for one in repr(gap).splitlines() if one.startswith("offered "))
+    line = next(line for line in repr(gap).splitlines() if line.startswith("offered "))
     assert line.split() == ["offered", "10.00", "10.00", "10.00", "2"]
     assert "rejected" not in repr(gap)
     assert gap["rejected"] is not None

@@ -151,7 +151,7 @@ def bound(policy: Any, **parameters: Any) -> Any:
         (weighted(), "router.picker", router.Best(), Highest),
         (LOADED, "instances[0].scheduler", instance.Sjf(), Shortest),
     ],
-    ids=lambda one: getattr(one, "__name__", None),
+    ids=lambda value: getattr(value, "__name__", None),
 )
 def test_it_decides_like_the_compiled_one(
     around: Simulation, path: str, compiled: Any, written: Any
@@ -248,7 +248,7 @@ def test_a_scheduler_knows_tenants_by_name_and_is_asked_once() -> None:
     assert simulate(chosen, 1, reference=True).digest == result.digest
 
 
-@pytest.mark.parametrize("policy", ALL, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("policy", ALL, ids=lambda cls: cls.__name__)
 def test_it_passes_all_checks(policy: Any) -> None:
     testing.check_policy(policy)
 

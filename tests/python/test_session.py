@@ -75,7 +75,7 @@ def test_it_runs_to_the_arrival_of_requests() -> None:
         session.advance(requests=requests)
         assert session.now_s == arrival_s[arrived - 1]
         tenants = session.observe()["tenants"].values()
-        assert sum(one["submitted"] for one in tenants) == arrived
+        assert sum(tenant["submitted"] for tenant in tenants) == arrived
     assert session.advance(requests=10_000).is_over
     assert session.now_s == pytest.approx(max(arrival_s + whole.requests["e2e_s"]))
     assert session.advance(requests=1).finish().digest == whole.digest
@@ -115,12 +115,16 @@ def test_the_gateway_sees_reports_and_its_own_counts() -> None:
     scraped = session.advance(7).observe(oracle=True)
     now = session.advance(7.75).observe()
     true = session.observe(oracle=True)
-    assert {one["age_s"] for one in now["instances"].values()} == {0.75}
+    assert {observed["age_s"] for observed in now["instances"].values()} == {0.75}
     for name in ("waiting", "running"):
-        assert sum(one[name] for one in now["instances"].values()) == now[name] == scraped[name]
+        assert (
+            sum(observed[name] for observed in now["instances"].values())
+            == now[name]
+            == scraped[name]
+        )
         assert now[name] != true[name]
     assert now["kv_utilization"] == pytest.approx(scraped["kv_utilization"])
-    assert sum(one["in_flight"] for one in now["instances"].values()) == now["in_flight"]
+    assert sum(observed["in_flight"] for observed in now["instances"].values()) == now["in_flight"]
     own = ("time_s", "in_flight", "permits", "ready_instances", "tenants")
     assert {name: now[name] for name in own} == {name: true[name] for name in own}
     assert set(now) - set(true) == {"instances"}
@@ -131,7 +135,7 @@ def test_looking_renews_no_reading() -> None:
     session = spillway.start(simulation)
     while not session.is_over:
         seen = session.advance(session.now_s + 0.3).observe()
-        assert all(one["age_s"] < 0.7 for one in seen["instances"].values())
+        assert all(observed["age_s"] < 0.7 for observed in seen["instances"].values())
     assert session.finish().digest == spillway.simulate(simulation).digest
 
 
@@ -198,7 +202,7 @@ def test_thresholds_change_as_in_dynamo() -> None:
     )
     session = spillway.start(simulation).advance(6)
     strict = session.fork().set({"busy_monitor.active_decode_blocks_threshold": 0.3})
-    shed = [sum(one["shed"] for one in s.advance(20).observe()["tenants"].values())
+    shed = [sum(tenant["shed"] for tenant in s.advance(20).observe()["tenants"].values())
             for s in (session, strict)]  # fmt: skip
     assert shed[1] > shed[0]
     again = strict.set({"busy_monitor.active_decode_blocks_threshold": 1.0})

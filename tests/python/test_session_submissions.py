@@ -45,13 +45,13 @@ PERIODIC = {
 
 
 def submit_at_random(session: spillway.Session, rng: random.Random) -> None:
-    stated = session.simulation
+    simulation = session.simulation
     tenants = session.observe()["tenants"] if rng.random() < 0.5 else ["default"]
     request = {
         "input_tokens": rng.randint(1, 400),
         "output_tokens": rng.randint(0, 150),
         "tenant": rng.choice(list(tenants)),
-        "slo_class": rng.choice(stated.slo_classes).name,
+        "slo_class": rng.choice(simulation.slo_classes).name,
     }
     for _ in range(rng.randint(1, 3)):
         session.submit(**request)
@@ -243,7 +243,7 @@ def test_a_capped_trace_keeps_its_places() -> None:
     session.submit(**REQUEST)
     while not session.advance(session.now_s + 0.01).is_over:
         seen = session.observe()
-        assert seen["in_flight"] + sum(one["queued"] for one in seen["tenants"].values()) <= 3
+        assert seen["in_flight"] + sum(tenant["queued"] for tenant in seen["tenants"].values()) <= 3
     result = session.finish()
     assert result.ledger["attempts"] == 41
     assert spillway.simulate(result.simulation).digest == result.digest

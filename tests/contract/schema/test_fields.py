@@ -123,7 +123,7 @@ def test_bounds_are_enforced_and_named(cls: type[Any], name: str) -> None:
         with pytest.raises(ConfigError) as caught:
             built(cls, name, value)
         path, shown, allowed = next(
-            one for one in caught.value.violations if one[0].startswith(name)
+            violation for violation in caught.value.violations if violation[0].startswith(name)
         )
         assert path in (name, f"{name}[0]")
         assert float(shown) == value

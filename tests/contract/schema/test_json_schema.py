@@ -45,10 +45,10 @@ def test_schema_refuses_what_the_core_refuses() -> None:
         {"quantum_ns": True},
         {"warm_up_s": None},
     ]
-    for one in refused:
-        assert not VALIDATOR.is_valid(one), one
+    for settings in refused:
+        assert not VALIDATOR.is_valid(settings), settings
         with pytest.raises(ConfigError):
-            loading.from_settings(one)
+            loading.from_settings(settings)
 
 
 def mappings(written: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -42,7 +42,7 @@ def test_kind_is_the_name_of_its_header(cls: type[Any]) -> None:
     header = header_of(cls)
     if header.stem == "python_policies":
         assert cls.kind == "python"
-    elif [one for one in KINDED if header_of(one) == header] == [cls]:
+    elif [path for path in KINDED if header_of(path) == header] == [cls]:
         assert cls.kind.replace("_", "") in cls.__name__.lower()
         assert header.stem in (cls.kind, re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower())
 
@@ -52,7 +52,9 @@ def alternatives(path: str) -> list[dict[str, Any]]:
     place = Simulation._describe()
     for step in path.split("."):
         if "alternatives" in place:
-            place = next(one for one in place["alternatives"] if one["kind"] == step)
+            place = next(
+                alternative for alternative in place["alternatives"] if alternative["kind"] == step
+            )
             continue
         field = next(field for field in place["fields"] if field["name"] == step)
         place = field.get("of") or field
@@ -69,7 +71,7 @@ def test_every_policy_has_a_specimen() -> None:
 
 
 def test_every_specimen_lies_beside_the_tests_of_its_policy() -> None:
-    held = [(path, one.policy) for path, ones in files().items() for one in ones]
+    held = [(path, entry.policy) for path, ones in files().items() for entry in ones]
     assert len(held) == len(specimens()), "two specimens of a policy"
     assert {path for path, _ in held} == set(files()), "a file without a specimen"
     for path, policy in held:
@@ -99,27 +101,27 @@ def test_table_has_a_row_for_every_policy(path: str) -> None:
     assert found
     table = below[below.index("| kind |") :].partition("\n\n")[0]
     rows = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
-    assert sorted(rows) == sorted(one["kind"] for one in alternatives(path))
+    assert sorted(rows) == sorted(alternative["kind"] for alternative in alternatives(path))
 
 
 def test_every_policy_occurs_in_the_tree() -> None:
     def kinds(description: Mapping[str, Any]) -> Iterator[str]:
         for field in description["fields"]:
             below = [field["of"]] if "of" in field else field.get("alternatives", [])
-            for one in below:
-                yield one["name"]
-                yield from kinds(one)
+            for place in below:
+                yield place["name"]
+                yield from kinds(place)
 
     assert set(kinds(Simulation._describe())) | {"Simulation"} == set(CLASSES)
 
 
 def test_admission_policies_and_their_reasons() -> None:
     policies = fields_of(gateway.Gateway)["admission"]["alternatives"]
-    reasons = [reason for one in policies for reason in one.get("reasons", ())]
+    reasons = [reason for policy in policies for reason in policy.get("reasons", ())]
     names = [reason["name"] for reason in reasons]
     assert len(set(names)) == len(names)
     assert all(reason["doc"] for reason in reasons)
-    for one in policies:
-        assert bool(one.get("reasons")) == (one["kind"] != "always_admit")
-        for reason in one.get("reasons", ()):
-            assert reason["name"] in CLASSES[one["name"]].__doc__
+    for policy in policies:
+        assert bool(policy.get("reasons")) == (policy["kind"] != "always_admit")
+        for reason in policy.get("reasons", ()):
+            assert reason["name"] in CLASSES[policy["name"]].__doc__

@@ -65,7 +65,7 @@ def test_entries_without_a_name_are_named_by_their_first_setting() -> None:
             "metrics.fitness[throughput].weight": 9,
         }
     )
-    assert [one.refill_tokens_per_s for one in changed.gateway.admission[0].own][1] == 7
+    assert [budget.refill_tokens_per_s for budget in changed.gateway.admission[0].own][1] == 7
     assert changed.gateway.admission[0].reserves[0].share == 0.3
     assert changed.metrics.fitness[0].weight == 9
     with pytest.raises(ConfigError, match=r"unknown entry 'chat'; one of gold, silver"):
@@ -95,7 +95,7 @@ def test_preset_is_a_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "now", "field", "kinds", "cure"),
+    ("path", "now", "field", "kinds", "advice"),
     [
         ("gateway.limit.max_inflight", "unlimited", "max_in_flight", "fixed, per_tenant",
          "{'gateway.limit': {'kind': 'fixed', 'max_in_flight': …}}"),
@@ -108,14 +108,14 @@ def test_preset_is_a_path() -> None:
     ],
 )  # fmt: skip
 def test_a_setting_of_another_kind_names_the_kinds_that_have_it(
-    path: str, now: str, field: str, kinds: str, cure: str
+    path: str, now: str, field: str, kinds: str, advice: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         Simulation().with_({"warm_up_s": 1, path: 3})
     said = str(refused.value)
     assert said.startswith(f"{path}: unknown setting '{path.rpartition('.')[2]}' of {now}; ")
     assert f"{field} is one of {kinds}" in said
-    assert said.endswith(cure)
+    assert said.endswith(advice)
 
 
 @pytest.mark.parametrize(

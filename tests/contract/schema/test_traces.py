@@ -27,7 +27,7 @@ TRACE = spillway.trace(
 
 @pytest.mark.parametrize(
     "way",
-    [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))],
+    [copy.copy, copy.deepcopy, lambda given: pickle.loads(pickle.dumps(given))],
     ids=["copy", "deepcopy", "pickle"],
 )
 def test_copies_of_a_trace_keep_its_requests(way: Any) -> None:

@@ -320,7 +320,7 @@ def test_compare_judges_all_pairs(run: Callable[..., str]) -> None:
     arguments = ("compare", *names, "--seeds", "2", "--figures", "rejected", "--json")
     for extra, pairs in ((), ["2 3", "2 4"]), (("--all-pairs",), ["2 3", "2 4", "3 4"]):
         verdicts = json.loads(run(*arguments, *extra))["verdicts"]
-        assert [f"{one['baseline']} {one['challenger']}" for one in verdicts] == pairs
+        assert [f"{verdict['baseline']} {verdict['challenger']}" for verdict in verdicts] == pairs
 
 
 def test_compare_writes_a_figure(run: Callable[..., str]) -> None:
@@ -431,14 +431,14 @@ def test_init_writes_a_short_file_with_something_to_decide(run: Callable[..., st
     assert len(text.splitlines()) < 40
     run("init", "new.yaml")
     simulation = load("new.yaml")
-    assert [one.name for one in simulation.tenants] == ["gold", "free"]
-    assert all(one.target_ttft_s for one in simulation.slo_classes)
+    assert [tenant.name for tenant in simulation.tenants] == ["gold", "free"]
+    assert all(slo_class.target_ttft_s for slo_class in simulation.slo_classes)
     short = run("run", "new.yaml", "--json", "--set", "workload.duration_s=120")
     wide = run(
         "run", "new.yaml", "--json", "--set", "workload.duration_s=120",
         "--set", "gateway.limit.max_in_flight=128",
     )  # fmt: skip
-    goodput = [json.loads(one)["metrics"]["goodput"] for one in (short, wide)]
+    goodput = [json.loads(text)["metrics"]["goodput"] for text in (short, wide)]
     assert goodput[0] < 0.9
     assert goodput[1] > 0.99
 

@@ -20,13 +20,13 @@ instances: {max_num_seqs: 64, scheduler: sjf}
 
 
 def called(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    status = cli.main([str(one) for one in arguments])
+    status = cli.main([str(argument) for argument in arguments])
     out, err = capsys.readouterr()
     return status, out, err
 
 
 def test_files_are_written_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config, folder, back = (tmp_path / one for one in ("a.yaml", "deploy", "b.yaml"))
+    config, folder, back = (tmp_path / name for name in ("a.yaml", "deploy", "b.yaml"))
     config.write_text(CONFIG)
     status, out, err = called(capsys, "export", config, "--to", "vllm@0.29", "--out", folder)
     assert (status, err) == (0, "")
@@ -126,7 +126,7 @@ def test_a_loss_is_priced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     status, out, _ = called(capsys, *arguments)
     assert status == 0
     found = json.loads(out)
-    assert [one["path"] for one in found["lost_guards"]] == ["gateway.limit"]
+    assert [loss["path"] for loss in found["lost_guards"]] == ["gateway.limit"]
     goodput, ttft = found["price"]["verdicts"]
     assert (goodput["figure"], ttft["figure"]) == ("goodput", "p99_ttft_ms")
     # One request at a time is far too few for this server: alone, it is better.

@@ -105,7 +105,7 @@ def write_inputs(folder: Path) -> None:
 
 
 def files_in(folder: Path) -> set[str]:
-    return {str(one.relative_to(folder)) for one in folder.rglob("*")}
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
 class Runs:
@@ -159,7 +159,7 @@ class Runs:
         assert written <= {"out", JOURNALS[name]}, what
         again, written = self.run(name, folder)
         assert (again.status, again.out, written) == (0, whole.out, files), what
-        for file in sorted(one for one in files if one.endswith(("csv", "json", "yaml"))):
+        for file in sorted(name for name in files if name.endswith(("csv", "json", "yaml"))):
             assert (folder / file).read_bytes() == (expected / file).read_bytes(), (what, file)
         return True
 

@@ -133,7 +133,7 @@ def test_check_of_studies_and_sweeps(capsys: pytest.CaptureFixture[str]) -> None
     Path("config.yaml").write_text(CONFIG.replace("max_in_flight: 16", "max_in_flight: 40"))
     status, out, err = called(capsys, "check", "sweep.yaml", "--json")
     assert "the limit cannot bind" in err
-    assert [one["path"] for one in json.loads(out)["findings"]] == [
+    assert [finding["path"] for finding in json.loads(out)["findings"]] == [
         "gateway.limit[0].max_in_flight"
     ]
     status, out, err = called(capsys, "check", "study.yaml", "--set", "warm_up_s=1")
@@ -153,7 +153,7 @@ def test_describe_figures(capsys: pytest.CaptureFixture[str]) -> None:
     assert "needs latency targets" in goodput
     assert "Jain's fairness index" in printed(capsys, "describe", "jain")
     entries = json.loads(printed(capsys, "describe", "figures", "--json"))
-    assert {one["name"] for one in entries} == {*FIGURES, "shed"}
+    assert {entry["name"] for entry in entries} == {*FIGURES, "shed"}
     one = FIGURES["p99_ttft_ms"]
     assert json.loads(printed(capsys, "describe", "p99_ttft_ms", "--json")) == {
         "name": one.name,
@@ -218,7 +218,7 @@ def test_unknown_figures_suggest_one() -> None:
 
 
 def test_alternatives_of_one_setting_are_not_combined() -> None:
-    routers = {one: {"router": one} for one in ("round_robin", "least_loaded", "random")}
+    routers = {kind: {"router": kind} for kind in ("round_robin", "least_loaded", "random")}
     found = spillway.study.isolation(load("config.yaml"), routers, seeds=1, metrics=["goodput"])
     assert [row.name for row in found.rows] == ["base", *routers]
     study = spillway.Study(

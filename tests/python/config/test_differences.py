@@ -13,7 +13,9 @@ from spillway.config.differences import ABSENT, differences
 
 def changed(changes: dict[str, Any], before: dict[str, Any] | None = None) -> list[str]:
     old = Simulation().with_(before or {})
-    return [str(one) for one in differences(old.to_dict(), old.with_(changes).to_dict())]
+    return [
+        str(difference) for difference in differences(old.to_dict(), old.with_(changes).to_dict())
+    ]
 
 
 def test_equal_settings_have_none() -> None:

@@ -133,9 +133,13 @@ def test_the_default_server_of_the_profile_of_blis(
     found = load(write(f"profile: blis_0_6\n{written}\n"))
     if group is not None:
         assert found == profiles.blis_0_6(Simulation(instances=group))
-    for one in found.instances:
-        assert (one.max_num_seqs, one.max_num_batched_tokens, one.max_model_len) == (256, 2048, 0)
-        assert (one.async_scheduling, one.kv_cache.reserve_full_prompt) == (False, False)
+    for server in found.instances:
+        assert (server.max_num_seqs, server.max_num_batched_tokens, server.max_model_len) == (
+            256,
+            2048,
+            0,
+        )
+        assert (server.async_scheduling, server.kv_cache.reserve_full_prompt) == (False, False)
 
 
 @pytest.mark.parametrize("schema", ["", "schema: 1"])
@@ -295,7 +299,7 @@ def test_text_is_dumped_as_text(tmp_path: Path, name: str) -> None:
     assert load(tmp_path / "config.yaml") == expected
     # YAML 1.1 reads the same.
     old = yaml.safe_load((tmp_path / "config.yaml").read_text())
-    assert [one["name"] for one in old["slo_classes"]] == ["standard", name]
+    assert [slo_class["name"] for slo_class in old["slo_classes"]] == ["standard", name]
 
 
 @pytest.mark.parametrize("outer", ["tenants", "unknown"])
@@ -392,7 +396,7 @@ def test_dump_and_load(tmp_path: Path, simulation: Simulation, name: str) -> Non
     dump(simulation, path)
     assert load(path) == simulation
     assert fingerprint(load(path)) == fingerprint(simulation)
-    assert [one.name for one in tmp_path.iterdir()] == [name]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
     if name.endswith("json"):
         assert json.loads(path.read_text())["schema"] == 1
     else:
@@ -511,8 +515,8 @@ def test_trace_is_relative_to_the_file(write: Callable[..., Path], tmp_path: Pat
 
 def test_digest_is_checked(write: Callable[..., Path]) -> None:
     digest = read_trace(write(TRACE_CSV, "requests.csv")).sha256
-    stated = f"workload: {{kind: trace, file: requests.csv, sha256: {digest}, rows: 2}}\n"
-    path = write(stated)
+    text = f"workload: {{kind: trace, file: requests.csv, sha256: {digest}, rows: 2}}\n"
+    path = write(text)
     assert load(path).workload.sha256 == digest
     write(TRACE_CSV.replace("200", "201"), "requests.csv")
     changed = read_trace(write(TRACE_CSV.replace("200", "201"), "requests.csv")).sha256
