@@ -117,7 +117,7 @@ def gamma(x: Decimal) -> Decimal:
 def gamma_coefficients() -> list[float]:
     """Of the polynomial in x less 1.5 that is Γ at Chebyshev's nodes of [1, 2], lowest first."""
     size = _GAMMA_DEGREE + 1
-    # Their rough position suffices: without the last bits of the cosines.
+    # A rough position of the nodes suffices: without the last bits of the cosines.
     nodes = [
         Decimal(round(2**20 * math.cos(math.pi * (i + 0.5) / size))) / 2**21 for i in range(size)
     ]

@@ -139,7 +139,7 @@ def test_a_policy_that_does_not_catch_it_ends_the_run(seam: str, method: str) ->
             with pytest.raises(UsageError, match=r"an error ended the run.*inside advance"):
                 all_actions(session)[other]()
         held.clear()
-        # Its past is known.
+        # The past of the run is known.
         fork = session.fork()
         assert fork.now_s == now_s
         if name == NAMES[0]:
