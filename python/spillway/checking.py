@@ -72,7 +72,7 @@ def check(simulation: Configuration) -> list[Finding]:
     """
     simulation = as_simulation(simulation)
     demand = _Demand(simulation)
-    alone = {name: _alone(simulation, demand.of(name)) for name in demand.slo_classes}
+    alone = {name: _alone(simulation, shortest) for name, shortest in demand.shortest.items()}
     return [
         *_sensor_window(simulation),
         *_band(simulation),
@@ -107,12 +107,17 @@ class _Alone(NamedTuple):
     e2e_s: float
     request: str
 
+    def of(self, metric: str) -> float:
+        """The latency of this name."""
+        value: float = getattr(self, f"{metric}_s")
+        return value
+
 
 class _Demand:
     """Bounds on the requests of a workload: their tokens, their number, their concurrency."""
 
     def __init__(self, simulation: Simulation) -> None:
-        self._shortest: dict[str, _Shortest] = {}
+        self.shortest: dict[str, _Shortest] = {}  # by class
         self.tenants: dict[str, set[str]] = {}
         self.max_tokens = 0
         self.max_concurrent = math.inf
@@ -123,18 +128,9 @@ class _Demand:
         else:
             self._add_clients(workload)
 
-    @property
-    def slo_classes(self) -> list[str]:
-        """The classes with requests."""
-        return list(self._shortest)
-
-    def of(self, slo_class: str) -> _Shortest:
-        """The shortest request of a class."""
-        return self._shortest[slo_class]
-
     def _add(self, slo_class: str, tenant: str, shortest: _Shortest) -> None:
-        known = self._shortest.get(slo_class, shortest)
-        self._shortest[slo_class] = _Shortest(*map(min, zip(known, shortest, strict=True)))
+        known = self.shortest.get(slo_class, shortest)
+        self.shortest[slo_class] = _Shortest(*map(min, zip(known, shortest, strict=True)))
         self.tenants.setdefault(tenant, set()).add(slo_class)
 
     def _add_clients(self, workload: Any) -> None:
@@ -153,9 +149,7 @@ class _Demand:
         if is_closed:
             self.max_concurrent = users
             self.concurrent_by = f"the closed-loop clients have {users:,} users"
-        elif workload.num_requests is not None and all(
-            client.arrivals.kind != "closed_loop" for client in workload.clients
-        ):
+        elif workload.num_requests is not None and not users:
             self.max_concurrent = workload.num_requests
             self.concurrent_by = f"the workload has {workload.num_requests:,} requests"
 
@@ -316,8 +310,8 @@ def _floor(simulation: Simulation, alone: dict[str, _Alone]) -> Iterator[Finding
             "and nothing raises the limit again.",
         )
         return
-    kinds = {limit.kind for limit in gateway.limit}
     least_s = _least_hold_s(simulation, alone)
+    kinds = {limit.kind for limit in gateway.limit}
     if kinds != {"fixed"} or least_s <= 0 or sensor.scope == "max_over_tenants":
         return
     permits = math.ceil(floor)
@@ -361,8 +355,8 @@ def _controller_target(simulation: Simulation, alone: dict[str, _Alone]) -> Iter
         return
     if not alone or gateway.sensor.includes_refusals or gateway.sensor.quantile == 0:
         return
-    shortest = min(alone.values(), key=lambda latencies: _of(latencies, source))
-    least_s = _of(shortest, source)
+    shortest = min(alone.values(), key=lambda latencies: latencies.of(source))
+    least_s = shortest.of(source)
     high_s = controller.target_s * (1 + controller.band)
     # A reading of a histogram is no lower than the lower edge of the bucket of its least sample.
     if gateway.sensor.aggregation == "bucketed_quantile":
@@ -412,11 +406,6 @@ def _queue_timeout(simulation: Simulation) -> Iterator[Finding]:
             return
 
 
-def _of(alone: _Alone, metric: str) -> float:
-    value: float = getattr(alone, f"{metric}_s")
-    return value
-
-
 # ---- targets and timeouts ------------------------------------------------------------------------
 
 
@@ -424,14 +413,14 @@ def _class_targets(simulation: Simulation, alone: dict[str, _Alone]) -> Iterator
     for slo_class in simulation.slo_classes:
         if slo_class.name not in alone:
             continue
+        least = alone[slo_class.name]
         for metric in ("ttft", "tpot", "e2e"):
             target_s = getattr(slo_class, f"target_{metric}_s")
-            least = alone[slo_class.name]
-            if target_s is not None and target_s < _of(least, metric):
+            if target_s is not None and target_s < least.of(metric):
                 yield Finding(
                     f"slo_classes[{slo_class.name}].target_{metric}_s",
                     f"no request meets the target of {target_s:g} s: {least.request} "
-                    f"{_of(least, metric):.4g} s.",
+                    f"{least.of(metric):.4g} s.",
                 )
 
 
@@ -474,13 +463,13 @@ def _client_timeouts(
             limit_s = getattr(reaction, name)
             least = min(
                 (alone[slo_class] for slo_class in slo_classes),
-                key=lambda latencies: _of(latencies, metric),
+                key=lambda latencies: latencies.of(metric),
             )
-            if limit_s is not None and limit_s < _of(least, metric):
+            if limit_s is not None and limit_s < least.of(metric):
                 yield Finding(
                     f"{where}.{name}",
                     f"every client of tenant {tenant} gives up: after {limit_s:g} s, and "
-                    f"{least.request} {_of(least, metric):.4g} s.",
+                    f"{least.request} {least.of(metric):.4g} s.",
                 )
 
 
@@ -494,14 +483,15 @@ def _tenant_limits(simulation: Simulation, demand: _Demand) -> Iterator[Finding]
     tenants |= {request.tenant for change in simulation.changes for request in change.submit}
     if len(tenants) < 2:
         return
-    own_limits = {tenant.name: tenant.max_in_flight for tenant in simulation.tenants}
+    own_limits = {
+        tenant.name: tenant.max_in_flight
+        for tenant in simulation.tenants
+        if tenant.max_in_flight is not None
+    }
     for i, limit in enumerate(gateway.limit):
         if limit.kind != "per_tenant":
             continue
-        permits = {name: own_limits.get(name) for name in tenants}
-        least = min(
-            limit.max_in_flight if permit is None else permit for permit in permits.values()
-        )
+        least = min(own_limits.get(name, limit.max_in_flight) for name in tenants)
         if least >= demand.max_concurrent:
             continue
         for j, band in enumerate(gateway.bands):

@@ -9,6 +9,7 @@ import yaml
 
 from spillway._core.instance import StepTable
 from spillway.cli import output
+from spillway.cli.configuration import pairs
 from spillway.config.classes import config_error
 from spillway.servers.server import read_profile
 
@@ -67,7 +68,8 @@ def run(options: argparse.Namespace) -> int:
         server[name] = yaml.safe_load(value)
     data = options.data
     if options.columns is not None or options.units is not None:
-        columns, units = _pairs("--columns", options.columns), _pairs("--units", options.units)
+        columns = pairs("--columns", options.columns, "MEANING=COLUMN")
+        units = pairs("--units", options.units, "COLUMN=UNIT")
         data = [run for path in data for run in read_recordings(path, columns=columns, units=units)]
     profile = calibrate(
         [*data, *(Scraped.read(*scrape) for scrape in options.scrapes)],
@@ -88,16 +90,3 @@ def _table_of(file: Path) -> StepTable:
         allowed = "must be a server with a step table, written by spillway servers --table"
         raise config_error([("--table", str(file), allowed)])
     return latency
-
-
-def _pairs(option: str, text: str | None) -> dict[str, str] | None:
-    """Pairs NAME=VALUE with commas between them."""
-    if text is None:
-        return None
-    found = {}
-    for pair in text.split(","):
-        name, equals, value = pair.partition("=")
-        if not (name and equals and value):
-            raise config_error([(option, text, "must be NAME=VALUE,NAME=VALUE,…")])
-        found[name] = value
-    return found

@@ -80,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
     names = stems if len(set(stems)) == len(stems) else [str(path) for path in paths]
     if len(set(names)) < len(names):
         raise config_error([("CONFIG", " ".join(names), "must be different files")])
+    output.check_at_least(options, 1, "threads")
     with warnings_as_lines():
         found = spillway.compare(
             dict(zip(names, paths, strict=True)),
@@ -91,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
             max_seeds=options.max_seeds,
             allow_different_populations=options.allow_different_populations,
             allow_different_workloads=options.allow_different_workloads,
-            threads=_threads(options.threads),
+            threads=options.threads,
             progress=True,
         )
     if options.plot is not None:
@@ -116,9 +117,3 @@ def _share(text: str | None) -> float | None:
     except ValueError:
         allowed = "must be a share, e.g. 0.02 or 2%"
         raise config_error([("--half-width", repr(text), allowed)]) from None
-
-
-def _threads(threads: int | None) -> int | None:
-    if threads is not None and threads < 1:
-        raise config_error([("--threads", str(threads), "must be >= 1")])
-    return threads

@@ -80,7 +80,7 @@ def _reading(options: argparse.Namespace) -> dict[str, Any]:
     """The options of reading that are given."""
     names = [*(option.name for option in READING), *options_by_name()]
     given = {name: getattr(options, f"trace_{name}") for name in names}
-    given["columns"] = _columns(given["columns"])
+    given["columns"] = pairs("--trace-columns", given["columns"], "MEANING=COLUMN")
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -143,17 +143,18 @@ def _at_rate(simulation: Simulation, factor: float) -> Simulation:
     return traffic.at_rate(simulation, factor)
 
 
-def _columns(text: str | None) -> dict[str, str] | None:
+def pairs(flag: str, text: str | None, form: str) -> dict[str, str] | None:
+    """The value of an option of the form NAME=VALUE,…; `form` has its names for both."""
     if text is None:
         return None
-    pairs = [pair.partition("=") for pair in text.split(",")]
-    for meaning, separator, column in pairs:
-        if not (meaning and separator and column):
-            raise config_error([("--trace-columns", repr(text), "must be MEANING=COLUMN,…")])
-    columns = {meaning.strip(): column.strip() for meaning, _, column in pairs}
-    if len(columns) < len(pairs):
-        raise config_error([("--trace-columns", repr(text), "must name each meaning once")])
-    return columns
+    given = [pair.partition("=") for pair in text.split(",")]
+    if not all(map(all, given)):
+        raise config_error([(flag, repr(text), f"must be {form},…")])
+    found = {name.strip(): value.strip() for name, _, value in given}
+    if len(found) < len(given):
+        allowed = f"must name each {form.partition('=')[0].lower()} once"
+        raise config_error([(flag, repr(text), allowed)])
+    return found
 
 
 def _totals(path: Path, trace: Trace) -> str:

@@ -9,11 +9,11 @@ from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 from spillway.config.classes import config_error
+from spillway.config.formatting import wrapped
 from spillway.data.figures import FIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from dataclasses import Field
 
 
 _WIDTH = 80
@@ -57,9 +57,11 @@ def document(path: str) -> Any:
         }
         return entries[key] if key else entries
     if path == _SERVER:
+        from spillway.instance import Server
+
         return {
             field.name: None if field.default is MISSING else field.default
-            for field in _server_fields()
+            for field in fields(Server)
         }
     known = _figures()
     return list(known.values()) if path == "figures" else known[path]
@@ -71,25 +73,15 @@ def found(word: str) -> str | None:
 
     if not word.isidentifier():
         return None
-    blocks = [
-        _figure(list(group))
-        for _, group in itertools.groupby(
-            (figure for figure in _figures().values() if word in figure["name"].split("_")), _family
-        )
-    ]
+    figures = (figure for figure in _figures().values() if word in figure["name"].split("_"))
+    blocks = [_figure(list(group)) for _, group in itertools.groupby(figures, _family)]
     all_paths = [(path, path.rpartition(".")[2], is_kind) for path, is_kind in paths()]
-    settings = [path for path, name, _ in all_paths if name == word]
-    if settings:
-        blocks.append(
-            "\n".join([f"{word} is the name of:", *(f"  {setting}" for setting in settings)])
-        )
-    kinds = [
+    if settings := [path for path, name, _ in all_paths if name == word]:
+        blocks.append("\n  ".join([f"{word} is the name of:", *settings]))
+    if kinds := [
         path for path, name, is_kind in all_paths if is_kind and name != word and _holds(name, word)
-    ]
-    if kinds:
-        blocks.append(
-            "\n".join(["kinds with this word or these initials:", *(f"  {kind}" for kind in kinds)])
-        )
+    ]:
+        blocks.append("\n  ".join(["kinds with this word or these initials:", *kinds]))
     return "\n\n".join(blocks) or None
 
 
@@ -99,25 +91,19 @@ def _holds(kind: str, word: str) -> bool:
     return len(words) > 1 and (word in words or word == "".join(part[0] for part in words))
 
 
-def _server_fields() -> tuple[Field[Any], ...]:
-    from spillway.instance import Server
-
-    return fields(Server)
-
-
 def _server() -> str:
     from spillway.instance import Server
 
     given = ", ".join(
         field.name if field.default is MISSING else f"{field.name}={field.default!r}"
-        for field in _server_fields()
+        for field in fields(Server)
     )
     example = "instances:\n  - server: {model: llama-3.1-8b, gpu: h100, tp: 1}\n    count: 4"
     return "\n\n".join(
         [
             "instances.server: Server, in files in place of the settings that follow from it",
             textwrap.indent(example, "    "),
-            _wrapped(f"Server({given})", ""),
+            wrapped(f"Server({given})", width=_WIDTH),
             inspect.getdoc(Server) or "",
         ]
     )
@@ -139,10 +125,10 @@ def _family(figure: Mapping[str, Any]) -> str:
 
 
 def _all_figures() -> str:
-    blocks = [_wrapped(_WHERE, "")]
-    for _, group in itertools.groupby(_figures().values(), _family):
-        blocks.append(_figure(list(group)))
-    return "\n\n".join([*blocks, _wrapped(_SELECTORS, "")])
+    groups = itertools.groupby(_figures().values(), _family)
+    blocks = (_figure(list(group)) for _, group in groups)
+    where, selectors = (wrapped(text, width=_WIDTH) for text in (_WHERE, _SELECTORS))
+    return "\n\n".join([where, *blocks, selectors])
 
 
 def _figure(group: Sequence[Mapping[str, Any]]) -> str:
@@ -153,7 +139,13 @@ def _figure(group: Sequence[Mapping[str, Any]]) -> str:
     if first["needs_targets"]:
         facts += "; needs latency targets"
     names = ", ".join(figure["name"] for figure in group)
-    return "\n".join([_wrapped(names, ""), _wrapped(first["doc"]), _wrapped(f"[{facts}]")])
+    return "\n".join(
+        [
+            wrapped(names, width=_WIDTH),
+            wrapped(first["doc"], "    ", _WIDTH),
+            wrapped(f"[{facts}]", "    ", _WIDTH),
+        ]
+    )
 
 
 def _keys(kind: str) -> Mapping[str, Any]:
@@ -171,7 +163,7 @@ def _key(kind: str, name: str) -> str:
     return "\n".join(
         [
             f"{name}    [default: {entry.default}]",
-            _wrapped(entry.doc),
+            wrapped(entry.doc, "    ", _WIDTH),
             "    Example:",
             textwrap.indent(f"{name}:{separator}{entry.example}", "        "),
         ]
@@ -179,7 +171,7 @@ def _key(kind: str, name: str) -> str:
 
 
 def _file(kind: str, head: str, example: str) -> str:
-    blocks = [_wrapped(head, ""), *(_key(kind, name) for name in _keys(kind))]
+    blocks = [wrapped(head, width=_WIDTH), *(_key(kind, name) for name in _keys(kind))]
     return "\n\n".join([*blocks, "A whole file:\n" + textwrap.indent(example.rstrip(), "    ")])
 
 
@@ -212,12 +204,6 @@ def _sweep() -> str:
         "  router: [round_robin, least_loaded]\n"
         "seeds: 4\n"
         "metrics: [goodput, p99_ttft_ms, shed]\n",
-    )
-
-
-def _wrapped(text: str, indent: str = "    ") -> str:
-    return textwrap.fill(
-        text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False
     )
 
 

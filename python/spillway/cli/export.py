@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway.cli import configuration, output
-from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
     import argparse
@@ -22,18 +21,8 @@ _LEAST_SEEDS = 2  # of a comparison
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    from spillway.files.deployments import TARGETS
-
     configuration.add_arguments(parser)
-    names = [
-        f"{system.name}@{version}" for system in TARGETS.values() for version in system.versions
-    ]
-    parser.add_argument(
-        "--to",
-        required=True,
-        metavar="SYSTEM[@VERSION]",
-        help=f"the system: {', '.join(names)}; the newest version by default",
-    )
+    add_system(parser, "--to")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where to write the files (default: print them)"
     )
@@ -63,14 +52,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_system(parser: argparse.ArgumentParser, flag: str) -> None:
+    """Adds the argument, `system`, that names a system and its version."""
+    from spillway.files.deployments import TARGETS
+
+    names = [
+        f"{system.name}@{version}" for system in TARGETS.values() for version in system.versions
+    ]
+    parser.add_argument(
+        flag,
+        required=True,
+        dest="system",
+        metavar="SYSTEM[@VERSION]",
+        help=f"the system: {', '.join(names)}; the newest version by default",
+    )
+
+
 def run(options: argparse.Namespace) -> int:
     """Writes the files of a system; prints the settings that they do not carry."""
     from spillway.files import deployments
 
-    if options.price is not None and options.price < _LEAST_SEEDS:
-        raise config_error([("--price", str(options.price), f"must be >= {_LEAST_SEEDS}")])
+    output.check_at_least(options, _LEAST_SEEDS, "price")
     wanted = configuration.load(options)
-    found = deployments.export(wanted, to=options.to, rest=options.rest)
+    found = deployments.export(wanted, to=options.system, rest=options.rest)
     price = None if options.price is None else _price(wanted, found, options.price)
     lines = [*_lost(found)]
     if options.out is None:

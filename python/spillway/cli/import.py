@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spillway.cli import output
+from spillway.cli.export import add_system
 
 if TYPE_CHECKING:
     import argparse
@@ -16,21 +17,10 @@ _MOST_SHOWN = 50  # fields that are not simulated
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    from spillway.files.deployments import TARGETS
-
     parser.add_argument(
         "files", type=Path, nargs="+", metavar="FILE", help="files of the system, or their folder"
     )
-    names = [
-        f"{system.name}@{version}" for system in TARGETS.values() for version in system.versions
-    ]
-    parser.add_argument(
-        "--from",
-        required=True,
-        dest="system",
-        metavar="SYSTEM[@VERSION]",
-        help=f"the system: {', '.join(names)}; the newest version by default",
-    )
+    add_system(parser, "--from")
     parser.add_argument(
         "--onto",
         type=Path,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from spillway._core.sim import UsageError
 from spillway.cli import output
 from spillway.cli.configuration import warnings_as_lines
-from spillway.config.classes import config_error
 from spillway.config.filesystem import make_folder
 
 if TYPE_CHECKING:
@@ -54,9 +53,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from spillway.study import files  # slow to import, and `--help` does not need it
 
-    for name in ("trials", "threads"):
-        if getattr(options, name) is not None and getattr(options, name) < 1:
-            raise config_error([(f"--{name}", str(getattr(options, name)), "must be >= 1")])
+    output.check_at_least(options, 1, "trials", "threads")
     with warnings_as_lines():
         study_file = files.read_study(options.study)
         storage = None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from spillway.config import progress
+from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
     import argparse
@@ -109,6 +110,23 @@ def error(text: object) -> None:
     progress.erase()
     name = _in(_RED, "spillway:") if _is_colored(sys.stderr) else "spillway:"
     print(f"{name} {text}", file=sys.stderr)
+
+
+def save_picture(figure: Any, path: Path, dpi: int = 150) -> None:
+    """Writes a figure."""
+    from spillway.report.style import save
+
+    save(figure, path, dpi=dpi)
+    say(f"wrote {path}")
+
+
+def check_at_least(options: argparse.Namespace, least: int, *names: str) -> None:
+    """Raises ConfigError if one of these options is given and less."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value < least:
+            flag = f"--{name.replace('_', '-')}"
+            raise config_error([(flag, str(value), f"must be >= {least}")])
 
 
 def replaced(paths: Iterable[Path]) -> None:

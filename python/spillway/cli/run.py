@@ -77,10 +77,7 @@ def run(options: argparse.Namespace) -> int:
     simulation = _with_timeline(simulation, options)
     result = spillway.simulate(simulation, options.seed, progress=True)
     if options.plot is not None:
-        from spillway.report.style import save
-
-        save(result.plot.gateway(), options.plot, dpi=150)
-        output.say(f"wrote {options.plot}")
+        output.save_picture(result.plot.gateway(), options.plot)
     if options.html is not None:
         result.report(options.html)
         output.say(f"wrote {options.html}")

@@ -75,10 +75,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.gpu is None:
         raise config_error([("--gpu", "", "is missing; `spillway servers` lists accelerators")])
-    for name in ("input_tokens", "output_tokens"):
-        if getattr(options, name) < 1:
-            flag = f"--{name.replace('_', '-')}"
-            raise config_error([(flag, str(getattr(options, name)), "must be >= 1")])
+    output.check_at_least(options, 1, "input_tokens", "output_tokens")
     names = ("tp", "dp", "pp", "enable_expert_parallel", "dtype", "kv_cache_dtype", "engine",
              "gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "max_model_len",
              "num_kv_blocks")  # fmt: skip

@@ -87,8 +87,5 @@ def _fit(options: argparse.Namespace) -> int:
     output.show(options, found.text(), lambda: found)
     output.say(f"wrote {options.output}")
     if options.plot is not None:
-        from spillway.report.style import save
-
-        save(found.plot(), options.plot, dpi=150)
-        output.say(f"wrote {options.plot}")
+        output.save_picture(found.plot(), options.plot)
     return 0

@@ -30,16 +30,10 @@ for _type in _core.sim._types():  # type: ignore[attr-defined]
 #: The core modules that define settings.
 CORE_MODULES = tuple(_TYPES)
 
-#: Keys of the bounds of a range in a field's description; the open bounds exclude their number.
-BOUNDS = ("more_than", "at_least", "at_most", "less_than")
+#: Keys of the bounds of a range in a field's description, and what each means.
+BOUNDS = {"more_than": ">", "at_least": ">=", "at_most": "<=", "less_than": "<"}
 
-_SCALARS = {
-    "bool": "bool",
-    "int": "int",
-    "float": "float",
-    "str": "str",
-    "mapping": "Mapping[str, Any]",
-}
+_SCALARS = ("bool", "int", "float", "str")
 
 
 def config_error(violations: Sequence[tuple[str, str, str]]) -> _core.sim.ConfigError:
@@ -106,9 +100,11 @@ def lazy(
 
 def annotation(field: Mapping[str, Any]) -> str:
     """The type of a field as Python source."""
-    kind = field["type"]
+    kind: str = field["type"]
     if kind in _SCALARS:
-        text = _SCALARS[kind]
+        text = kind
+    elif kind == "mapping":
+        text = "Mapping[str, Any]"
     elif kind == "choice":
         text = f"Literal[{', '.join(repr(choice) for choice in field['choices'])}]"
     elif kind == "struct":
@@ -124,16 +120,7 @@ def annotation(field: Mapping[str, Any]) -> str:
 
 def allowed_values(field: Mapping[str, Any]) -> str:
     """The range of a field as text; empty if it has none."""
-    parts = []
-    if "more_than" in field:
-        parts.append(f"> {field['more_than']:g}")
-    if "at_least" in field:
-        parts.append(f">= {field['at_least']:g}")
-    if "at_most" in field:
-        parts.append(f"<= {field['at_most']:g}")
-    if "less_than" in field:
-        parts.append(f"< {field['less_than']:g}")
-    return " and ".join(parts)
+    return " and ".join(f"{sign} {field[key]:g}" for key, sign in BOUNDS.items() if key in field)
 
 
 def _docstring(description: Mapping[str, Any]) -> str:
@@ -173,10 +160,11 @@ class _Lazy:
 
 def _signature(cls: Any) -> inspect.Signature:
     defaults = cls()
+    annotations = cls.__annotations__.items()
     return inspect.Signature(
         [
             _keyword(name, default=getattr(defaults, name), annotation=text)
-            for name, text in cls.__annotations__.items()
+            for name, text in annotations
         ]
     )
 
@@ -191,15 +179,10 @@ def _dataclass(cls: Any) -> type[Any]:
     defaults = cls()
     fields = []
     for field in cls._describe()["fields"]:
+        name = field["name"]
         metadata = {key: field[key] for key in ("doc", "unit", *BOUNDS, "search") if key in field}
-        default = getattr(defaults, field["name"])
-        fields.append(
-            (
-                field["name"],
-                annotation(field),
-                dataclasses.field(default=default, metadata=metadata),
-            )
-        )
+        default = dataclasses.field(default=getattr(defaults, name), metadata=metadata)
+        fields.append((name, annotation(field), default))
     return dataclasses.make_dataclass(cls.__name__, fields, frozen=True)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spillway._core.cluster import Simulation
 from spillway.config import files, profiles
 from spillway.config.classes import allowed_values, annotation, config_error
+from spillway.config.formatting import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -130,32 +131,20 @@ def _below(place: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     if place["type"] == "struct":
         return {field["name"]: field for field in place["of"]["fields"]}
     if place["type"] == "variant":
-        return {
-            alternative["kind"]: {"type": "struct", "of": alternative}
-            for alternative in place["alternatives"]
-        }
+        return {kind["kind"]: {"type": "struct", "of": kind} for kind in place["alternatives"]}
     return {}
-
-
-def _wrapped(text: str, indent: str = "") -> str:
-    return textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
 def _details(field: Mapping[str, Any]) -> str:
     parts = [field["unit"], allowed_values(field)]
-    if field["type"] == "choice":
-        parts.append("one of " + ", ".join(field["choices"]))
-    if field["type"] == "variant":
-        parts.append(
-            "one of " + ", ".join(alternative["kind"] for alternative in field["alternatives"])
-        )
+    choices = field.get("choices", [kind["kind"] for kind in field.get("alternatives", ())])
+    if choices:
+        parts.append(f"one of {', '.join(choices)}")
     if field.get("optional"):
         parts.append("optional")
-    if "search" in field:
-        search = field["search"]
-        parts.append(
-            f"search {search['low']:g} to {search['high']:g}{' (log)' if search['log'] else ''}"
-        )
+    if search := field.get("search"):
+        scale = " (log)" if search["log"] else ""
+        parts.append(f"search {search['low']:g} to {search['high']:g}{scale}")
     if "runtime" in field:
         parts.append("can change during a run")
     return "; ".join(part for part in parts if part)
@@ -167,30 +156,24 @@ def _short_default(field: Mapping[str, Any]) -> str:
         kinds = [policy["kind"] for policy in (default if isinstance(default, list) else [default])]
         return ", ".join(kinds)
     text = json.dumps(default)
-    return (
-        text
-        if len(text) <= 40
-        else f"{len(default)} entries"
-        if isinstance(default, list)
-        else "a group of settings"
-    )
+    if len(text) <= 40:
+        return text
+    return f"{len(default)} entries" if isinstance(default, list) else "a group of settings"
 
 
 def _noun(description: Mapping[str, Any], path: str) -> str:
     kind = f" (kind: {description['kind']})" if "kind" in description else ""
-    blocks = [f"{path or 'simulation'}: {description['name']}{kind}", _wrapped(description["doc"])]
+    blocks = [f"{path or 'simulation'}: {description['name']}{kind}", wrapped(description["doc"])]
     for field in description["fields"]:
         head = f"  {field['name']} = {_short_default(field)}"
         if details := _details(field):
             head += f"    [{details}]"
-        blocks.append(f"{head}\n{_wrapped(field['doc'], '      ')}")
-    if description.get("reasons"):
-        blocks.append(
-            "Rejects with:\n"
-            + "\n".join(f"  {reason['name']}: {reason['doc']}" for reason in description["reasons"])
-        )
+        blocks.append(f"{head}\n{wrapped(field['doc'], '      ')}")
+    if reasons := description.get("reasons"):
+        lines = [f"  {reason['name']}: {reason['doc']}" for reason in reasons]
+        blocks.append("\n".join(["Rejects with:", *lines]))
     if "presets" in description:
-        blocks.append("Presets:\n" + "\n".join(f"  {name}" for name in description["presets"]))
+        blocks.append("\n  ".join(["Presets:", *description["presets"]]))
     return "\n\n".join(blocks)
 
 
@@ -199,24 +182,15 @@ def _setting(field: Mapping[str, Any], path: str) -> str:
     kind = annotation(field)
     if is_variant:
         kind = "a list of policies" if field.get("sequence") else "a policy"
-    blocks = [f"{path}: {kind} = {_short_default(field)}", _wrapped(field["doc"])]
+    blocks = [f"{path}: {kind} = {_short_default(field)}", wrapped(field["doc"])]
     if not is_variant and (details := _details(field)):
         blocks.append(details)
     if field["type"] == "struct":
         blocks.append(_noun(field["of"], path))
     if is_variant:
-        blocks.append(
-            f"Kinds (more: spillway describe {path}.KIND):\n"
-            + "\n".join(
-                _wrapped(f"{alternative['kind']}: {alternative['doc']}", "  ")
-                for alternative in field["alternatives"]
-            )
-        )
+        kinds = [wrapped(f"{kind['kind']}: {kind['doc']}", "  ") for kind in field["alternatives"]]
+        blocks.append("\n".join([f"Kinds (more: spillway describe {path}.KIND):", *kinds]))
     return "\n\n".join(blocks)
-
-
-def _scalar(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _yaml(
@@ -247,7 +221,7 @@ def _yaml(
 def _yaml_entry(field: Mapping[str, Any], value: Any, indent: str, path: str) -> list[str]:
     name = field["name"]
     if field["type"] not in ("struct", "variant") or value is None or value == []:
-        return [f"{indent}{name}: {_scalar(value)}"]
+        return [f"{indent}{name}: {json.dumps(value, ensure_ascii=False)}"]
     if not isinstance(value, list):
         return [f"{indent}{name}:", *_yaml_noun(field, value, indent + "  ", path)]
     lines = [f"{indent}{name}:"]
@@ -265,7 +239,5 @@ def _yaml_noun(
 ) -> list[str]:
     if field["type"] == "struct":
         return _yaml(field["of"], value, indent, path)
-    chosen = next(
-        alternative for alternative in field["alternatives"] if alternative["kind"] == value["kind"]
-    )
+    (chosen,) = (kind for kind in field["alternatives"] if kind["kind"] == value["kind"])
     return [f"{indent}kind: {chosen['kind']}", *_yaml(chosen, value, indent, path)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,18 @@ def number(value: float | None) -> str:
     size = abs(value)
     decimals = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 4
     return f"{value:,.{decimals}f}"
+
+
+def wrapped(text: str, indent: str = "", width: int = 100) -> str:
+    """Text in lines that do not break names and addresses."""
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 def figures(values: Mapping[str, Any]) -> str:

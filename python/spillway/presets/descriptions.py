@@ -8,8 +8,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.cluster import Simulation
+from spillway.config.formatting import wrapped
 from spillway.presets import by_name
-from spillway.presets.preset import wrapped
 from spillway.servers import listing
 
 if TYPE_CHECKING:

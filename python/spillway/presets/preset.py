@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.cluster import Simulation
 from spillway.config import profiles, yaml
 from spillway.config.classes import config_error
+from spillway.config.formatting import wrapped
 from spillway.config.messages import checked_simulation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-
-_WIDTH = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,18 +107,6 @@ class Preset:
                 yaml.to_yaml(self.to_dict()).rstrip(),
             ]
         )
-
-
-def wrapped(text: str, indent: str = "") -> str:
-    """Text in lines that do not break names and addresses."""
-    return textwrap.fill(
-        text,
-        _WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
 
 
 def check(is_valid: bool, name: str, value: object, allowed: str) -> None:
