@@ -40,14 +40,9 @@ def run(options: argparse.Namespace) -> int:
     profile, digest = name_of(simulation), files.fingerprint(simulation)
     verdict = "refused" if is_refused else "ok"
     text = f"{options.config}: {verdict}, {what}profile {profile}, fingerprint {digest[:12]}"
-    document = {
-        "file": str(options.config),
-        "kind": kind,
-        "profile": profile,
-        "fingerprint": digest,
-        "findings": findings,
-    }
-    output.show(options, text, lambda: document | more)
+    document: dict[str, Any] = {"file": str(options.config), "kind": kind, "profile": profile}
+    document |= {"fingerprint": digest, "findings": findings, **more}
+    output.show(options, text, lambda: document)
     return 1 if is_refused else 0
 
 
@@ -85,9 +80,10 @@ def _number(values: Any, noun: str) -> str:
 
 
 def _refuse_changes(options: argparse.Namespace, kind: str) -> None:
-    for name in ("trace", "traffic_rate"):
-        if getattr(options, name) is not None:
-            flag = f"--{name.replace('_', '-')}"
+    for name, flag in (
+        ("trace", "--trace"),
+        ("traffic_rate", "--traffic-rate"),
+        ("changes", "--set"),
+    ):
+        if getattr(options, name) not in (None, []):
             raise config_error([(flag, "", f"is for configuration files, not for a {kind}")])
-    if options.changes:
-        raise config_error([("--set", "", f"is for configuration files, not for a {kind}")])

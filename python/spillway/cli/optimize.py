@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from spillway._core.sim import UsageError
 from spillway.cli import output
 from spillway.cli.configuration import warnings_as_lines
-from spillway.config.filesystem import make_folder
 
 if TYPE_CHECKING:
     import argparse
@@ -56,13 +55,7 @@ def run(options: argparse.Namespace) -> int:
     output.check_at_least(options, 1, "trials", "threads")
     with warnings_as_lines():
         study_file = files.read_study(options.study)
-        storage = None
-        if options.out is not None:
-            make_folder(options.out)
-            storage = options.out / "journal.log"
-            if options.force:
-                storage.unlink(missing_ok=True)
-        study = study_file.study(storage)
+        study = study_file.study(output.journal_in(options, "journal.log"))
         if study.records:
             output.say(f"{options.out}: resumes the study after {len(study.records)} trials")
         n_trials = options.trials or study_file.trials

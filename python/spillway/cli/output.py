@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from spillway.config import progress
 from spillway.config.classes import config_error
+from spillway.config.filesystem import make_folder
 
 if TYPE_CHECKING:
     import argparse
@@ -127,6 +128,17 @@ def check_at_least(options: argparse.Namespace, least: int, *names: str) -> None
         if value is not None and value < least:
             flag = f"--{name.replace('_', '-')}"
             raise config_error([(flag, str(value), f"must be >= {least}")])
+
+
+def journal_in(options: argparse.Namespace, name: str) -> Path | None:
+    """The journal in the folder of --out, which is made; --force discards it."""
+    if options.out is None:
+        return None
+    make_folder(options.out)
+    journal: Path = options.out / name
+    if options.force:
+        journal.unlink(missing_ok=True)
+    return journal
 
 
 def replaced(paths: Iterable[Path]) -> None:

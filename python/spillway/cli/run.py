@@ -105,9 +105,7 @@ def _run_seeds(simulation: Simulation, options: argparse.Namespace) -> int:
 
     def document() -> dict[str, Any]:
         figures = {
-            name: None
-            if interval is None
-            else {"mean": interval.mean, "low": interval.low, "high": interval.high}
+            name: interval and {key: getattr(interval, key) for key in ("mean", "low", "high")}
             for name, interval in results.summary().items()
         }
         return {"seeds": len(results), "figures": figures}

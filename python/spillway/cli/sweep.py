@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.cli import output
 from spillway.cli.configuration import warnings_as_lines
-from spillway.config.filesystem import make_folder, replacing
+from spillway.config.filesystem import replacing
 
 if TYPE_CHECKING:
     import argparse
@@ -47,14 +47,9 @@ def run(options: argparse.Namespace) -> int:
 
     with warnings_as_lines():
         sweep_file = files.read_sweep(options.sweep)
-        journal = None
-        if options.out is not None:
-            make_folder(options.out)
-            journal = options.out / _JOURNAL
-            if options.force:
-                journal.unlink(missing_ok=True)
-            elif journal.exists():
-                output.say(f"{journal}: continues an interrupted sweep (--force begins anew)")
+        journal = output.journal_in(options, _JOURNAL)
+        if journal is not None and journal.exists():
+            output.say(f"{journal}: continues an interrupted sweep (--force begins anew)")
         found = sweep_file.run(threads=options.threads, progress=True, journal=journal)
         if options.out is not None:
             name = "sweep.csv" if isinstance(found, Sweep) else "solution.json"

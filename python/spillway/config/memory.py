@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from spillway._core.cluster import Simulation
-    from spillway._core.workload import Client, ClosedLoop, Synthetic, Trace
+    from spillway._core.workload import Client, Synthetic, Trace
 
 
 LIMIT = "SPILLWAY_MEMORY_GB"
@@ -81,7 +81,9 @@ def needs(simulation: Simulation) -> list[Need]:
     ]
     if metrics.timeline_step_s is not None:
         samples = _span_s(simulation, count) / metrics.timeline_step_s
-        num_tenants = max(1, len(simulation.tenants), len(_tenants(simulation)))
+        num_tenants = max(
+            1, len(simulation.tenants), len({client.tenant for client in _clients(simulation)})
+        )
         found.append(
             Need(
                 samples * num_tenants * _SAMPLE_BYTES,
@@ -103,10 +105,10 @@ def needs(simulation: Simulation) -> list[Need]:
                 "use longer ticks",
             )
         )
-    if users := sum(loop.users for loop in _closed_loops(simulation)):
-        remedy = "use fewer users"
+    loops = (client.arrivals for client in _clients(simulation))
+    if users := sum(loop.users for loop in loops if isinstance(loop, _core.workload.ClosedLoop)):
         what = f"{_count(users)} users"
-        found.append(Need(users * _USER_BYTES, "workload.clients", what, what, remedy))
+        found.append(Need(users * _USER_BYTES, "workload.clients", what, what, "use fewer users"))
     return found
 
 
@@ -155,7 +157,10 @@ def explained(simulations: Sequence[Simulation]) -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        worst = max((need for simulation in simulations for need in needs(simulation)), key=_size)
+        worst = max(
+            (need for simulation in simulations for need in needs(simulation)),
+            key=lambda need: need.num_bytes,
+        )
         raise MemoryError(
             f"not enough memory for the run; {worst.path} = {worst.value} needs the most "
             f"({worst.what}): {worst.remedy}"
@@ -200,10 +205,6 @@ def shown(num_bytes: float) -> str:
         if num_bytes >= size:
             return f"{num_bytes / size:.3g} {unit}"
     return f"{num_bytes / 1e6:.3g} MB"
-
-
-def _size(need: Need) -> float:
-    return need.num_bytes
 
 
 def _count(number: float) -> str:
@@ -306,16 +307,7 @@ def _outline_of(trace: Trace) -> tuple[float, float]:
     return _OUTLINES[key]
 
 
-def _closed_loops(simulation: Simulation) -> list[ClosedLoop]:
+def _clients(simulation: Simulation) -> Sequence[Client]:
+    """The clients of a workload; none of a trace."""
     workload = simulation.workload
-    if isinstance(workload, _core.workload.Trace):
-        return []
-    loops = [client.arrivals for client in workload.clients]
-    return [loop for loop in loops if isinstance(loop, _core.workload.ClosedLoop)]
-
-
-def _tenants(simulation: Simulation) -> set[str]:
-    workload = simulation.workload
-    if isinstance(workload, _core.workload.Trace):
-        return set()
-    return {client.tenant for client in workload.clients}
+    return () if isinstance(workload, _core.workload.Trace) else workload.clients
