@@ -60,31 +60,29 @@ TOTALS = re.compile(r"spillway: .*: [0-9,]+ requests in [0-9,.]+ s, [0-9,]+ inpu
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command that succeeds and returns what it prints."""
+def run(called: Callable[..., Any]) -> Callable[..., str]:
+    """Calls a command that succeeds and returns what it prints."""
 
     def succeed(*arguments: str | Path) -> str:
-        status = cli.main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
+        status, out, err = called(*arguments)
         assert (status, TOTALS.sub("", err)) == (0, "")
-        return out
+        return str(out)
 
     return succeed
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command that is refused and returns its message."""
+def refused(called: Callable[..., Any]) -> Callable[..., str]:
+    """Calls a command that is refused and returns its message."""
 
     def fail(*arguments: str | Path) -> str:
-        status = cli.main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
+        status, out, err = called(*arguments)
         assert (status, out) == (2, "")
         assert err.startswith("spillway: ")
         assert err.endswith("\n")
         assert err.count("spillway: ") == 1
         assert "Traceback" not in err
-        return err.removeprefix("spillway: ").removesuffix("\n")
+        return str(err).removeprefix("spillway: ").removesuffix("\n")
 
     return fail
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from spillway import cli, load
+from spillway import load
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
-
-    import pytest
 
 CONFIG = """\
 schema: 1
@@ -19,17 +18,12 @@ instances: {max_num_seqs: 64, scheduler: sjf}
 """
 
 
-def called(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    status = cli.main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    return status, out, err
-
-
-def test_files_are_written_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_are_written_and_read(
+    tmp_path: Path, called: Callable[..., Any], printed: Callable[..., str]
+) -> None:
     config, folder, back = (tmp_path / name for name in ("a.yaml", "deploy", "b.yaml"))
     config.write_text(CONFIG)
-    status, out, err = called(capsys, "export", config, "--to", "vllm@0.29", "--out", folder)
-    assert (status, err) == (0, "")
+    out = printed("export", config, "--to", "vllm@0.29", "--out", folder)
     assert out == (
         f"wrote {folder / 'vllm-0.sh'}\nvllm@0.29 does not carry:\n"
         "  router = {kind: least_loaded, ties: first}: becomes {kind: round_robin}; "
@@ -37,28 +31,23 @@ def test_files_are_written_and_read(tmp_path: Path, capsys: pytest.CaptureFixtur
         "  instances[0].scheduler = {kind: sjf}: becomes {kind: fcfs}; "
         "vLLM orders its queue by arrival, or by priority and arrival\n"
     )
-    status, out, err = called(
-        capsys, "import", folder, "--from", "vllm", "--onto", config, "-o", back
-    )
-    assert (status, err) == (0, "")
+    out = printed("import", folder, "--from", "vllm", "--onto", config, "-o", back)
     assert out == f"wrote {back}; run it with: spillway run {back}\n"
     assert load(back).instances[0].max_num_seqs == 64
-    status, out, err = called(capsys, "diff", config, back)
+    status, out, _ = called("diff", config, back)
     assert (status, out) == (0, "instances[0].scheduler: {kind: sjf} -> {kind: fcfs}\n")
 
 
-def test_without_a_folder_everything_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_folder_everything_is_printed(tmp_path: Path, called: Callable[..., Any]) -> None:
     config = tmp_path / "a.yaml"
     config.write_text("schema: 1\n")
-    status, out, _ = called(capsys, "export", config, "--to", "vllm")
+    status, out, _ = called("export", config, "--to", "vllm")
     assert status == 0
     assert out.startswith("# --- vllm-0.sh\nvllm serve $MODEL \\\n  --max-num-seqs 1024 \\\n")
     assert out.endswith("vllm@0.29 carries every setting that it decides\n")
     command = tmp_path / "serve.sh"
     command.write_text("vllm serve m --seed 3")
-    status, out, err = called(capsys, "import", command, "--from", "vllm")
+    status, out, err = called("import", command, "--from", "vllm")
     assert status == 0
     assert out.startswith("schema: 1\nworkload:\n")
     assert err == (
@@ -68,28 +57,28 @@ def test_without_a_folder_everything_is_printed(
     )
 
 
-def test_diff_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_as_json(tmp_path: Path, called: Callable[..., Any]) -> None:
     one, other = tmp_path / "a.yaml", tmp_path / "b.yaml"
     one.write_text("schema: 1\n")
     other.write_text("schema: 1\ntenants: [{name: default}]\ngateway: {max_queued: 3}\n")
-    status, out, _ = called(capsys, "diff", one, other, "--json")
+    status, out, _ = called("diff", one, other, "--json")
     assert status == 0
     tenants, most = json.loads(out)
     assert most == {"path": "gateway.max_queued", "before": None, "after": 3}
     assert tenants["path"] == "tenants[default]"
     assert "before" not in tenants
-    assert called(capsys, "diff", one, one)[:2] == (0, "no differences\n")
+    assert called("diff", one, one)[:2] == (0, "no differences\n")
 
 
-def test_unknown_systems_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_systems_are_refused(tmp_path: Path, called: Callable[..., Any]) -> None:
     config = tmp_path / "a.yaml"
     config.write_text("schema: 1\n")
-    status, _, err = called(capsys, "export", config, "--to", "nginx")
+    status, _, err = called("export", config, "--to", "nginx")
     assert (status, err) == (
         2,
         "spillway: to = 'nginx': must be one of dynamo, envoy, llm-d, vllm, vllm-on-eks\n",
     )
-    status, _, err = called(capsys, "import", config, "--from", "llm-d", "--gpu", "h100")
+    status, _, err = called("import", config, "--from", "llm-d", "--gpu", "h100")
     assert (status, err) == (2, "spillway: gpu = 'h100': is an option of vllm\n")
 
 
@@ -101,29 +90,29 @@ gateway: {limit: {kind: fixed, max_in_flight: 1}}
 """
 
 
-def test_a_lost_limit_is_said_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_limit_is_said_first(tmp_path: Path, called: Callable[..., Any]) -> None:
     config = tmp_path / "a.yaml"
     config.write_text(GUARDED)
-    status, out, _ = called(capsys, "export", config, "--to", "llm-d", "--strict")
+    status, out, _ = called("export", config, "--to", "llm-d", "--strict")
     assert status == 1
     assert out.startswith(
         "lost: gateway.limit (fixed): llm-d limits by saturation only, with the feature gate "
         "flowControl; it carries saturation\n# --- "
     )
-    status, out, _ = called(capsys, "export", config, "--to", "vllm")
+    status, out, _ = called("export", config, "--to", "vllm")
     assert status == 0
     assert out.startswith("lost: gateway.limit (fixed): not up to vllm\n# --- ")
     kept = ("export", config, "--to", "vllm", "--strict", "--rest", "kept")
-    status, out, _ = called(capsys, *kept)
+    status, out, _ = called(*kept)
     assert status == 0
     assert "lost:" not in out
 
 
-def test_a_loss_is_priced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loss_is_priced(tmp_path: Path, called: Callable[..., Any]) -> None:
     config = tmp_path / "a.yaml"
     config.write_text(GUARDED)
     arguments = ("export", config, "--to", "vllm", "--price", "2", "--json")
-    status, out, _ = called(capsys, *arguments)
+    status, out, _ = called(*arguments)
     assert status == 0
     found = json.loads(out)
     assert [loss["path"] for loss in found["lost_guards"]] == ["gateway.limit"]
@@ -133,14 +122,14 @@ def test_a_loss_is_priced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (goodput["baseline"], goodput["challenger"]) == ("wanted", "deployed")
     assert goodput["after"] > goodput["before"]
     assert ttft["after"] < ttft["before"]
-    status, _, err = called(capsys, "export", config, "--to", "vllm", "--price", "0")
+    status, _, err = called("export", config, "--to", "vllm", "--price", "0")
     assert status == 2
     assert "--price = 0: must be >= 2" in err
 
 
-def test_describe_names_the_systems_that_carry_a_policy(capsys: pytest.CaptureFixture[str]) -> None:
+def test_describe_names_the_systems_that_carry_a_policy(called: Callable[..., Any]) -> None:
     ending = "\n\nCarried by (spillway export): {}\n"
     for path, known in (("saturation", "llm-d@0.10"), ("dual_limit", "none")):
-        assert called(capsys, "describe", f"gateway.limit.{path}")[1].endswith(ending.format(known))
-    assert "Carried by" not in called(capsys, "describe", "gateway.limit")[1]
-    assert "Carried by" not in called(capsys, "describe", "gateway.limit.fixed.max_in_flight")[1]
+        assert called("describe", f"gateway.limit.{path}")[1].endswith(ending.format(known))
+    assert "Carried by" not in called("describe", "gateway.limit")[1]
+    assert "Carried by" not in called("describe", "gateway.limit.fixed.max_in_flight")[1]

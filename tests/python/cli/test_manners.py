@@ -23,7 +23,7 @@ from spillway.data.figures import FIGURES
 from spillway.study import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CONFIG = """\
 schema: 1
@@ -57,18 +57,6 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     output.use_color("auto")
 
 
-def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    status = cli.main(list(arguments))
-    out, err = capsys.readouterr()
-    return status, out, err
-
-
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    status, out, err = called(capsys, *arguments)
-    assert (status, err) == (0, "")
-    return out
-
-
 # --- the kinds of files ---------------------------------------------------------------------------
 
 
@@ -84,9 +72,9 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ],
 )
 def test_other_files_name_their_command(
-    capsys: pytest.CaptureFixture[str], command: str, file: str, kind: str, takes: str
+    called: Callable[..., Any], command: str, file: str, kind: str, takes: str
 ) -> None:
-    status, out, err = called(capsys, command, f"{file}.yaml")
+    status, out, err = called(command, f"{file}.yaml")
     wanted = {"run": "configuration", "optimize": "study", "sweep": "sweep"}[command]
     assert (status, out) == (2, "")
     assert err == (
@@ -101,16 +89,16 @@ def test_kinds_of_files_follow_the_tables_that_parse_them() -> None:
     assert set(spillway.config.files.KINDS["study"]) < own["study"] - own["sweep"]
 
 
-def test_check_of_studies_and_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_of_studies_and_sweeps(
+    called: Callable[..., Any], printed: Callable[..., str]
+) -> None:
     digest = spillway.fingerprint(load("config.yaml"))
     base = f"base: profile vllm, fingerprint {digest[:12]}\n"
-    assert printed(capsys, "check", "study.yaml") == (
+    assert printed("check", "study.yaml") == (
         f"study.yaml: ok, study of 1 parameter, 2 trials x 2 seeds, {base}"
     )
-    assert printed(capsys, "check", "sweep.yaml") == (
-        f"sweep.yaml: ok, grid of 2 configurations, {base}"
-    )
-    found = json.loads(printed(capsys, "check", "study.yaml", "--json"))
+    assert printed("check", "sweep.yaml") == (f"sweep.yaml: ok, grid of 2 configurations, {base}")
+    found = json.loads(printed("check", "study.yaml", "--json"))
     assert (found["kind"], found["fingerprint"]) == ("study", digest)
     assert found["parameters"] == ["gateway.limit[0].max_in_flight"]
     for old, new, message in (
@@ -120,42 +108,42 @@ def test_check_of_studies_and_sweeps(capsys: pytest.CaptureFixture[str]) -> None
         ("trials: 2", "constraints: {goodput: much}", "must be"),
     ):
         Path("wrong.yaml").write_text(STUDY.replace(old, new))
-        status, out, err = called(capsys, "check", "wrong.yaml")
+        status, out, err = called("check", "wrong.yaml")
         assert (status, out) == (2, ""), new
         assert message in err
     Path("wrong.yaml").write_text(SWEEP.replace("[8, 16]", "[8, -1]"))
-    status, out, err = called(capsys, "check", "wrong.yaml")
+    status, out, err = called("check", "wrong.yaml")
     assert status == 0
     assert err.startswith("spillway: warning: gateway.limit[0].max_in_flight = -1: ")
     Path("wrong.yaml").write_text(SWEEP.replace("[8, 16]", "[-2, -1]"))
-    assert called(capsys, "check", "wrong.yaml")[0] == 2
+    assert called("check", "wrong.yaml")[0] == 2
     # The settings of the base simulation that cannot work.
     Path("config.yaml").write_text(CONFIG.replace("max_in_flight: 16", "max_in_flight: 40"))
-    status, out, err = called(capsys, "check", "sweep.yaml", "--json")
+    status, out, err = called("check", "sweep.yaml", "--json")
     assert "the limit cannot bind" in err
     assert [finding["path"] for finding in json.loads(out)["findings"]] == [
         "gateway.limit[0].max_in_flight"
     ]
-    status, out, err = called(capsys, "check", "study.yaml", "--set", "warm_up_s=1")
+    status, out, err = called("check", "study.yaml", "--set", "warm_up_s=1")
     assert (status, err) == (2, "spillway: --set: is for configuration files, not for a study\n")
 
 
 # --- explanations ---------------------------------------------------------------------------------
 
 
-def test_describe_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "describe", "figures")
+def test_describe_figures(printed: Callable[..., str]) -> None:
+    text = printed("describe", "figures")
     names = re.findall(r"[a-z0-9_]+", text)
     assert set(FIGURES) <= set(names)
     assert max(map(len, text.splitlines())) <= 80
-    goodput = printed(capsys, "describe", "goodput")
+    goodput = printed("describe", "goodput")
     assert "higher is better" in goodput
     assert "needs latency targets" in goodput
-    assert "Jain's fairness index" in printed(capsys, "describe", "jain")
-    entries = json.loads(printed(capsys, "describe", "figures", "--json"))
+    assert "Jain's fairness index" in printed("describe", "jain")
+    entries = json.loads(printed("describe", "figures", "--json"))
     assert {entry["name"] for entry in entries} == {*FIGURES, "shed"}
     one = FIGURES["p99_ttft_ms"]
-    assert json.loads(printed(capsys, "describe", "p99_ttft_ms", "--json")) == {
+    assert json.loads(printed("describe", "p99_ttft_ms", "--json")) == {
         "name": one.name,
         "doc": one.doc,
         "unit": "ms",
@@ -165,30 +153,28 @@ def test_describe_figures(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_describe_finds_settings_by_their_name(capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed(capsys, "describe", "refill_tokens_per_s").splitlines()
+def test_describe_finds_settings_by_their_name(printed: Callable[..., str]) -> None:
+    found = printed("describe", "refill_tokens_per_s").splitlines()
     assert "  gateway.admission.token_bucket.refill_tokens_per_s" in found
 
 
 @pytest.mark.parametrize("word", ["drr", "deficit"])
-def test_describe_finds_kinds_by_initials_and_words(
-    capsys: pytest.CaptureFixture[str], word: str
-) -> None:
-    assert "  gateway.bands.fairness.deficit_round_robin" in printed(capsys, "describe", word)
+def test_describe_finds_kinds_by_initials_and_words(printed: Callable[..., str], word: str) -> None:
+    assert "  gateway.bands.fairness.deficit_round_robin" in printed("describe", word)
 
 
-def test_describe_the_server(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "describe", "instances.server")
+def test_describe_the_server(printed: Callable[..., str]) -> None:
+    text = printed("describe", "instances.server")
     assert "server: {model: llama-3.1-8b, gpu: h100" in text
     assert "gpu_memory_utilization : float, optional" in text
-    settings = json.loads(printed(capsys, "describe", "instances.server", "--json"))
+    settings = json.loads(printed("describe", "instances.server", "--json"))
     assert settings["model"] is None
     assert settings["tp"] == 1
 
 
 @pytest.mark.parametrize("kind", ["study", "sweep"])
-def test_describe_files(capsys: pytest.CaptureFixture[str], kind: str) -> None:
-    text = printed(capsys, "describe", kind)
+def test_describe_files(called: Callable[..., Any], printed: Callable[..., str], kind: str) -> None:
+    text = printed("describe", kind)
     for name, key in files.KEYS[kind].items():
         assert f"\n{name}    [default: {key.default}]\n" in text
         separator = "\n" if "\n" in key.example else " "
@@ -199,8 +185,8 @@ def test_describe_files(capsys: pytest.CaptureFixture[str], kind: str) -> None:
         "\n".join(line[4:] for line in text.partition("A whole file:\n")[2].splitlines())
     )
     Path("experiment.yaml").write_text(CONFIG)
-    assert "whole.yaml: ok" in printed(capsys, "check", "whole.yaml")
-    status, _, err = called(capsys, "describe", f"{kind}.nothing")
+    assert "whole.yaml: ok" in printed("check", "whole.yaml")
+    status, _, err = called("describe", f"{kind}.nothing")
     assert status == 2
     assert "unknown key; one of schema, simulation" in err
 
@@ -230,11 +216,11 @@ def test_alternatives_of_one_setting_are_not_combined() -> None:
 # --- JSON -----------------------------------------------------------------------------------------
 
 
-def test_json_of_searches(capsys: pytest.CaptureFixture[str]) -> None:
-    sweep = json.loads(printed(capsys, "sweep", "sweep.yaml", "--json"))
+def test_json_of_searches(called: Callable[..., Any], printed: Callable[..., str]) -> None:
+    sweep = json.loads(printed("sweep", "sweep.yaml", "--json"))
     assert sweep["metrics"] == ["goodput"]
     assert [row["gateway.limit[0].max_in_flight"] for row in sweep["rows"]] == [8, 16]
-    found = json.loads(printed(capsys, "optimize", "study.yaml", "--json", "--out", "out"))
+    found = json.loads(printed("optimize", "study.yaml", "--json", "--out", "out"))
     assert [row["trial"] for row in found["trials"]] == [0, 1]
     assert found["confirmation"] == json.loads(Path("out/confirmation.json").read_text())
     best = spillway.Simulation.from_dict(found["best"]["simulation"])
@@ -243,34 +229,34 @@ def test_json_of_searches(capsys: pytest.CaptureFixture[str]) -> None:
         == found["best"]["point"]["gateway.limit[0].max_in_flight"]
     )
     # A second call says that it resumes; another study needs --force.
-    status, _, err = called(capsys, "optimize", "study.yaml", "--out", "out")
+    status, _, err = called("optimize", "study.yaml", "--out", "out")
     assert (status, err) == (0, "spillway: out: resumes the study after 2 trials\n")
     Path("study.yaml").write_text(STUDY.replace("[4, 32]", "[4, 64]"))
     before = Path("out/study.yaml").read_text()
-    status, _, err = called(capsys, "optimize", "study.yaml", "--out", "out")
+    status, _, err = called("optimize", "study.yaml", "--out", "out")
     assert status == 2
     assert "holds another study" in err
     assert Path("out/study.yaml").read_text() == before
-    assert called(capsys, "optimize", "study.yaml", "--out", "out", "--force")[0] == 0
+    assert called("optimize", "study.yaml", "--out", "out", "--force")[0] == 0
 
 
-def test_json_of_other_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_of_other_commands(called: Callable[..., Any], printed: Callable[..., str]) -> None:
     trace = str(ROOT / "examples" / "requests.csv")
-    found = json.loads(printed(capsys, "traffic", "describe", trace, "--json"))
+    found = json.loads(printed("traffic", "describe", trace, "--json"))
     assert found["requests"] == 2000
     assert set(found["tenants"]) == {"gold", "silver", "bronze"}
-    catalog = json.loads(printed(capsys, "servers", "--json"))
-    assert catalog == json.loads(printed(capsys, "describe", "servers", "--json"))
+    catalog = json.loads(printed("servers", "--json"))
+    assert catalog == json.loads(printed("describe", "servers", "--json"))
     assert {"llama-3.3-70b", "h100"} <= catalog["models"].keys() | catalog["accelerators"].keys()
-    exported = json.loads(printed(capsys, "export", "config.yaml", "--to", "vllm", "--json"))
+    exported = json.loads(printed("export", "config.yaml", "--to", "vllm", "--json"))
     assert exported["target"].startswith("vllm@")
     (text,) = exported["files"].values()
     assert text.startswith("vllm serve ")
-    presets = json.loads(printed(capsys, "describe", "presets", "--json"))
+    presets = json.loads(printed("describe", "presets", "--json"))
     assert presets["noisy-neighbor"]["kind"] == "scenario"
-    field = json.loads(printed(capsys, "describe", "gateway.limit.fixed.max_in_flight", "--json"))
+    field = json.loads(printed("describe", "gateway.limit.fixed.max_in_flight", "--json"))
     assert field["unit"] == "requests"
-    status, out, err = called(capsys, "check", "gone.yaml", "--json")
+    status, out, err = called("check", "gone.yaml", "--json")
     assert (status, out) == (2, "")
     assert err.startswith("spillway: gone.yaml: cannot be read")
 
@@ -337,8 +323,8 @@ def test_colors_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.text.startswith("\x1b[31mspillway:\x1b[0m gone.yaml: cannot be read")
 
 
-def test_no_colors_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "\x1b" not in printed(capsys, "check", "config.yaml")
+def test_no_colors_in_a_pipe(printed: Callable[..., str]) -> None:
+    assert "\x1b" not in printed("check", "config.yaml")
 
 
 # --- progress -------------------------------------------------------------------------------------
@@ -420,7 +406,7 @@ def test_progress_of_searches() -> None:
 
 
 @pytest.mark.skipif(not Path("/bin/bash").exists(), reason="there is no bash")
-def test_completion_in_bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_in_bash(tmp_path: Path, printed: Callable[..., str]) -> None:
     pytest.importorskip("argcomplete")
     program = tmp_path / "bin" / "spillway"
     program.parent.mkdir()
@@ -432,7 +418,7 @@ def test_completion_in_bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         "spillway describe gateway.limit.fix",
         "spillway run config.yaml --set gateway.guard.cei",
     ]
-    script = printed(capsys, "completion", "bash") + (
+    script = printed("completion", "bash") + (
         'for line in "$@"; do COMP_LINE=$line; COMP_POINT=${#line}; COMP_TYPE=9\n'
         "COMP_WORDS=($line); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=()\n"
         '_python_argcomplete spillway; echo "${COMPREPLY[*]}"; done\n'
@@ -451,16 +437,16 @@ def test_completion_in_bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_completion_of_other_shells(capsys: pytest.CaptureFixture[str], shell: str) -> None:
+def test_completion_of_other_shells(printed: Callable[..., str], shell: str) -> None:
     pytest.importorskip("argcomplete")
-    assert "spillway" in printed(capsys, "completion", shell)
+    assert "spillway" in printed("completion", shell)
 
 
 def test_missing_extra_is_an_error(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    called: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "argcomplete", None)
-    assert called(capsys, "completion", "bash") == (
+    assert called("completion", "bash") == (
         2,
         "",
         (
