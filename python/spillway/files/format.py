@@ -49,8 +49,6 @@ class Format:
         the one with the most required columns.
     suffixes : tuple of str
         File name suffixes, e.g. ".jsonl", which select the format if no format detects the file.
-    notes : str
-        Further remarks for users; part of the documentation of the reader.
     options : tuple of Option
         Facts about a file that the file itself does not state.
     arrival : str
@@ -58,7 +56,8 @@ class Format:
         unless the trace is sorted (see `sorts`).
     rows : callable, optional
         `rows(table, **options)` returns the `Rows` of some consecutive rows of a trace, a
-        `CsvTable` or a `JsonlTable`, whose columns are the objects' keys.
+        `CsvTable` or a `JsonlTable`, whose columns are the objects' keys. Its docstring is remarks
+        for users, a part of the documentation of the reader; so is that of `read`.
     optional : tuple of str or None
         Further columns of a trace that are read. A warning names those of a file that are neither
         required nor optional. None: files have many other columns, and there is no warning.
@@ -92,7 +91,6 @@ class Format:
     detect: Callable[[Source], bool] | None = None
     precedence: int = 0
     suffixes: tuple[str, ...] = ()
-    notes: str = ""
     options: tuple[Option, ...] = ()
     arrival: str = ""
     rows: Callable[..., Rows] | None = None
@@ -104,6 +102,12 @@ class Format:
     retime: Callable[..., Int64s] | None = None
     read: Callable[[Source, Settings], Sequence[Any]] | None = None
     measured: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> str:
+        """Further remarks for users."""
+        texts = (function.__doc__ or "" for function in (self.rows, self.read) if function)
+        return " ".join(word for text in texts for word in text.split())
 
     def detects(self, file: Head, content: Content) -> bool:
         """Whether a file is of the format, and gives this."""

@@ -110,14 +110,14 @@ class LoadFormat:
     """The configuration files of a load generator.
 
     `name`: the tool; `keys`: what such a file holds, for errors; `detect`: whether the content of a
-    file is one of these; `workload`: its generator, or a ConfigError; `notes`: what is read.
+    file is one of these; `workload`: its generator, or a ConfigError; its docstring says what is
+    read.
     """
 
     name: str
     keys: str
     detect: Callable[[Mapping[str, Any]], bool]
     workload: Callable[[Block], Synthetic]
-    notes: str
 
 
 def staged(

@@ -60,5 +60,8 @@ def read_load(path: str | Path) -> Synthetic:
     raise config_error([(name, f"{root!r:.40}", f"must be a mapping: {known}")])
 
 
-_notes = "\n\n".join(textwrap.fill(f"*{form.name}*: {form.notes}", 100) for form in FORMATS)
+_notes = "\n\n".join(
+    textwrap.fill(f"*{form.name}*: {' '.join((form.workload.__doc__ or '').split())}", 100)
+    for form in FORMATS
+)
 read_load.__doc__ = f"{inspect.cleandoc(read_load.__doc__ or '')}\n\nNotes\n-----\n{_notes}\n"

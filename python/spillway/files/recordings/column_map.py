@@ -18,6 +18,12 @@ _REQUIRED = ("send_s", "input_tokens", "output_tokens")
 
 
 def _read(source: Source, settings: Settings) -> list[Rows]:
+    """`columns` maps meanings to columns of the file.
+
+    They are `send_s`, `input_tokens`, `output_tokens`, `ttft_s`, `e2e_s`, `first_token_s`,
+    `last_token_s` (instants on the clock of `send_s`), `failed` and `tenant`. A column of times has
+    the unit in which its name ends, or that in `units`: s, ms, us or ns.
+    """
     return [request_rows(source, _columns(settings))]
 
 
@@ -63,10 +69,4 @@ FORMAT = Format(
     doc='CSV with any names: columns={"send_s": "t0_ms", …}, units={"t0_ms": "ms"}',
     gives=("recordings",),  # chosen by the argument `columns`
     read=_read,
-    notes=(
-        "`columns` maps `send_s`, `input_tokens`, `output_tokens`, `ttft_s`, `e2e_s`, "
-        "`first_token_s`, `last_token_s` (instants on the clock of `send_s`), `failed` and "
-        "`tenant` to columns of the file. A column of times has the unit in which its name ends, "
-        "or that in `units`: s, ms, us or ns."
-    ),
 )

@@ -6,21 +6,26 @@ import contextlib
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from spillway.config.limits import MAX_TOKENS
 from spillway.files.error import TraceError
-from spillway.files.recordings.rows import Rows, Time
+from spillway.files.recordings.rows import Request, Rows, rows_of
 from spillway.files.recordings.units import PER_SECOND
 from spillway.files.traces.csv_table import csv_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from spillway.files.recordings.source import Source
+    from spillway.files.traces.csv_table import CsvTable
 
 
+_FIELDS = {  # of a `Request`, and the meanings of columns with it: durations, then instants
+    "send": ("send_s",),
+    "ttft": ("ttft_s", "first_token_s"),
+    "e2e": ("e2e_s", "last_token_s"),
+}
 TIMES = ("send_s", "ttft_s", "e2e_s", "first_token_s", "last_token_s")
 MEANINGS = (*TIMES, "input_tokens", "output_tokens", "failed", "tenant")
 """The meanings of columns; those of `TIMES` are times."""
@@ -85,103 +90,87 @@ def request_rows(source: Source, columns: CsvColumns, **others: Any) -> Rows:
 
     Raises TraceError if it cannot be read, lacks a column or has an invalid value.
     """
-    path = source.path
-    cells: dict[str, list[str]] = {column: [] for column in columns.names.values()}
-    lines: list[int] = []
+    path, names = source.path, columns.names
+    requests: list[Request] = []
+    tenant: list[str] = []
     with contextlib.closing(csv_tables(path)) as tables:
         header = next(tables).columns
-        for meaning, column in columns.names.items():
+        for meaning, column in names.items():
             if header.count(column) != 1:
                 problem = "the header row has no such column" if column not in header else "twice"
                 raise TraceError(f"{path}, {meaning} = {column!r}: {problem}; it has {header!r}")
         for table in tables:
-            lines += table.lines
-            for column, collected in cells.items():
-                collected.extend(table.texts(column))
-    if not lines:
+            requests += _requests(table, columns)
+            tenant += table.texts(names["tenant"]) if "tenant" in names else ()
+    if not requests:
         raise TraceError(f"{path}: holds no requests, only a header row")
-    reader = _Cells(path, columns, cells, lines)
-    failed = reader.failed()
-    send = reader.times("send_s", required=True)
-    assert send is not None
-    latencies = {}
-    for meaning, instant in (("ttft_s", "first_token_s"), ("e2e_s", "last_token_s")):
-        time = reader.times(meaning)
-        if time is None and (end := reader.times(instant)) is not None:
-            time = end.minus(send)
-        latencies[meaning] = time
-    return Rows(
-        source,
-        send=send,
-        input_tokens=reader.whole("input_tokens", failed),
-        output_tokens=reader.whole("output_tokens", failed),
-        ttft=latencies["ttft_s"],
-        e2e=latencies["e2e_s"],
-        failed=failed,
-        places=[f"line {line}" for line in lines],
-        tenant=reader.texts("tenant"),
-        **others,
-    )
+    fields = {
+        name: (names[time], columns.units[names[time]])
+        for name, times in _FIELDS.items()
+        for time in reversed(times)
+        if time in names
+    }
+    return rows_of(source, requests, fields, tenant=tenant or None, **others)
 
 
-@dataclass(frozen=True)
-class _Cells:
-    """The cells of a file by meaning."""
+def _requests(table: CsvTable, columns: CsvColumns) -> Iterator[Request]:
+    names = columns.names
+    failed = _failed(table, names)
+    places = [f"line {line}" for line in table.lines]
+    send = _times(table, names["send_s"], required=True)
+    ttft, e2e = (_latencies(table, columns, send, *_FIELDS[latency]) for latency in ("ttft", "e2e"))
+    lengths = (_tokens(table, names[name], failed) for name in ("input_tokens", "output_tokens"))
+    return map(Request, places, send, ttft, e2e, *lengths, failed)
 
-    path: Path
-    columns: CsvColumns
-    cells: Mapping[str, Sequence[str]]
-    lines: Sequence[int]
 
-    def texts(self, meaning: str) -> Sequence[str] | None:
-        column = self.columns.names.get(meaning)
-        return None if column is None else self.cells[column]
+def _latencies(
+    table: CsvTable, columns: CsvColumns, send: Sequence[Any], latency: str, instant: str
+) -> list[float | None]:
+    """Return latencies, in the unit of their column; None where there is none."""
+    names, units = columns.names, columns.units
+    if latency in names:
+        return _times(table, names[latency])
+    if instant not in names:
+        return [None] * len(table)
+    factor = PER_SECOND[units[names[instant]]] / PER_SECOND[units[names["send_s"]]]
+    begins = send if factor == 1 else [begin * factor for begin in send]  # whole ones stay exact
+    ends = _times(table, names[instant])
+    return [None if e is None else e - b for b, e in zip(begins, ends, strict=True)]
 
-    def times(self, meaning: str, *, required: bool = False) -> Time | None:
-        """Return a column of times; None without the column, and in empty cells."""
-        texts = self.texts(meaning)
-        if texts is None:
-            return None
-        values: list[float | None] = []
-        for row, text in enumerate(texts):
-            if not text.strip() and not required:
-                values.append(None)
-                continue
-            if not _NUMBER.fullmatch(text):
-                self.refuse(
-                    row, meaning, "must be a number" if required else "must be a number or empty"
-                )
-            is_whole = len(text) < _MOST_DIGITS and _INTEGER.fullmatch(text)
-            value = int(text) if is_whole else float(text)
-            if not math.isfinite(value):
-                self.refuse(row, meaning, "must be a finite number")
-            values.append(value)
-        column = self.columns.names[meaning]
-        return Time(column, self.columns.units[column], values)
 
-    def whole(self, meaning: str, failed: Sequence[bool]) -> list[int]:
-        """Return a column of tokens; 0 in the empty cells of failed requests."""
-        texts = self.texts(meaning) or ()
-        values = []
-        for row, text in enumerate(texts):
-            if failed[row] and not text.strip():
-                values.append(0)
-            elif not _WHOLE.fullmatch(text) or float(text) > MAX_TOKENS:
-                self.refuse(row, meaning, f"must be a whole number >= 0 and <= {MAX_TOKENS}")
-            else:
-                values.append(int(text))
-        return values
+def _times(table: CsvTable, column: str, *, required: bool = False) -> list[float | None]:
+    """Return a column of times; None in empty cells."""
+    values: list[float | None] = []
+    for row, text in enumerate(table.texts(column)):
+        if not text.strip() and not required:
+            values.append(None)
+            continue
+        if not _NUMBER.fullmatch(text):
+            table.refuse(row, column, f"must be a number{'' if required else ' or empty'}")
+        is_whole = len(text) < _MOST_DIGITS and _INTEGER.fullmatch(text)
+        value = int(text) if is_whole else float(text)
+        if not math.isfinite(value):
+            table.refuse(row, column, "must be a finite number")
+        values.append(value)
+    return values
 
-    def failed(self) -> list[bool]:
-        """Return which requests failed, by a column with a state or with an error."""
-        texts = self.texts("failed")
-        if texts is None:
-            return [False] * len(self.lines)
-        states = self.columns.names["failed"] in _STATE_NAMES
-        well = _COMPLETED if states else _NO_ERROR
-        return [text.strip().lower() not in well for text in texts]
 
-    def refuse(self, row: int, meaning: str, allowed: str) -> NoReturn:
-        column = self.columns.names[meaning]
-        value: Any = self.cells[column][row]
-        raise TraceError(f"{self.path} line {self.lines[row]}, {column} = {value!r:.40}: {allowed}")
+def _tokens(table: CsvTable, column: str, failed: Sequence[bool]) -> list[int]:
+    """Return a column of tokens; 0 in the empty cells of failed requests."""
+    values = []
+    for row, text in enumerate(table.texts(column)):
+        if failed[row] and not text.strip():
+            values.append(0)
+        elif not _WHOLE.fullmatch(text) or float(text) > MAX_TOKENS:
+            table.refuse(row, column, f"must be a whole number >= 0 and <= {MAX_TOKENS}")
+        else:
+            values.append(int(text))
+    return values
+
+
+def _failed(table: CsvTable, names: Mapping[str, str]) -> list[bool]:
+    """Return which requests failed, by a column with a state or with an error."""
+    if "failed" not in names:
+        return [False] * len(table)
+    well = _COMPLETED if names["failed"] in _STATE_NAMES else _NO_ERROR
+    return [text.strip().lower() not in well for text in table.texts(names["failed"])]

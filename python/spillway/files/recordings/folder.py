@@ -31,6 +31,10 @@ def _detect(source: Source) -> bool:
 
 
 def _read(source: Source, _settings: Settings) -> list[Rows]:
+    """The columns of a run are those of `csv`.
+
+    Counts of requests and errors in runs.json are compared with the file.
+    """
     shared = source.json if isinstance(source.json, dict) else {}
     runs = shared.get("runs", source.json)
     return [_run(source, f"runs[{at}]", run, shared) for at, run in enumerate(runs)]
@@ -96,8 +100,4 @@ FORMAT = Format(
     gives=("recordings",),
     detect=_detect,
     read=_read,
-    notes=(
-        "The columns of a run are those of `csv`. Counts of requests and errors in runs.json are "
-        "compared with the file."
-    ),
 )

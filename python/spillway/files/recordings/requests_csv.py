@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 
 
 def _read(source: Source, _settings: Settings) -> list[Rows]:
+    """A column of times ends in its unit: _s, _ms, _us or _ns.
+
+    Times of sending are `send_time_…`, `send_…`, `arrival_time_…` or `arrival_…`; latencies are
+    `ttft_…` and `e2e_…`, or `first_token_…` and `last_token_…` on the clock of the times of
+    sending. Failures are in `status`, `error`, `failed` or `outcome`. The requests.csv of a
+    simulated run is of this format.
+    """
     columns = recognized(source.columns["csv"])
     assert columns is not None
     return [request_rows(source, columns)]
@@ -25,11 +32,4 @@ FORMAT = Format(
     gives=("recordings",),
     detect=lambda source: recognized(source.columns["csv"]) is not None,
     read=_read,
-    notes=(
-        "A column of times ends in its unit: _s, _ms, _us or _ns. Times of sending are "
-        "`send_time_…`, `send_…`, `arrival_time_…` or `arrival_…`; latencies are `ttft_…` and "
-        "`e2e_…`, or `first_token_…` and `last_token_…` on the clock of the times of sending. "
-        "Failures are in `status`, `error`, `failed` or `outcome`. The requests.csv of a simulated "
-        "run is of this format."
-    ),
 )

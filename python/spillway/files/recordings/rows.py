@@ -65,19 +65,6 @@ class Time:
     unit: str
     values: Sequence[float | None]
 
-    def minus(self, begin: Time) -> Time:
-        """The durations from other times of the same clock, in the unit of these."""
-        factor = PER_SECOND[self.unit] / PER_SECOND[begin.unit]
-        same = factor == 1
-        return Time(
-            self.field,
-            self.unit,
-            [
-                None if end is None or start is None else end - (start if same else start * factor)
-                for end, start in zip(self.values, begin.values, strict=True)
-            ],
-        )
-
 
 class Gaps(NamedTuple):
     """The gaps between the tokens of each request, in a unit of `PER_SECOND`."""
@@ -164,8 +151,8 @@ def rows_of(
     return Rows(
         source,
         send=Time(*fields["send"], [request.send for request in requests]),
-        ttft=Time(*fields["ttft"], [request.ttft for request in requests]),
-        e2e=Time(*fields["e2e"], [request.e2e for request in requests]),
+        ttft=Time(*fields["ttft"], [r.ttft for r in requests]) if "ttft" in fields else None,
+        e2e=Time(*fields["e2e"], [r.e2e for r in requests]) if "e2e" in fields else None,
         input_tokens=[request.input_tokens or 0 for request in requests],
         output_tokens=[request.output_tokens or 0 for request in requests],
         failed=[request.failed for request in requests],

@@ -12,8 +12,13 @@ if TYPE_CHECKING:
     from spillway.files.traces.table import Int64s
 
 
-def rows(table: CsvTable, arrival_ns: Int64s | None = None) -> Rows:
-    """Return the requests of a table; `arrival_ns` replaces `arrival_s`."""
+def rows(table: CsvTable, arrival_ns: Int64s | None = None) -> Rows:  # instead of `arrival_s`
+    """`arrival_s` is in decimal seconds, exact to the nanosecond; further digits are rounded.
+
+    `input_tokens` is the whole prompt. Every `request_id` is unique. The prompts of a
+    `prefix_group` begin with the same `prefix_tokens` tokens; two with different numbers share the
+    smaller one.
+    """
     prompt = table.whole("input_tokens", at_least=1)
     return Rows(
         arrival_ns=table.seconds_ns("arrival_s") if arrival_ns is None else arrival_ns,
@@ -44,10 +49,4 @@ FORMAT = Format(
     optional=("request_id", "tenant", "slo_class", "prefix_group", "prefix_tokens"),
     arrival="arrival_s",
     rows=rows,
-    notes=(
-        "`arrival_s` is in decimal seconds, exact to the nanosecond; further digits are rounded. "
-        "`input_tokens` is the whole prompt. Every `request_id` is unique. The prompts of a "
-        "`prefix_group` begin with the same `prefix_tokens` tokens; two with different numbers "
-        "share the smaller one."
-    ),
 )

@@ -60,6 +60,11 @@ class _Points:
 
 
 def _read(source: Source, _settings: Settings) -> list[LatencyPoints]:
+    """Only points of the mode `agg` are read, not those of disaggregated serving.
+
+    The concurrency is `silicon_concurrency` of the data source, else the batch size times the ranks
+    of data-parallel attention.
+    """
     groups: dict[tuple[str, ...], _Points] = {}
     with contextlib.closing(csv_tables(source.path)) as tables:
         next(tables)
@@ -136,9 +141,4 @@ FORMAT = Format(
     layout="csv",
     required=_REQUIRED,
     read=_read,
-    notes=(
-        "Only points of the mode `agg` are read, not those of disaggregated serving. The "
-        "concurrency is `silicon_concurrency` of the data source, else the batch size times the "
-        "ranks of data-parallel attention."
-    ),
 )

@@ -14,6 +14,7 @@ from spillway.files.recordings.units import PER_SECOND
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from spillway.files.recordings.rows import Rows, Settings
     from spillway.files.recordings.source import Source
 
 
@@ -31,6 +32,15 @@ _LENGTHS = {
     "input_sequence_length": "usage_prompt_tokens",
     "output_sequence_length": "usage_completion_tokens",
 }
+
+
+def _read(source: Source, _settings: Settings) -> list[Rows]:
+    """Only the phase `profiling` counts.
+
+    Lengths are those that the server reports, else those of AIPerf's tokenizer. The gaps are those
+    between streamed chunks.
+    """
+    return [rows_of(source, _requests(source), _FIELDS)]
 
 
 def _requests(source: Source) -> Iterator[Request]:
@@ -106,9 +116,5 @@ FORMAT = Format(
     detect=lambda source: (
         source.first_line.startswith("{") and '"request_start_ns"' in source.first_line
     ),
-    read=lambda source, _settings: [rows_of(source, _requests(source), _FIELDS)],
-    notes=(
-        "Only the phase `profiling` counts. Lengths are those that the server reports, else those "
-        "of AIPerf's tokenizer. The gaps are those between streamed chunks."
-    ),
+    read=_read,
 )

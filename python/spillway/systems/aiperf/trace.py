@@ -41,6 +41,16 @@ def _rows(
     answer_s_per_token: float,
     conversation_interval_s: float,
 ) -> Rows:
+    """Times are in milliseconds.
+
+    AIPerf sends a turn when the previous one of its `session_id` is answered and `delay` has
+    passed; its prompt is the whole conversation, to which `input_length` is what the turn adds. A
+    trace has fixed arrivals: that of a turn without `timestamp` is the previous one, an assumed
+    time for its answer, and `delay`. Sessions whose first turn has no `timestamp` start at
+    `conversation_interval_s`. The `hash_ids` of first turns say what sessions share; later turns
+    begin with the session's own answers. Turns with texts instead of lengths (`text_input`,
+    `messages`, `turns`) need a tokenizer and are not read.
+    """
     import numpy as np
 
     from spillway.config.messages import note
@@ -158,15 +168,5 @@ FORMAT = Format(
             at_most=1000,
         ),
         weka.CONVERSATION_INTERVAL,
-    ),
-    notes=(
-        "Times are in milliseconds. AIPerf sends a turn when the previous one of its `session_id` "
-        "is answered and `delay` has passed; its prompt is the whole conversation, to which "
-        "`input_length` is what the turn adds. A trace has fixed arrivals: that of a turn without "
-        "`timestamp` is the previous one, an assumed time for its answer, and `delay`. Sessions "
-        "whose first turn has no `timestamp` start at `conversation_interval_s`. The `hash_ids` "
-        "of first turns say what sessions share; later turns begin with the session's own "
-        "answers. Turns with texts instead of lengths (`text_input`, `messages`, `turns`) need a "
-        "tokenizer and are not read."
     ),
 )

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 
 def _rows(table: CsvTable) -> Rows:
+    """Times count from the first request; a timestamp without a time zone is UTC.
+
+    You may add the columns `tenant` and `slo_class`.
+    """
     return Rows(
         arrival_ns=table.timestamps_ns("TIMESTAMP"),
         input_tokens=table.whole("ContextTokens", at_least=1),
@@ -30,8 +34,4 @@ FORMAT = Format(
     arrival="TIMESTAMP",
     rows=_rows,
     retime=since_first,
-    notes=(
-        "Times count from the first request; a timestamp without a time zone is UTC. You may add "
-        "the columns `tenant` and `slo_class`."
-    ),
 )

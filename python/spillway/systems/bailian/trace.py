@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 
 def _rows(table: JsonlTable, *, block_size_tokens: int) -> Rows:
+    """`timestamp` is in seconds.
+
+    Chats and turns are ignored.
+    """
     prompt = table.whole("input_length", at_least=1)
     return Rows(
         arrival_ns=table.times_ns("timestamp", "s"),
@@ -44,5 +48,4 @@ FORMAT = Format(
     options=(
         Option("block_size_tokens", int, 16, "tokens per hash id", at_least=1, at_most=MAX_TOKENS),
     ),
-    notes="`timestamp` is in seconds. Chats and turns are ignored.",
 )

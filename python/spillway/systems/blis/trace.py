@@ -14,9 +14,19 @@ if TYPE_CHECKING:
     from spillway.files.recordings.source import Source
     from spillway.files.traces.csv_table import CsvTable
 
+_OFFERED = (
+    "request_id",
+    "tenant_id",
+    "slo_class",
+    "prefix_group",
+    "input_tokens",
+    "output_tokens",
+    "arrival_time_us",
+)
+
 
 def rows(table: CsvTable) -> Rows:
-    """Return the requests of a table; `send_time_us` is ignored."""
+    """A trace has the times of arrival; `send_time_us` is ignored."""
     from spillway.systems.blis.recording import prompts
 
     arrival_us = table.whole("arrival_time_us", at_most=LONGEST_SPAN_S * 1_000_000)
@@ -37,6 +47,10 @@ def rows(table: CsvTable) -> Rows:
 
 
 def _read(source: Source, _settings: Settings) -> list[MeasuredRows]:
+    """Measured latencies run from `send_time_us`, or from `arrival_time_us` where that is 0.
+
+    The header, a YAML file of the same name, states the server.
+    """
     from spillway.systems.blis import recording
 
     return [recording.read(source)]
@@ -47,27 +61,13 @@ FORMAT = Format(
     doc="BLIS TraceV2: request_id,client_id,tenant_id,…,arrival_time_us,send_time_us,"
     "first_chunk_time_us,last_chunk_time_us,…,status",
     layout="csv",
-    required=(
-        "request_id",
-        "tenant_id",
-        "slo_class",
-        "prefix_group",
-        "input_tokens",
-        "output_tokens",
-        "arrival_time_us",
-        "send_time_us",
-    ),
+    required=(*_OFFERED, "send_time_us"),
     gives=("trace", "recordings"),
     optional=None,
     arrival="arrival_time_us",
     rows=rows,
     read=_read,
     measured=("first_chunk_time_us", "last_chunk_time_us", "status"),
-    notes=(
-        "A trace has the times of arrival. Measured latencies run from `send_time_us`, or from "
-        "`arrival_time_us` where that is 0. The header, a YAML file of the same name, states the "
-        "server."
-    ),
 )
 
 REFERENCE = Format(
@@ -75,16 +75,7 @@ REFERENCE = Format(
     doc="BLIS reference runs: request_id,client_id,tenant_id,slo_class,prefix_group,prefix_length,"
     "input_tokens,output_tokens,arrival_time_us",
     layout="csv",
-    required=(
-        "request_id",
-        "tenant_id",
-        "slo_class",
-        "prefix_group",
-        "prefix_length",
-        "input_tokens",
-        "output_tokens",
-        "arrival_time_us",
-    ),
+    required=(*_OFFERED, "prefix_length"),
     optional=None,
     arrival="arrival_time_us",
     rows=rows,

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 
 def _rows(table: CsvTable) -> Rows:
+    """`Timestamp` is in seconds.
+
+    Failed requests have 0 response tokens; the published files without fails leave them out. For
+    tenants by model, name the columns.
+    """
     return Rows(
         arrival_ns=table.seconds_ns("Timestamp"),
         input_tokens=table.whole("Request tokens", at_least=1),
@@ -27,8 +32,4 @@ FORMAT = Format(
     optional=None,
     arrival="Timestamp",
     rows=_rows,
-    notes=(
-        "`Timestamp` is in seconds. Failed requests have 0 response tokens; the published files "
-        "without fails leave them out. For tenants by model, name the columns."
-    ),
 )

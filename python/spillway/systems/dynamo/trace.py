@@ -14,12 +14,6 @@ if TYPE_CHECKING:
 
 _SCHEMA = "dynamo.request.trace.v1"
 
-NOTES = (
-    "Records of the type `request_end` are requests. They arrive at `request_received_ms` and are "
-    "sorted; times count from the first. If every request has `replay`, prompts that begin with "
-    "the same hashes begin with the same tokens. Sessions of agents are ignored."
-)
-
 
 def select(table: JsonlTable, record: str = "") -> list[bool]:
     """Return which lines are requests; `record`: prefix of the keys."""
@@ -29,8 +23,13 @@ def select(table: JsonlTable, record: str = "") -> list[bool]:
     return [kind == "request_end" for kind in table.values(f"{record}event_type")]
 
 
-def rows(table: JsonlTable, record: str = "") -> Rows:
-    """Return the requests of lines that are; `record`: prefix of the keys."""
+def rows(table: JsonlTable, record: str = "") -> Rows:  # record: prefix of the keys
+    """Records of the type `request_end` are requests.
+
+    They arrive at `request_received_ms` and are sorted; times count from the first. If every
+    request has `replay`, prompts that begin with the same hashes begin with the same tokens.
+    Sessions of agents are ignored.
+    """
     request = f"{record}request"
     has_replay = [isinstance(replay, dict) for replay in table.values(f"{request}.replay")]
     if any(has_replay) and not all(has_replay):
@@ -77,6 +76,7 @@ def _select_wrapped(table: JsonlTable) -> list[bool]:
 
 
 def _rows_wrapped(table: JsonlTable) -> Rows:
+    """Of `event`, the same is read; `timestamp` is ignored."""
     return rows(table, "event.")
 
 
@@ -92,7 +92,6 @@ FORMAT = Format(
     select=select,
     rows=rows,
     retime=since_first,
-    notes=NOTES,
 )
 
 WRAPPED = Format(
@@ -106,5 +105,4 @@ WRAPPED = Format(
     select=_select_wrapped,
     rows=_rows_wrapped,
     retime=FORMAT.retime,
-    notes="`timestamp` is ignored. " + NOTES,
 )

@@ -40,7 +40,17 @@ _DATA = {
 
 
 def workload(whole: Block) -> Synthetic:
-    """Return the generator of a scenario or report."""
+    """A scenario, or a report (benchmarks.json), which holds its scenario.
+
+    A scenario has `spec` (since 0.7), or `profile`, `rate`, `data`, `max_seconds` and
+    `max_requests` (before). The profile is constant (also named async), poisson, concurrent,
+    throughput with `max_concurrency`, or synchronous. Several rates follow each other at once, each
+    for `max_duration`, or as long as `max_requests` take. Limits on errors are ignored, as are
+    warm-up and cool-down, which concern its statistics. Data are one `synthetic_text`: lengths are
+    fixed, normal (with `_stdev`; by default from 1 to five deviations above the mean), or uniform
+    (with `_min` and `_max` alone). Prefixes become clients with prefix groups; prompts share
+    nothing else, whatever the number of samples.
+    """
     if "benchmarks" in whole.values:
         # Reports until 0.6 hold `args`.
         whole = whole.block("args" if "args" in whole.values else "config")
@@ -246,13 +256,4 @@ FORMAT = LoadFormat(
     keys="a scenario or a report",
     detect=_detect,
     workload=workload,
-    notes="a scenario with `spec` (since 0.7), one with `profile`, `rate`, `data`, `max_seconds` "
-    "and `max_requests` (before), or a report (benchmarks.json), which holds its scenario. The "
-    "profile is constant (also named async), poisson, concurrent, throughput with "
-    "`max_concurrency`, or synchronous. Several rates follow each other at once, each for "
-    "`max_duration`, or as long as `max_requests` take. Limits on errors are ignored, as are "
-    "warm-up and cool-down, which concern its statistics. Data are one `synthetic_text`: lengths "
-    "are fixed, normal (with `_stdev`; by default from 1 to five deviations above the mean), or "
-    "uniform (with `_min` and `_max` alone). Prefixes become clients with prefix groups; prompts "
-    "share nothing else, whatever the number of samples.",
 )

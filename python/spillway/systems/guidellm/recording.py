@@ -39,6 +39,7 @@ def _detect(source: Source) -> bool:
 
 
 def _read(source: Source, _settings: Settings) -> list[Rows]:
+    """Incomplete requests, cut off by the end of a run, count as failed."""
     report = Object(source, "", source.json)
     benchmarks = report.objects("benchmarks")
     # Since version 2 of the report the arguments are in `config`.
@@ -85,5 +86,4 @@ FORMAT = Format(
     gives=("recordings",),
     detect=_detect,
     read=_read,
-    notes="Incomplete requests, cut off by the end of a run, count as failed.",
 )

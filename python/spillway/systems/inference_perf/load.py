@@ -18,7 +18,17 @@ _LAWS = ("normal", "uniform", "fixed")
 
 
 def workload(whole: Block) -> Synthetic:
-    """Return the generator of a configuration."""
+    """The blocks `load` and `data` are read; others are ignored.
+
+    `load.type` is constant, poisson or concurrent. The stages of the first two become the rate
+    profile of the clients: each `rate` (requests/s) holds for its `duration` (seconds). Stages
+    follow each other at once, whereas inference-perf waits for the answers of a stage before the
+    next. A concurrent load has one stage, whose `concurrency_level` users send `num_requests`
+    requests without thinking. `data.type` is synthetic, random or shared_prefix. Lengths in tokens
+    are normal between `min` and `max` with `mean` and `std_dev`, or as `type` says: uniform or
+    fixed (at `mean`). Of shared_prefix, each of the `num_groups` becomes a client with a prefix of
+    `system_prompt_len` tokens of its own; prompts within a group share nothing else.
+    """
     load, data = whole.block("load"), whole.block("data")
     load.forbid("sweep", "a sweep measures its rates; state stages instead")
     kind = load.choice("type", _LOADS)
@@ -93,13 +103,4 @@ FORMAT = LoadFormat(
     keys="load and data",
     detect=lambda root: bool(root.keys() & {"load", "data"}),
     workload=workload,
-    notes="the blocks `load` and `data`; others are ignored. `load.type` is constant, poisson or "
-    "concurrent. The stages of the first two become the rate profile of the clients: each `rate` "
-    "(requests/s) holds for its `duration` (seconds). Stages follow each other at once, whereas "
-    "inference-perf waits for the answers of a stage before the next. A concurrent load has one "
-    "stage, whose `concurrency_level` users send `num_requests` requests without thinking. "
-    "`data.type` is synthetic, random or shared_prefix. Lengths in tokens are normal between `min` "
-    "and `max` with `mean` and `std_dev`, or as `type` says: uniform or fixed (at `mean`). Of "
-    "shared_prefix, each of the `num_groups` becomes a client with a prefix of `system_prompt_len` "
-    "tokens of its own; prompts within a group share nothing else.",
 )

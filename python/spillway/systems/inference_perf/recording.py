@@ -12,6 +12,7 @@ from spillway.files.recordings.rows import Request, rows_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from spillway.files.recordings.rows import Rows, Settings
     from spillway.files.recordings.source import Source
 
 
@@ -35,6 +36,14 @@ def _detect(source: Source) -> bool:
         and isinstance(found[0], dict)
         and {"start_time", "end_time", "info", "error"} <= set(found[0])
     )
+
+
+def _read(source: Source, _settings: Settings) -> list[Rows]:
+    """TTFT and gaps are those of the streamed chunks, E2E that of the end of the response.
+
+    Lengths are those that the server reports, else those of inference-perf's tokenizer.
+    """
+    return [rows_of(source, _requests(source), _FIELDS)]
 
 
 def _requests(source: Source) -> Iterator[Request]:
@@ -70,9 +79,5 @@ FORMAT = Format(
     doc="per_request_lifecycle_metrics.json of inference-perf",
     gives=("recordings",),
     detect=_detect,
-    read=lambda source, _settings: [rows_of(source, _requests(source), _FIELDS)],
-    notes=(
-        "TTFT and gaps are those of the streamed chunks, E2E that of the end of the response. "
-        "Lengths are those that the server reports, else those of inference-perf's tokenizer."
-    ),
+    read=_read,
 )

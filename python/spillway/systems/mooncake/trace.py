@@ -33,6 +33,16 @@ BLOCK_SIZE = Option(
 
 
 def _rows(table: JsonlTable, *, unit: str, block_size_tokens: int, **_: object) -> Rows:
+    """Prompts that begin with the same `hash_ids` begin with the same tokens.
+
+    The last block of a prompt may be shorter. You may add the keys `request_id`, `tenant` and
+    `slo_class` (text). A file does not state its unit or block size: the published traces have
+    milliseconds and blocks of 512 tokens, the documentation of GuideLLM shows seconds, others have
+    blocks of 16 or 64. Timestamps are rounded to steps (about 3 s in the published conversation
+    trace), so that requests arrive in artificial bursts; a warning says so. With `spread_s` each
+    request arrives at a random time in the seconds that follow its timestamp and before the next
+    timestamp of the file; the order stays. The same seed gives the same trace.
+    """
     prompt = table.whole("input_length", at_least=1)
     return Rows(
         arrival_ns=table.times_ns("timestamp", unit),
@@ -47,6 +57,10 @@ def _rows(table: JsonlTable, *, unit: str, block_size_tokens: int, **_: object) 
 
 
 def _rows_without_ids(table: JsonlTable, *, unit: str, **_: object) -> Rows:
+    """Prompts share nothing.
+
+    Every line needs a timestamp; `delay` and sessions are not read.
+    """
     return Rows(
         arrival_ns=table.times_ns("timestamp", unit),
         input_tokens=table.whole("input_length", at_least=1),
@@ -133,17 +147,6 @@ FORMAT = Format(
         ),
         Option("seed", int, 0, "seed of the arrivals within them", at_least=0),
     ),
-    notes=(
-        "Prompts that begin with the same `hash_ids` begin with the same tokens; the last block "
-        "of a prompt may be shorter. You may add the keys `request_id`, `tenant` and `slo_class` "
-        "(text). A file does not state its unit or block size: the published traces have "
-        "milliseconds and blocks of 512 tokens, the documentation of GuideLLM shows seconds, "
-        "others have blocks of 16 or 64. Timestamps are rounded to steps (about 3 s in the "
-        "published conversation trace), so that requests arrive in artificial bursts; a warning "
-        "says so. With `spread_s` each request arrives at a random time in the seconds that "
-        "follow its timestamp and before the next timestamp of the file; the order stays. The "
-        "same seed gives the same trace."
-    ),
 )
 
 WITHOUT_IDS = Format(
@@ -156,5 +159,4 @@ WITHOUT_IDS = Format(
     rows=_rows_without_ids,
     retime=FORMAT.retime,
     options=tuple(option for option in FORMAT.options if option is not BLOCK_SIZE),
-    notes="Prompts share nothing. Every line needs a timestamp; `delay` and sessions are not read.",
 )

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 
 def _rows(table: JsonlTable) -> Rows:
+    """A line is a response of chat completions or completions.
+
+    `created` is in seconds since 1970. A key `user` is the tenant. Requests are sorted, and times
+    count from the first.
+    """
     return Rows(
         arrival_ns=table.times_ns("created", "s"),
         input_tokens=table.whole("usage.prompt_tokens", at_least=1),
@@ -30,8 +35,4 @@ FORMAT = Format(
     sorts=True,
     rows=_rows,
     retime=since_first,
-    notes=(
-        "A line is a response of chat completions or completions. `created` is in seconds since "
-        "1970. A key `user` is the tenant. Requests are sorted, and times count from the first."
-    ),
 )

@@ -84,6 +84,7 @@ def _detect(source: Source) -> bool:
 
 
 def _read(source: Source, _settings: Settings) -> list[LatencyHistograms]:
+    """`late.since(early)` gives the observations between two scrapes."""
     engines: dict[tuple[str, str], _Engine] = {}
     for number, line in enumerate(source.text.splitlines(), start=1):
         if not line.startswith("vllm:"):
@@ -186,5 +187,4 @@ FORMAT = Format(
     gives=("histograms",),
     detect=_detect,
     read=_read,
-    notes="`late.since(early)` gives the observations between two scrapes.",
 )

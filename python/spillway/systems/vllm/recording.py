@@ -18,6 +18,7 @@ _LISTS = ("input_lens", "output_lens", "ttfts", "itls", "errors")
 
 
 def _read(source: Source, _settings: Settings) -> list[Rows]:
+    """E2E is the TTFT plus the inter-token latencies; `max_concurrency` the client's limit."""
     result = Object(source, "", source.json)
     for name in _LISTS:
         if name not in result.values:
@@ -71,5 +72,4 @@ FORMAT = Format(
     gives=("recordings",),
     required=("model_id", "num_prompts", "completed", "request_throughput"),
     read=_read,
-    notes="E2E is the TTFT plus the inter-token latencies; `max_concurrency` the client's limit.",
 )

@@ -52,6 +52,12 @@ def _detect(source: Source) -> bool:
 
 
 def _read(source: Source, settings: Settings) -> list[StepLog]:
+    """Steps without work (dummy) are left out.
+
+    The context follows from the usage of the KV cache and its size, which is in the log too, or in
+    `server` as `num_kv_blocks` and `block_size_tokens`. A log that states the size alone gives
+    blocks of 16 tokens.
+    """
     engines: dict[str, _Engine] = {}
     capacity_tokens: int | None = None
     reported: dict[str, Any] = {}
@@ -125,9 +131,4 @@ FORMAT = Format(
     gives=("step_logs",),
     detect=_detect,
     read=_read,
-    notes=(
-        "Steps without work (dummy) are left out. The context follows from the usage of the KV "
-        "cache and its size, which is in the log too, or in `server` as `num_kv_blocks` and "
-        "`block_size_tokens`. A log that states the size alone gives blocks of 16 tokens."
-    ),
 )

@@ -60,6 +60,13 @@ def _requests(
 def _rows(
     table: JsonlTable, *, subagent_times: str, conversation_interval_s: float, **_: object
 ) -> Rows:
+    """`t` is in seconds since the start of the conversation; by default all start together.
+
+    Files of one object each become lines by `jq -c . trace_*.json`. Requests arrive at the recorded
+    times, whatever the simulated latency. Conversations share no blocks; the agent and its
+    subagents do. Blocks that a prompt has beyond its `hash_ids` are not shared. The published
+    traces of SemiAnalysis have absolute times of subagents, those of kv-cache-tester relative ones.
+    """
     import numpy as np
 
     arrival_ns = table.times_ns("t", "s")
@@ -137,13 +144,5 @@ FORMAT = Format(
             choices=("absolute", "relative"),
         ),
         CONVERSATION_INTERVAL,
-    ),
-    notes=(
-        "Files of one object each become lines by `jq -c . trace_*.json`. `t` is in seconds since "
-        "the start of the conversation; by default all conversations start together. Requests "
-        "arrive at the recorded times, whatever the simulated latency. Conversations share no "
-        "blocks; the agent and its subagents do. Blocks that a prompt has beyond its `hash_ids` "
-        "are not shared. The published traces of SemiAnalysis have absolute times of subagents, "
-        "those of kv-cache-tester relative ones."
     ),
 )
