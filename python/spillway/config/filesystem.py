@@ -25,6 +25,17 @@ def open_text(path: Path, newline: str | None = None) -> TextIO:
     return path.open(newline=newline, encoding="utf-8-sig")
 
 
+def read_text(path: Path, must: str = "must be UTF-8") -> str:
+    """The content of a text file. Raises ConfigError if it cannot be read; `must`: what it is."""
+    try:
+        with open_text(path) as stream:
+            return stream.read()
+    except OSError as error:
+        raise cannot("read", path, error) from error
+    except UnicodeDecodeError as error:
+        raise config_error([(shown(path), "", f"not a text file; {must}")]) from error
+
+
 def open_binary(path: Path) -> io.BufferedReader:
     """Opens a file for reading.
 

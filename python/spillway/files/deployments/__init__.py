@@ -34,7 +34,7 @@ from spillway._core.workload import Tenant
 from spillway.config.classes import config_error
 from spillway.config.describe import descriptor
 from spillway.config.differences import differences
-from spillway.config.filesystem import cannot, make_folder, replacing, together
+from spillway.config.filesystem import cannot, make_folder, read_text, replacing, together
 from spillway.config.messages import checked_simulation
 from spillway.files.deployments import places
 from spillway.files.deployments.target import Loss, Target, Unread, base_settings, pattern_of
@@ -416,11 +416,7 @@ def _texts_at(path: Path) -> dict[str, str]:
     """The text of a file, or of the files in a folder."""
     try:
         inside = sorted(path.iterdir()) if path.is_dir() else [path]
-        shown = [
-            file for file in inside if file == path or (file.is_file() and file.name[0] != ".")
-        ]
-        return {str(file): file.read_text(encoding="utf-8") for file in shown}
     except OSError as error:
         raise cannot("read", path, error) from error
-    except UnicodeDecodeError as error:
-        raise config_error([(str(path), "", "must be a text file in UTF-8")]) from error
+    shown = (file for file in inside if file == path or (file.is_file() and file.name[0] != "."))
+    return {str(file): read_text(file) for file in shown}

@@ -65,6 +65,13 @@ class Fields:
             raise config_error([(f"{self.where}: {name}", f"{value!r:.40}", allowed)])
         return int(value) if kind == "int" else float(value) if kind == "float" else value
 
+    def required(self, name: str, kind: str = "int") -> Any:
+        """The value of a field, which must not be missing."""
+        value = self.take(name, kind)
+        if value is None:
+            raise config_error([(f"{self.where}: {name}", "", "is missing")])
+        return value
+
     def choice(self, name: str, choices: Mapping[str, Any], default: str) -> Any:
         """The entry of `choices` that the field names."""
         value = self.take(name, "str", default)

@@ -132,6 +132,14 @@ class JsonlTable(Table):
             self.refuse(row, key, allowed, shown=_shown(value))
         return np.array(values, dtype=np.int64)
 
+    def checked_ids(self, row: int, key: str, value: Any, at_most: int) -> list[int]:
+        """Return a value of a row that must be a list of whole numbers."""
+        if not isinstance(value, list) or not all(
+            type(block) is int and 0 <= block <= at_most for block in value
+        ):
+            self.refuse(row, key, f"must be a list of whole numbers >= 0 and <= {at_most}")
+        return value
+
     def lists(self, key: str) -> Lists | None:
         """Return the lists of whole numbers of a key, if they can be had without its `values`."""
         array = self.array(key, "list<item: uint64>")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from spillway import _core
 from spillway.config.formatting import sample
@@ -19,7 +20,7 @@ from spillway.files.traces import csv_table, jsonl_table
 from spillway.files.traces.column_map import mapped
 from spillway.files.traces.columns import Columns
 from spillway.files.traces.lines import STANDARD_INPUT, Lines, opened
-from spillway.files.traces.spool import NotStreamableError, spooled
+from spillway.files.traces.spool import NotStreamableError, SpooledColumns, spooled
 from spillway.files.traces.table import Skipped
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from spillway.files.traces.rows import Rows
     from spillway.files.traces.table import Table
 
+
+_Columns = TypeVar("_Columns", bound=Columns)
+_Result = TypeVar("_Result")
 
 FORMATS = formats("trace")
 """The formats by name."""
@@ -118,68 +122,64 @@ def read_trace(
 
     """
     path = Path(path)
-    if stream == "auto":
-        if str(path) != STANDARD_INPUT:
-            with contextlib.suppress(TraceError):  # what is wrong shows below
-                return _streamed(path, format, columns, time_unit, options, skip_bad=skip_bad)
-        stream = False
-    if not stream:
-        return _core.workload.make_trace(
-            **read_columns(
-                path,
-                format=format,
-                sort=sort,
-                columns=columns,
-                time_unit=time_unit,
-                skip_bad=skip_bad,
-                **options,
-            )
-        )
-    if sort:
-        raise NotStreamableError(f"{path}: a trace that is sorted cannot be streamed")
-    return _streamed(path, format, columns, time_unit, options, skip_bad=skip_bad)
+    reading: dict[str, Any] = {
+        "format": format,
+        "columns": columns,
+        "time_unit": time_unit,
+        "skip_bad": skip_bad,
+        **options,
+    }
+    if stream == "auto" and str(path) != STANDARD_INPUT:
+        with contextlib.suppress(TraceError):  # what is wrong shows below
+            return _streamed(path, **reading)
+    if stream is True:
+        if sort:
+            raise NotStreamableError(f"{path}: a trace that is sorted cannot be streamed")
+        return _streamed(path, **reading)
+    return _core.workload.make_trace(**read_columns(path, sort=sort, **reading))
 
 
-def _streamed(
-    path: Path,
-    name: str | None,
-    columns: Mapping[str, str] | None,
-    time_unit: str,
-    options: Mapping[str, Any],
-    *,
-    skip_bad: bool,
-) -> _core.workload.Trace:
-    with opened(path) as lines:
-        form = _form(lines, name, columns, time_unit)
-        settings = _checked(form, options, path)
-        with spooled(path, form) as collected:
-            _collect(lines, form, settings, collected, Skipped(allowed=skip_bad))
-            return collected.as_trace()
+def _streamed(path: Path, **reading: Any) -> _core.workload.Trace:
+    *_, trace = _collected(path, partial(spooled, path), SpooledColumns.as_trace, **reading)
+    return trace
 
 
-def read_columns(
-    path: str | Path,
-    *,
-    format: str | None = None,  # noqa: A002
-    sort: bool = False,
-    columns: Mapping[str, str] | None = None,
-    time_unit: str = AUTO,
-    skip_bad: bool = False,
-    **options: float | str,
-) -> dict[str, Any]:
-    """Read a trace as arguments of the core's make_trace, for callers that change some of them."""
+def read_columns(path: str | Path, *, sort: bool = False, **reading: Any) -> dict[str, Any]:
+    """Read a trace as arguments of the core's make_trace, for callers that change some of them.
+
+    `reading`: the other arguments of `read_trace`.
+    """
     path = Path(path)
-    with opened(path) as lines:
-        form = _form(lines, format, columns, time_unit)
-        settings = _checked(form, options, path)
-        collected = Columns(path, form, sort=sort or form.sorts)
-        _collect(lines, form, settings, collected, Skipped(allowed=skip_bad))
-    arguments = collected.as_arguments()
+
+    def columns_of(form: Format) -> contextlib.AbstractContextManager[Columns]:
+        return contextlib.nullcontext(Columns(path, form, sort=sort or form.sorts))
+
+    form, settings, arguments = _collected(path, columns_of, Columns.as_arguments, **reading)
     if str(path) == STANDARD_INPUT:
         arguments["file"] = ""  # cannot be read again
     if form.retime is not None:
         arguments["arrival_ns"] = form.retime(path, arguments["arrival_ns"], **settings)
     return arguments
+
+
+def _collected(
+    path: Path,
+    columns_of: Callable[[Format], contextlib.AbstractContextManager[_Columns]],
+    finished: Callable[[_Columns], _Result],
+    *,
+    format: str | None = None,  # noqa: A002
+    columns: Mapping[str, str] | None = None,
+    time_unit: str = AUTO,
+    skip_bad: bool = False,
+    **options: float | str,
+) -> tuple[Format, dict[str, Any], _Result]:
+    """Return the format of a file, its options, and what becomes of the columns of all requests."""
+    with opened(path) as lines:
+        form = _form(lines, format, columns, time_unit)
+        settings = _checked(form, options, path)
+        with columns_of(form) as collected:
+            _collect(lines, form, settings, collected, Skipped(allowed=skip_bad))
+            return form, settings, finished(collected)
 
 
 def _collect(

@@ -123,18 +123,14 @@ def _blocks(
         found.append(session.own + _CUT + session.turns)
     if given in ("", None):
         return found
-    if not isinstance(given, list) or not all(
-        type(block) is int and 0 <= block <= _HIGHEST_ID for block in given
-    ):
-        allowed = f"must be a list of whole numbers >= 0 and <= {_HIGHEST_ID}"
-        table.refuse(row, "hash_ids", allowed)
+    ids = table.checked_ids(row, "hash_ids", given, _HIGHEST_ID)
     if session.turns > 0:
         return found
-    if len(given) != len(found):
+    if len(ids) != len(found):
         allowed = f"must be {len(found)}, one per {size} tokens of input_length"
-        table.refuse(row, "hash_ids", allowed, shown=f"{len(given)} ids")
-    session.shared = given[:full]
-    return given
+        table.refuse(row, "hash_ids", allowed, shown=f"{len(ids)} ids")
+    session.shared = ids[:full]
+    return ids
 
 
 FORMAT = Format(

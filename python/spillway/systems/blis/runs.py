@@ -83,8 +83,7 @@ def recordings(directory: str | Path) -> Iterator[Recording]:
     if not folders:
         raise TraceError(
             f"{directory}: no scenario found; a scenario is a folder with trace.csv, requests.csv "
-            "and "
-            "summary.json"
+            "and summary.json"
         )
     return map(Recording, folders)
 
@@ -109,12 +108,8 @@ class Recording:
         self.folder = folder
         self.path = folder / "summary.json"
         try:
-            with filesystem.open_text(self.path) as stream:
-                content = yaml.parse(stream.read(), str(self.path), is_json=True)
-        except OSError as error:
-            raise TraceError(str(filesystem.cannot("read", self.path, error))) from error
-        except UnicodeDecodeError as error:
-            raise TraceError(f"{self.path}: not a text file; must be JSON in UTF-8") from error
+            text = filesystem.read_text(self.path, "must be JSON in UTF-8")
+            content = yaml.parse(text, str(self.path), is_json=True)
         except ConfigError as error:
             raise TraceError(str(error)) from error
         if not isinstance(content, dict):

@@ -320,9 +320,7 @@ def _documents(files: Mapping[str, str]) -> Iterator[Fields]:
 def _objective(fields: Fields, classes: list[dict[str, Any]]) -> list[Unread]:
     fields.drop("apiVersion", "status")
     metadata, spec = fields.map("metadata"), fields.map("spec")
-    name = metadata.take("name", "str")
-    if name is None:
-        raise config_error([(f"{metadata.where}: name", "", "is missing")])
+    name = metadata.required("name", "str")
     metadata.drop("namespace", "labels", "annotations")
     spec.drop("poolRef")
     priority = spec.take("priority", "int", 0)
@@ -341,9 +339,7 @@ class _Known:
     def __init__(self, entries: list[Fields]) -> None:
         self._found: dict[str, tuple[str, Fields]] = {}
         for entry in entries:
-            kind = entry.take("type", "str")
-            if kind is None:
-                raise config_error([(f"{entry.where}: type", "", "is missing")])
+            kind = entry.required("type", "str")
             self._found[entry.take("name", "str", kind)] = kind, entry.map("parameters")
         self._used: set[str] = set()
 
@@ -489,11 +485,8 @@ def _read_flow_control(flow: Fields, settings: dict[str, Any], plugins: _Known) 
     if kind == "static-usage-limit-policy":
         ceiling = parameters.take("threshold", "float", 1.0)
     elif kind == "priority-holdback-policy":
-        lowest = parameters.take("minCeiling", "float")
-        if lowest is None:
-            raise config_error([(f"{parameters.where}: minCeiling", "", "is missing")])
         gateway["usage_limit"] = PriorityHoldback(
-            min_ceiling=lowest,
+            min_ceiling=parameters.required("minCeiling", "float"),
             max_ceiling=parameters.take("maxCeiling", "float", 1.0),
             domain=parameters.choice("domain", {"rank": "rank", "value": "value"}, "rank"),
         ).to_dict()

@@ -84,12 +84,7 @@ def hash_ids(table: JsonlTable, prompt: Int64s, block_size_tokens: int) -> list[
         if set(map(type, ids)) == {int} and 0 <= min(ids) <= max(ids) <= HIGHEST_ID:
             return found
     for row, (ids, count) in enumerate(zip(found, needed, strict=True)):
-        if not isinstance(ids, list) or not all(
-            type(block) is int and 0 <= block <= HIGHEST_ID for block in ids
-        ):
-            allowed = f"must be a list of whole numbers >= 0 and <= {HIGHEST_ID}"
-            table.refuse(row, "hash_ids", allowed)
-        if len(ids) != count:
+        if len(table.checked_ids(row, "hash_ids", ids, HIGHEST_ID)) != count:
             table.refuse(
                 row,
                 "hash_ids",

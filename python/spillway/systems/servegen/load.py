@@ -106,21 +106,10 @@ def _refuse(path: Path, place: str, value: Any, allowed: str) -> Exception:
     return config_error([(f"{filesystem.shown(path)} {place}", f"{value!r:.40}", allowed)])
 
 
-def _text(path: Path) -> str:
-    try:
-        with filesystem.open_text(path) as stream:
-            return stream.read()
-    except OSError as error:
-        raise filesystem.cannot("read", path, error) from error
-    except UnicodeDecodeError as error:
-        shown = filesystem.shown(path)
-        raise config_error([(shown, "", "not a text file; must be UTF-8")]) from error
-
-
 def _windows(path: Path) -> list[_Window]:
     """Return the windows of a trace, which ascend."""
     found: list[_Window] = []
-    for number, row in enumerate(csv.reader(_text(path).splitlines()), start=1):
+    for number, row in enumerate(csv.reader(filesystem.read_text(path).splitlines()), start=1):
         place = f"line {number}"
         if len(row) != _FIELDS:
             raise _refuse(path, place, ",".join(row), f"must hold {_FIELDS} fields")
@@ -197,7 +186,7 @@ def _empirical(weights: _Weights) -> Empirical:
 def _mixed(path: Path, windows: list[tuple[_Window, float]]) -> list[_Weights] | None:
     """Return the weights of both lengths over windows; None if none of them has lengths."""
     try:
-        root = json.loads(_text(path))
+        root = json.loads(filesystem.read_text(path))
     except (ValueError, RecursionError) as error:
         shown = filesystem.shown(path)
         raise config_error([(shown, "", f"not valid JSON: {error}")]) from error

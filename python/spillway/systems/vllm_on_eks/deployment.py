@@ -28,6 +28,20 @@ _FILE, _ENVIRONMENT = "tenants.yaml", "gateway.env"
 _TIMEOUTS = {_STEP: 30.0, _FACTOR: 1.0}
 _UNBOUNDED = 10**9
 _CAP = 64
+# Field of the block `aimd` → part of the gateway, its setting, and the default; None: required.
+_AIMD = {
+    "target_p99_ttft_s": ("controller", "target_s", None),
+    "tick_s": ("sensor", "tick_s", None),
+    "window_s": ("sensor", "window_s", None),
+    "cap_per_worker_min": ("guard", "floor", None),
+    "cap_per_worker_max": ("guard", "ceiling", None),
+    "target_band_pct": ("controller", "band", 0.0),
+    "cooldown_ticks": ("guard", "cooldown_ticks", 0),
+}
+_CUTS = {
+    _STEP: {"decrease_step": ("controller", "decrease_step", 1.0)},
+    _FACTOR: {"decrease_factor": ("controller", "decrease_factor", 0.5)},
+}
 
 
 def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
@@ -77,23 +91,13 @@ def _clients(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _aimd(gateway: Mapping[str, Any], version: str) -> dict[str, Any]:
-    rule, guard, sensor = gateway["controller"], gateway["guard"], gateway["sensor"]
-    cut = (
-        {"decrease_step": max(1, round(rule["decrease_step"]))}
-        if version == _STEP
-        else {"decrease_factor": rule["decrease_factor"]}
-    )
-    return {
-        "enabled": True,
-        "target_p99_ttft_s": rule["target_s"],
-        "tick_s": sensor["tick_s"],
-        "window_s": sensor["window_s"],
-        "cap_per_worker_min": round(guard["floor"]),
-        "cap_per_worker_max": round(guard["ceiling"]),
-        "target_band_pct": rule["band"],
-        "cooldown_ticks": guard["cooldown_ticks"],
-        **cut,
-    }
+    fields = (_AIMD | _CUTS[version]).items()
+    values = {name: gateway[part][setting] for name, (part, setting, _) in fields}
+    for name in ("cap_per_worker_min", "cap_per_worker_max"):
+        values[name] = round(values[name])
+    if version == _STEP:
+        values["decrease_step"] = max(1, round(values["decrease_step"]))
+    return {"enabled": True} | values
 
 
 def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> list[Unread]:
@@ -114,7 +118,7 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     defaults = Gateway().to_dict()
     gateway |= {key: defaults[key] for key in GATEWAY}
     is_on = fields.take("caps_enabled", "bool", default=False)
-    workers, cap = (_required(fields, key) for key in ("num_workers", "cap_per_worker"))
+    workers, cap = (fields.required(key) for key in ("num_workers", "cap_per_worker"))
     timeout_s = fields.take("acquire_timeout_s", "float", timeout_s)
     watcher = fields.map("worker_watcher")
     watcher.drop("namespace", "service_name")
@@ -138,31 +142,18 @@ def _timeout(name: str, text: str) -> float:
     return float(found)
 
 
-def _required(fields: Fields, name: str, kind: str = "int") -> Any:
-    value = fields.take(name, kind)
-    if value is None:
-        raise config_error([(f"{fields.where}: {name}", "", "is missing")])
-    return value
-
-
 def _read_aimd(
     fields: Fields, gateway: dict[str, Any], version: str, defaults: Mapping[str, Any]
 ) -> None:
     if not fields.take("enabled", "bool", default=False):
         gateway |= {key: defaults[key] for key in ("controller", "guard", "sensor")}
         return
-    rule, guard, sensor = gateway["controller"], gateway["guard"], gateway["sensor"]
-    rule["target_s"] = _required(fields, "target_p99_ttft_s", "float")
-    rule["band"] = fields.take("target_band_pct", "float", 0.0)
-    if version == _STEP:
-        rule["decrease_step"] = fields.take("decrease_step", "float", 1.0)
-    else:
-        rule["decrease_factor"] = fields.take("decrease_factor", "float", 0.5)
-    guard["floor"] = _required(fields, "cap_per_worker_min", "float")
-    guard["ceiling"] = _required(fields, "cap_per_worker_max", "float")
-    guard["cooldown_ticks"] = fields.take("cooldown_ticks", "int", 0)
-    sensor["tick_s"] = _required(fields, "tick_s", "float")
-    sensor["window_s"] = _required(fields, "window_s", "float")
+    for name, (part, setting, default) in (_AIMD | _CUTS[version]).items():
+        kind = "int" if name == "cooldown_ticks" else "float"
+        is_required = default is None
+        gateway[part][setting] = (
+            fields.required(name, kind) if is_required else fields.take(name, kind, default)
+        )
 
 
 def _read_tenants(fields: Fields, settings: dict[str, Any], *, is_on: bool) -> None:
@@ -173,8 +164,8 @@ def _read_tenants(fields: Fields, settings: dict[str, Any], *, is_on: bool) -> N
     found = {}
     for tenant in fields.maps("tenants"):
         tenant.drop("name", "key_env")
-        name = _required(tenant, "id", "str")
-        weight, most = (_required(tenant, key) for key in ("weight", "queue_max"))
+        name = tenant.required("id", "str")
+        weight, most = (tenant.required(key) for key in ("weight", "queue_max"))
         found[name] = (before.get(name) or Tenant(name=name).to_dict()) | {
             "weight": float(weight),
             "queue_max": most if is_on else None,

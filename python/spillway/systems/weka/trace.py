@@ -101,12 +101,7 @@ def _content(table: JsonlTable, prompt: Int64s, size: int) -> list[list[int]]:
     found = []
     given = [[] if ids == "" else ids for ids in table.values("hash_ids")]
     for row, (ids, count) in enumerate(zip(given, needed, strict=True)):
-        if not isinstance(ids, list) or not all(
-            type(block) is int and 0 <= block <= _HIGHEST_ID for block in ids
-        ):
-            allowed = f"must be a list of whole numbers >= 0 and <= {_HIGHEST_ID}"
-            table.refuse(row, "hash_ids", allowed)
-        if len(ids) > count:
+        if len(table.checked_ids(row, "hash_ids", ids, _HIGHEST_ID)) > count:
             allowed = f"must be at most {count}, one per {size} tokens of in ({prompt[row]})"
             table.refuse(row, "hash_ids", allowed, shown=f"{len(ids)} ids")
         first = table.lines[row] << 32
