@@ -24,7 +24,7 @@ GOLDEN = DATA / "results"
 
 def run(**changes: Any) -> Result:
     """Sixty requests to one slow instance, of which the bucket refuses some."""
-    no_time = dict.fromkeys((one.name for one in dataclasses.fields(instance.Linear)), 0)
+    no_time = dict.fromkeys((field.name for field in dataclasses.fields(instance.Linear)), 0)
     step_time = {"beta0_us": 5000, "beta_prefill_us": 100, "beta_decode_us": 100}
     latency = instance.Linear(**no_time | step_time)
     settings: dict[str, Any] = {
@@ -60,20 +60,20 @@ def masked(found: dict[str, Any]) -> dict[str, Any]:
         found["run"].pop("uid")
         (component,) = found["scenario"]["stack"]
         load = found["scenario"]["load"]
-        for one in (component, load):
-            one["metadata"].pop("cfg_id")
-            one["native"].pop("config")
-            one["standardized"].pop("tool_version")
+        for part in (component, load):
+            part["metadata"].pop("cfg_id")
+            part["native"].pop("config")
+            part["standardized"].pop("tool_version")
     return found
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
-        for key, one in value.items():
-            yield from leaves(one, f"{path}.{key}")
+        for key, below in value.items():
+            yield from leaves(below, f"{path}.{key}")
     elif isinstance(value, list):
-        for at, one in enumerate(value):
-            yield from leaves(one, f"{path}[{at}]")
+        for at, below in enumerate(value):
+            yield from leaves(below, f"{path}[{at}]")
     else:
         yield path, value
 
@@ -134,7 +134,7 @@ def test_figures_are_those_of_the_run(result: Result) -> None:
 
 
 STATISTICS = {"units", "mean", "mode", "stddev", "min", "max"} | {
-    f"p{one}" for one in ("0p1", "1", "5", "10", "25", "50", "75", "90", "95", "99", "99p9")
+    f"p{percent}" for percent in ("0p1", "1", "5", "10", "25", "50", "75", "90", "95", "99", "99p9")
 }
 UNITS = {
     "input_length": "count",
@@ -167,13 +167,13 @@ def test_the_report_has_only_fields_of_its_schema(result: Result) -> None:
     aggregate = report["results"]["request_performance"]["aggregate"]
     assert aggregate.keys() == {"requests", "latency", "throughput"}
     found = {
-        name: one
+        name: figure
         for group in aggregate.values()
-        for name, one in group.items()
-        if isinstance(one, dict)
+        for name, figure in group.items()
+        if isinstance(figure, dict)
     }
-    assert {name: one["units"] for name, one in found.items()} == UNITS
-    assert all(one.keys() <= STATISTICS for one in found.values())
+    assert {name: figure["units"] for name, figure in found.items()} == UNITS
+    assert all(figure.keys() <= STATISTICS for figure in found.values())
 
 
 def test_runs_without_completed_requests() -> None:

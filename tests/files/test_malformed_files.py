@@ -107,7 +107,7 @@ FILES: list[tuple[str, str, bytes]] = [
 
 
 @pytest.mark.parametrize(
-    ("reader", "name", "content"), FILES, ids=[f"{i}-{one[0]}" for i, one in enumerate(FILES)]
+    ("reader", "name", "content"), FILES, ids=[f"{i}-{file[0]}" for i, file in enumerate(FILES)]
 )
 def test_a_malformed_file_gives_one_clear_error(
     reader: str, name: str, content: bytes, tmp_path: Path
@@ -125,7 +125,7 @@ def test_a_malformed_file_gives_one_clear_error(
 
 def test_there_are_enough_of_them() -> None:
     assert len(FILES) >= 30
-    assert {one[0] for one in FILES} == READERS.keys()
+    assert {file[0] for file in FILES} == READERS.keys()
 
 
 def _bomb(folder: Path) -> Path:

@@ -48,7 +48,7 @@ def parsed(text: str) -> dict[str, dict[str, list[tuple[float, float]]]]:
         else:
             name, labels, value, at = SAMPLE.fullmatch(line).groups()  # type: ignore[union-attr]
             assert name == family + ("_total" if kind == "counter" else "")
-            assert ",".join(f'{key}="{one}"' for key, one in LABEL.findall(labels)) == labels
+            assert ",".join(f'{key}="{label}"' for key, label in LABEL.findall(labels)) == labels
             points = found[name][labels]
             assert not points or points[-1][0] < float(at)
             assert kind != "counter" or not points or points[-1][1] <= float(value)
@@ -75,14 +75,14 @@ def test_every_value_reads_back(result: Result) -> None:
     for name, values in expected.items():
         ((labels, points),) = found[name].items()
         assert ('="m"' in labels) == ("average" not in name)
-        assert [one for _, one in points] == values.tolist()
+        assert [value for _, value in points] == values.tolist()
         at_s = np.array([at for at, _ in points])
         assert at_s == pytest.approx(1_800_000_000 + timeline["time_s"], abs=1e-3)
     queued = found["llm_d_epp_flow_control_queue_size"]
     assert list(queued) == ['fairness_id="default"', r'fairness_id="the \"other\"\\one"']
     for tenant, points in zip(timeline.tenants, queued.values(), strict=True):
-        assert [one for _, one in points] == timeline.of(tenant)["queued"].tolist()
-        assert max(one for _, one in points) > 0
+        assert [value for _, value in points] == timeline.of(tenant)["queued"].tolist()
+        assert max(value for _, value in points) > 0
 
 
 def test_systems_and_errors(result: Result) -> None:
@@ -99,20 +99,21 @@ def test_systems_and_errors(result: Result) -> None:
 def test_an_independent_parser_reads_the_same(result: Result) -> None:
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
     text = result.openmetrics(model='a "model"', start_unix_s=1_800_000_000)
-    families = {one.name: one for one in parser.text_string_to_metric_families(text)}
+    families = {family.name: family for family in parser.text_string_to_metric_families(text)}
     timeline = result.timeline
     waiting = families["vllm:num_requests_waiting"]
     assert waiting.type == "gauge"
-    assert [one.value for one in waiting.samples] == timeline["waiting"].tolist()
-    assert {one.labels["model_name"] for one in waiting.samples} == {'a "model"'}
-    at_s = [float(one.timestamp) for one in waiting.samples]
+    assert [sample.value for sample in waiting.samples] == timeline["waiting"].tolist()
+    assert {sample.labels["model_name"] for sample in waiting.samples} == {'a "model"'}
+    at_s = [float(sample.timestamp) for sample in waiting.samples]
     assert at_s == pytest.approx(1_800_000_000 + timeline["time_s"], abs=1e-3)
     success = families["vllm:request_success"]
     assert success.type == "counter"
-    assert {one.name for one in success.samples} == {"vllm:request_success_total"}
+    assert {sample.name for sample in success.samples} == {"vllm:request_success_total"}
     completed = timeline["completed"].sum(axis=1)
-    assert [one.value for one in success.samples] == completed.tolist()
+    assert [sample.value for sample in success.samples] == completed.tolist()
     tenants = [
-        one.labels["fairness_id"] for one in families["llm_d_epp_flow_control_queue_size"].samples
+        sample.labels["fairness_id"]
+        for sample in families["llm_d_epp_flow_control_queue_size"].samples
     ]
     assert sorted(set(tenants)) == ["default", 'the "other"\\one']

@@ -86,7 +86,7 @@ def test_commands_end_with_status_2(
         path.write_bytes(FILES[name])
     config.write_text("router: round_robin\n")
     places = {"CONFIG": str(config), "GIVEN": str(path)}
-    status = cli.main([places.get(one, one) for one in COMMANDS[command]])
+    status = cli.main([places.get(word, word) for word in COMMANDS[command]])
     out, err = capsys.readouterr()
     assert (status, out) == (2, ""), err
     assert "given" in err

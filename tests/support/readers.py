@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import yaml
-from support.paths import DATA, ROOT, TESTS
+from support.paths import DATA, ROOT
 from support.random_simulations import random_simulation
 from support.study_problems import SMALL_SPACE, overloaded
 from support.trace_reading import alike
+from support.traces import files_of_tools
 
 import spillway
 from spillway import ConfigError, Result, TraceError, UsageError, instance, simulate
@@ -106,30 +107,18 @@ def _trace(name: str) -> list[Files]:
             lines = [list(columns), *([row[column] for column in columns] for row in rows)]
             text = "\n".join(",".join(map(str, line)) for line in lines)
         found.append({f"trace.{form.layout}": text.encode() + b"\n"})
-    found += _of_tests(name)
+    if name in files_of_tools():
+        lines, _ = files_of_tools()[name]
+        texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+        found.append({f"trace.{form.layout}": "\n".join(texts).encode() + b"\n"})
     return found
-
-
-@functools.cache
-def _trace_tests() -> dict[str, Any]:
-    """The valid files in the tests of the formats."""
-    paths = sorted((TESTS / "systems").glob("*/test_trace.py"))
-    modules = (_tests_of(path.parent.name, "trace") for path in paths)
-    return {name: file for one in modules for name, file in getattr(one, "FILES", {}).items()}
-
-
-def _of_tests(name: str) -> list[Files]:
-    if name not in _trace_tests():
-        return []
-    lines = [one if isinstance(one, str) else json.dumps(one) for one in _trace_tests()[name][0]]
-    return [{f"trace.{TRACES[name].layout}": "\n".join(lines).encode() + b"\n"}]
 
 
 def _recordings() -> list[Files]:
     folder = DATA / "recordings"
     found = [_files_of(path) for path in sorted(folder.iterdir()) if path.is_file()]
     found += [_files_of(*sorted(path.iterdir())) for path in folder.iterdir() if path.is_dir()]
-    return [one for one in found if one and sum(map(len, one.values())) < 200_000]
+    return [files for files in found if files and sum(map(len, files.values())) < 200_000]
 
 
 def _deployed(name: str) -> list[Files]:
@@ -208,7 +197,7 @@ def _loads() -> list[Files]:
     perf, guidellm = (_tests_of(tool, "load") for tool in ("inference_perf", "guidellm"))
     loads, datas = (perf.POISSON, perf.CLOSED), (perf.DATA, perf.PREFIXES)
     found = [{"load": load, "data": data} for load in loads for data in datas]
-    return [{"input.json": _json(one)} for one in (*found, guidellm.scenario(), guidellm.OLD)]
+    return [{"input.json": _json(load)} for load in (*found, guidellm.scenario(), guidellm.OLD)]
 
 
 def _pools() -> list[Files]:
@@ -269,7 +258,7 @@ def _read_mapped(folder: Path) -> object:
         stated = json.loads((folder / "columns.json").read_bytes())
     except (ValueError, RecursionError):
         return None  # no reader of Spillway: only what it holds is of interest
-    (path,) = (one for one in folder.iterdir() if one.name != "columns.json")
+    (path,) = (file for file in folder.iterdir() if file.name != "columns.json")
     columns = stated.get("columns") if isinstance(stated, dict) else stated
     if not isinstance(columns, dict) or not all(isinstance(v, str) for v in columns.values()):
         return None
@@ -319,7 +308,7 @@ def _read_recordings(name: str) -> Callable[[Path], object]:
             recordings.read_points,
         )
         return _first_of(
-            *(lambda one=one: one(_only(folder), form.name) for one in functions)  # type: ignore[misc]
+            *(lambda reader=reader: reader(_only(folder), form.name) for reader in functions)  # type: ignore[misc]
         )
 
     return read
@@ -341,7 +330,7 @@ def _readers() -> Iterator[tuple[str, Reader]]:
                 alike(lambda: read_trace(_only(f), sort=True, skip_bad=True).sha256),
                 read_columns(_only(f)),
             ),
-            lambda: [one for name in TRACES for one in _trace(name)],
+            lambda: [files for name in TRACES for files in _trace(name)],
         ),
     )
     for name in RECORDINGS:

@@ -52,7 +52,7 @@ GATEWAY = {
 }
 
 
-def one(path: str | Path, **options: Any) -> Recording:
+def run_of(path: str | Path, **options: Any) -> Recording:
     """The only run of a file, which may be named relative to the files of these tests."""
     (run,) = read_recordings(FILES / path, **options)
     return run

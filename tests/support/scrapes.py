@@ -69,12 +69,12 @@ def page(histograms: LatencyHistograms | None) -> str:
     labels = 'engine="0",model_name="test"'
     lines = []
     for name, metric in _METRICS.items():
-        one = None if histograms is None else histograms.histograms[name]
+        histogram = None if histograms is None else histograms.histograms[name]
         for i, bound in enumerate((*BUCKETS[name], np.inf)):
-            count = 0 if one is None else one.cumulative[i]
+            count = 0 if histogram is None else histogram.cumulative[i]
             le = "+Inf" if bound == np.inf else f"{bound:g}"
             lines.append(f'{metric}_bucket{{{labels},le="{le}"}} {float(count)}')
-        lines.append(f"{metric}_sum{{{labels}}} {0.0 if one is None else one.sum!r}")
+        lines.append(f"{metric}_sum{{{labels}}} {0.0 if histogram is None else histogram.sum!r}")
     tokens = 0.0 if histograms is None else histograms.counters["generation_tokens"]
     lines.append(f"vllm:generation_tokens_total{{{labels}}} {tokens}")
     return "\n".join(lines) + "\n"

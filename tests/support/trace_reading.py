@@ -37,7 +37,7 @@ def alike(read: Callable[[], _Value]) -> _Value:
                 value = read()
             except TraceError as refused:
                 error = refused
-        outcomes.append((value, str(error), [str(one.message) for one in notes]))
+        outcomes.append((value, str(error), [str(warning.message) for warning in notes]))
     fast, slow = outcomes
     assert fast == slow
     if error is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import sys
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from support.paths import SHARED
+from support.tools import modules_with
 
 from spillway import read_trace
 from spillway.files.traces import TraceError, format_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from spillway.workload import Trace
@@ -49,6 +51,21 @@ def refusal(folder: Path, *lines: Any, **options: Any) -> str:
     assert text.startswith(str(path))
     assert "\n" not in text
     return text.removeprefix(str(path)).lstrip(" ,:")
+
+
+@functools.cache
+def files_of_tools() -> dict[str, tuple[list[Any], list[tuple[int, int, int]]]]:
+    """The lines of a file of each format, and its requests, from the tests of the tools."""
+    return {
+        name: file for tests in modules_with("FILES", "trace") for name, file in tests.FILES.items()
+    }
+
+
+def malformed_lines() -> Iterator[tuple[str, Any, str]]:
+    """The format of a file, a line that it must not have, and the error."""
+    for tests in modules_with("FILES", "trace"):
+        for line, message, *name in tests.MALFORMED:
+            yield (*name, *tests.FILES)[0], line, message
 
 
 def columns_in(folder: Path, *lines: Any, **options: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from spillway.files.deployments import TARGETS, carriers, export, import_
 if TYPE_CHECKING:
     from pathlib import Path
 
-NAMES = [f"{one.name}@{version}" for one in TARGETS.values() for version in one.versions]
+NAMES = [f"{target.name}@{version}" for target in TARGETS.values() for version in target.versions]
 
 
 def expressible(name: str) -> Simulation:
@@ -39,7 +39,7 @@ def test_files_equal_the_golden_ones(name: str) -> None:
     folder = GOLDEN / name.replace("@", "_")
     if os.environ.get("SPILLWAY_WRITE_GOLDEN"):
         found.write(folder)
-    assert found.files == {one.name: one.read_text() for one in sorted(folder.iterdir())}
+    assert found.files == {path.name: path.read_text() for path in sorted(folder.iterdir())}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -82,12 +82,12 @@ def test_losses_are_all_that_differs(name: str, seed: int) -> None:
         assert "cannot be" in str(error)  # noqa: PT017
         pytest.skip(str(error))
     lost = {loss.path: loss.deployed for loss in found.losses}
-    for one in differences(simulation.to_dict(), found.deployed.to_dict()):
-        if isinstance(one.before, float) and one.after == pytest.approx(
-            one.before, rel=1e-9, abs=1e-9
+    for difference in differences(simulation.to_dict(), found.deployed.to_dict()):
+        if isinstance(difference.before, float) and difference.after == pytest.approx(
+            difference.before, rel=1e-9, abs=1e-9
         ):
             continue
-        assert lost.pop(one.path) == one.after
+        assert lost.pop(difference.path) == difference.after
     assert not lost
     assert all(loss.reason for loss in found.losses)
 
@@ -125,7 +125,7 @@ def test_policies_that_nothing_deploys_are_absent(name: str, tmp_path: Path) -> 
     assert deployed.gateway.limit == Simulation().gateway.limit
     assert deployed.tenants[0].max_in_flight is None
     assert deployed.instances[0].num_kv_blocks == 5000
-    lost = {one.path: one.kinds for one in found.lost_guards}
+    lost = {loss.path: loss.kinds for loss in found.lost_guards}
     has_gate = name.startswith("dynamo")
     assert lost.keys() == {
         "gateway.admission",
@@ -142,11 +142,11 @@ def test_policies_that_nothing_deploys_are_absent(name: str, tmp_path: Path) -> 
 def test_losses_of_numbers_and_neutral_policies_are_no_lost_guards() -> None:
     limit = gateway.Saturation(queue_depth_threshold=7.5)
     found = export(Simulation(gateway=gateway.Gateway(limit=limit)), to="llm-d")
-    assert "gateway.limit[0].queue_depth_threshold" in {one.path for one in found.losses}
+    assert "gateway.limit[0].queue_depth_threshold" in {loss.path for loss in found.losses}
     assert found.lost_guards == ()
     # llm-d adds its saturation check to a gateway that always admits.
     bare = export(Simulation(), to="llm-d")
-    assert "gateway.admission" in {one.path for one in bare.losses}
+    assert "gateway.admission" in {loss.path for loss in bare.losses}
     assert bare.lost_guards == ()
 
 
@@ -159,7 +159,7 @@ def test_changes_of_policies_that_are_gone_are_lost() -> None:
     found = export(simulation, to="vllm")
     (change,) = found.deployed.to_dict()["changes"]
     assert change["set"] == {"gateway.max_queued": 2}
-    assert "the system lacks the setting that changes" in {one.reason for one in found.losses}
+    assert "the system lacks the setting that changes" in {loss.reason for loss in found.losses}
     assert export(simulation, to="vllm", rest="kept").deployed == simulation
 
 
@@ -187,7 +187,7 @@ def test_carriers_are_the_systems_whose_files_keep_the_policy(
     path: str, expected: set[str] | None
 ) -> None:
     found = carriers(path)
-    assert (found if found is None else {one.target for one in found}) == expected
+    assert (found if found is None else {carrier.target for carrier in found}) == expected
 
 
 def test_a_carrier_names_what_it_loses() -> None:
@@ -213,9 +213,9 @@ def test_yaml_of_golden_files_is_read_by_another_parser() -> None:
 
 def test_the_guide_names_every_system_and_version() -> None:
     page = (ROOT / "docs" / "guides" / "export_to_production.md").read_text(encoding="utf-8")
-    for one in TARGETS.values():
-        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{one.name}` |"))
-        assert row.endswith(f"| {', '.join(one.versions)} |")
+    for target in TARGETS.values():
+        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{target.name}` |"))
+        assert row.endswith(f"| {', '.join(target.versions)} |")
 
 
 DYNAMO = "python -m dynamo.frontend"
@@ -232,7 +232,7 @@ WORDS = ["-5", "x", "'", "--", "=", "--=", "{}", "[", "1e999", "nan", "", "--max
 def test_damaged_files_raise_nothing_else(name: str, seed: int, tmp_path: Path) -> None:
     """A value of another type, or another word, at a random place of a golden file."""
     rng = random.Random(f"{name} {seed}")
-    texts = {one.name: one.read_text() for one in (GOLDEN / name.replace("@", "_")).iterdir()}
+    texts = {path.name: path.read_text() for path in (GOLDEN / name.replace("@", "_")).iterdir()}
     file = rng.choice(sorted(texts))
     if file.endswith((".yaml", ".json")):
         content = yaml.safe_load(texts[file])
@@ -242,8 +242,8 @@ def test_damaged_files_raise_nothing_else(name: str, seed: int, tmp_path: Path) 
         words = texts[file].split(" ")
         words[rng.randrange(len(words))] = rng.choice(WORDS)
         texts[file] = " ".join(words)
-    for one, text in texts.items():
-        (tmp_path / one).write_text(text)
+    for file, text in texts.items():
+        (tmp_path / file).write_text(text)
     with contextlib.suppress(ConfigError):
         assert import_(tmp_path, system=name).simulation
 
@@ -283,8 +283,8 @@ def test_files_beside_known_ones_are_listed(
     tmp_path: Path, system: str, files: dict[str, str], unknown: str
 ) -> None:
     found = import_(written(tmp_path, **files), system=system)
-    (one,) = (one for one in found.unread if one.field.endswith(unknown))
-    assert str(one).partition(": ")[2].startswith("nothing in it is known: not ")
+    (unread,) = (unread for unread in found.unread if unread.field.endswith(unknown))
+    assert str(unread).partition(": ")[2].startswith("nothing in it is known: not ")
 
 
 @pytest.mark.parametrize("value", [".nan", ".inf", "-.inf", "NaN", "1e999"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.recordings import GATEWAY, check_refused, one, values
+from support.recordings import GATEWAY, check_refused, run_of, values
 
 import spillway
 from spillway.files.recordings import TraceError, units
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def test_csv_with_known_names() -> None:
-    run = one("requests.csv")
+    run = run_of("requests.csv")
     assert values(run.send_s) == [0, 0.1, 1]
     assert values(run.failed) == [False, True, False]
     assert values(run.ttft_s) == [0.05, None, 0.07]
@@ -30,14 +30,14 @@ def test_csv_with_known_names() -> None:
 
 
 def test_csv_with_any_names() -> None:
-    run = one("gateway.csv", **GATEWAY)
+    run = run_of("gateway.csv", **GATEWAY)
     assert values(run.send_s) == [0, 0.5]
     assert values(run.ttft_s) == [0.05, None]
     assert values(run.e2e_s) == [0.25, None]
     assert values(run.failed) == [False, True]
     assert run.tenant == ("a", "b")
     with pytest.raises(TraceError, match="unknown format: t0,prompt,answer"):
-        one("gateway.csv")
+        run_of("gateway.csv")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_csv_with_any_names() -> None:
 )
 def test_invalid_maps_of_columns(change: dict[str, Any], message: str) -> None:
     with pytest.raises(TraceError, match=message):
-        one("gateway.csv", **(GATEWAY | change))
+        run_of("gateway.csv", **(GATEWAY | change))
 
 
 REQUESTS = st.lists(
@@ -117,7 +117,7 @@ def test_a_written_file_is_read_back(
             row = [tenant, prompt, output, written(begin), *latencies, "timeout" if failed else ""]
             writer.writerow(row)
     first_name, end_name = ("first_token_s", "last_token_s") if instants else ("ttft_s", "e2e_s")
-    run = one(
+    run = run_of(
         path,
         columns={
             "tenant": "key",
@@ -151,7 +151,7 @@ def test_a_simulated_run_is_a_recording(tmp_path: Path) -> None:
     simulation = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 50})
     result = spillway.simulate(simulation)
     result.write(tmp_path)
-    run = one(tmp_path / "requests.csv", check_units=False)
+    run = run_of(tmp_path / "requests.csv", check_units=False)
     assert run.num_requests == 50
     assert run.ttft_s[~run.failed].tolist() == pytest.approx(
         result.requests["ttft_s"][~run.failed].tolist(), abs=1e-9

@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from support.recordings import FILES, one, values
+from support.recordings import FILES, run_of, values
 
 from spillway.data.recording import ServerFacts
 from spillway.files.recordings import TraceError, read_recordings
@@ -43,7 +43,7 @@ def test_list_of_runs() -> None:
 
 
 def test_object_of_runs() -> None:
-    run = one("object_of_runs")
+    run = run_of("object_of_runs")
     assert values(run.send_s) == [0, 0.280739, 1.980036]  # sorted
     assert values(run.input_tokens) == [1010, 987, 996]
     assert values(run.ttft_s) == [0.072784, 0.059438, None]
@@ -67,7 +67,7 @@ def test_object_of_runs() -> None:
 
 
 def test_engine_timestamps() -> None:
-    run = one("engine_timestamps")
+    run = run_of("engine_timestamps")
     assert values(run.send_s) == [0, 0.265091]
     assert values(run.ttft_s) == pytest.approx([0.691279, 0.691279 - 0.265091])
     assert values(run.e2e_s) == pytest.approx([17.572162, 25.621038 - 0.265091])

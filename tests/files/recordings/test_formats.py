@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.effort import examples, few_of
-from support.recordings import FILES, FORMAT_OF, GATEWAY, one
+from support.recordings import FILES, FORMAT_OF, GATEWAY, check_refused, run_of
+from support.tools import modules_with
 
 import spillway
 from spillway.data.recording import ServerFacts
@@ -122,10 +123,12 @@ def test_the_files_of_a_folder_are_read(tmp_path: Path) -> None:
 
 
 def test_the_caller_completes_the_server() -> None:
-    run = one("vllm_bench.json", server={"gpu": "H100", "max_num_seqs": 64}, client_max_in_flight=2)
+    run = run_of(
+        "vllm_bench.json", server={"gpu": "H100", "max_num_seqs": 64}, client_max_in_flight=2
+    )
     assert run.server == ServerFacts(model="Qwen/Qwen3-14B", gpu="H100", max_num_seqs=64)
     assert run.client_max_in_flight == 2
-    assert one("vllm_bench.json", server=ServerFacts(name="mine")).server.key == "mine"
+    assert run_of("vllm_bench.json", server=ServerFacts(name="mine")).server.key == "mine"
     for server, message in (
         ({"gpus": 2}, r"vllm_bench\.json, server\.gpus = 2: not a fact; must be one of name, mode"),
         ({"max_num_seqs": 0}, "server: max_num_seqs = 0: must be a whole number >= 1"),
@@ -133,9 +136,24 @@ def test_the_caller_completes_the_server() -> None:
         ({"prefix_caching": 1}, "prefix_caching = 1: must be True or False"),
     ):
         with pytest.raises(TraceError, match=message):
-            one("vllm_bench.json", server=server)
+            run_of("vllm_bench.json", server=server)
     with pytest.raises(TraceError, match="client_max_in_flight = 0: must be a whole number >= 1"):
-        one("vllm_bench.json", client_max_in_flight=0)
+        run_of("vllm_bench.json", client_max_in_flight=0)
+
+
+REFUSED = [
+    (name, *row)
+    for tests in modules_with("REFUSED", "recording")
+    for name, rows in tests.REFUSED.items()
+    for row in rows
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new", "message"), REFUSED)
+def test_an_invalid_value_is_named(
+    name: str, old: str, new: str, message: str, tmp_path: Path
+) -> None:
+    check_refused(name, (old, new), message, tmp_path)
 
 
 TOKENS = ["null", "-1", "1e999", '"x"', "[]", "{}", "NaN", "", str(10**21), "1.5", "\0", "\n", ","]

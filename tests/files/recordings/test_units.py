@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.recordings import FILES, one
+from support.recordings import FILES, run_of
 
 from spillway.files.recordings import TraceError, read_recordings, units
 
@@ -89,18 +89,18 @@ RULES = {
 @pytest.mark.parametrize("rule", RULES)
 def test_suspected_units(rule: str, tmp_path: Path) -> None:
     accepted, refused, message = RULES[rule]
-    assert one(table(tmp_path / "accepted.csv", **accepted)).num_requests == 200
+    assert run_of(table(tmp_path / "accepted.csv", **accepted)).num_requests == 200
     path = table(tmp_path / "refused.csv", **refused)
     with pytest.raises(TraceError, match=message) as caught:
         read_recordings(path)
     assert str(caught.value).startswith(f"{path}, ")
     assert str(caught.value).endswith("; check_units=False accepts it")
-    assert one(path, check_units=False).num_requests == 200
+    assert run_of(path, check_units=False).num_requests == 200
 
 
 def test_times_since_1970(tmp_path: Path) -> None:
     absolute = SENDS + 1_764_000_000
-    assert one(table(tmp_path / "all.csv", send_s=absolute)).send_s[-1] == 199
+    assert run_of(table(tmp_path / "all.csv", send_s=absolute)).send_s[-1] == 199
     path = table(tmp_path / "some.csv", send_s=np.where(SENDS < 5, SENDS, absolute))
     with pytest.raises(TraceError, match="or some times count from 1970 and others from the start"):
         read_recordings(path)
@@ -109,20 +109,20 @@ def test_times_since_1970(tmp_path: Path) -> None:
 def test_small_runs_may_be_idle(tmp_path: Path) -> None:
     content = {name: column[:19] for name, column in RULES["mostly idle"][1].items()}
     short = {"input_tokens": [9] * 19, "output_tokens": [101] * 19, "ttft_s": [0.06] * 19}
-    assert one(table(tmp_path / "few.csv", **short, **content)).num_requests == 19
-    assert one(table(tmp_path / "burst.csv", send_s=ONES * 5)).in_flight() == 200
+    assert run_of(table(tmp_path / "few.csv", **short, **content)).num_requests == 19
+    assert run_of(table(tmp_path / "burst.csv", send_s=ONES * 5)).in_flight() == 200
 
 
 def test_more_in_flight_than_the_client_allows(tmp_path: Path) -> None:
     path = table(tmp_path / "run.csv", send_s=SENDS / 10)  # 13 in flight
-    assert one(path).in_flight() == 13
-    assert one(path, client_max_in_flight=11).num_requests == 200  # 11 · 1.1 + 1
+    assert run_of(path).in_flight() == 13
+    assert run_of(path, client_max_in_flight=11).num_requests == 200  # 11 · 1.1 + 1
     with pytest.raises(
         TraceError,
         match=r"run\.csv, send_s: 13 requests are in flight at once, but the client limits them to "
         r"10; the unit of the times of sending \(seconds\) or of the latencies \(seconds\) is",
     ):
-        one(path, client_max_in_flight=10)
+        run_of(path, client_max_in_flight=10)
 
 
 @pytest.mark.parametrize(
@@ -138,12 +138,12 @@ def test_gaps_are_compared_with_the_decode_time(
     path = tmp_path / "profile_export.jsonl"
     path.write_text(json.dumps(record))
     if accepted:
-        assert one(path).num_requests == 1
+        assert run_of(path).num_requests == 1
     else:
         with pytest.raises(
             TraceError, match=r"inter_chunk_latency = .* of E2E - TTFT .*must be >= 0"
         ):
-            one(path)
+            run_of(path)
 
 
 @pytest.mark.parametrize(("stated", "real"), list(itertools.permutations(("s", "ms", "us"), 2)))
@@ -163,5 +163,5 @@ def test_latencies_in_another_unit_are_refused(stated: str, real: str, tmp_path:
         csv.writer(file).writerows([names, *as_written])
     words = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
     with pytest.raises(TraceError, match=f"looks like {words[real]}, read as {words[stated]}"):
-        one(path)
-    assert one(path, check_units=False).e2e_s[0] == pytest.approx(1.26 * scale)
+        run_of(path)
+    assert run_of(path, check_units=False).e2e_s[0] == pytest.approx(1.26 * scale)

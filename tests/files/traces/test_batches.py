@@ -100,7 +100,7 @@ def test_numbers_are_exact(texts: list[str], places: int) -> None:
     if found is not None:
         assert found.tolist() == every(lambda text: decimal_to_ns(text, places), texts)
     whole = arrow.whole(pa.array(texts))
-    is_plain = all(one.isascii() and one.isdigit() and int(one) < 2**63 for one in texts)
+    is_plain = all(text.isascii() and text.isdigit() and int(text) < 2**63 for text in texts)
     assert (whole is not None) == is_plain
     if whole is not None:
         assert whole.tolist() == list(map(int, texts))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.traces import files_of_tools, malformed_lines, refusal, requests_of
 
 import spillway
 from spillway import cli, read_trace
@@ -100,6 +101,22 @@ def test_an_invalid_value_is_named(option: Option, value: object, message: str) 
     with pytest.raises(TraceError) as caught:
         option.checked(value)
     assert str(caught.value) == message
+
+
+# --- the files of the tools -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", files_of_tools())
+def test_a_file_is_detected_and_read(name: str, tmp_path: Path) -> None:
+    lines, requests = files_of_tools()[name]
+    assert requests_of(tmp_path, name, *lines) == requests
+
+
+@pytest.mark.parametrize(("name", "line", "message"), list(malformed_lines()))
+def test_a_malformed_line_gives_one_clear_error(
+    name: str, line: Any, message: str, tmp_path: Path
+) -> None:
+    assert refusal(tmp_path, *files_of_tools()[name][0], line).startswith(message)
 
 
 # --- recognition ----------------------------------------------------------------------------------

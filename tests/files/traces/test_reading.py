@@ -55,7 +55,7 @@ def test_unused_columns_are_noted(tmp_path: Path, header: str, note: str) -> Non
     path = written(tmp_path, header, row + ",x" * (header.count(",") - 2))
     with pytest.warns(UserWarning, match=re.escape(f"{path}: {note}")) as caught:
         read_trace(path)
-    assert [one.filename for one in caught] == [__file__]
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_what_a_run_writes_is_a_trace_without_notes(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_more_tenants_than_the_core_can_index(tmp_path: Path) -> None:
 def test_an_unsorted_row_names_both_times_and_the_way_out(tmp_path: Path) -> None:
     message = refusal(tmp_path, COLUMNS, "0,5,1", "2.5,5,1", "1.75,5,1")
     assert message.startswith("line 4, arrival_s = '1.75'")
-    assert all(one in message for one in ("'2.5' on line 3", "--sort", "sort=True"))
+    assert all(part in message for part in ("'2.5' on line 3", "--sort", "sort=True"))
 
 
 @pytest.mark.parametrize("rows_before", [1, 4095, 4096, 4097])

@@ -49,8 +49,8 @@ def test_a_streamed_trace_is_equal_and_runs_alike(file: Path) -> None:
     assert not streamed.has_requests
     fleet = instance.InstanceGroup(count=2)
     runs = [
-        Simulation(workload=one, instances=fleet, metrics=STREAMING, router="least_loaded")
-        for one in (kept, streamed, streamed)
+        Simulation(workload=trace, instances=fleet, metrics=STREAMING, router="least_loaded")
+        for trace in (kept, streamed, streamed)
     ]
     # At the same time, from the same files.
     first, *others = spillway.run_many(runs)
@@ -61,8 +61,8 @@ def test_a_streamed_trace_is_equal_and_runs_alike(file: Path) -> None:
 
 def test_a_client_at_its_limit_is_streamed(file: Path) -> None:
     runs = [
-        Simulation(workload=one.replace(max_in_flight=8), metrics=STREAMING)
-        for one in (spillway.read_trace(file), spillway.read_trace(file, stream=True))
+        Simulation(workload=trace.replace(max_in_flight=8), metrics=STREAMING)
+        for trace in (spillway.read_trace(file), spillway.read_trace(file, stream=True))
     ]
     kept, streamed = spillway.run_many(runs)
     assert kept[0].summary() == streamed[0].summary()

@@ -57,7 +57,7 @@ def content_of(found: Trace) -> dict[str, Any]:
     }
     number: dict[int, int] = {}
     columns["segment_content"] = [
-        number.setdefault(one, len(number)) for one in columns["segment_content"]
+        number.setdefault(content, len(number)) for content in columns["segment_content"]
     ]
     if not number:
         columns["segment_begin"] = []
@@ -79,7 +79,7 @@ def test_mooncake_is_lossless(
     given["input_tokens"] = [tokens % 2000 + 1 for tokens in given["input_tokens"]]
     ids = [[7, *range(100 * row, 100 * row + 199)] for row in range(len(given["input_tokens"]))]
     counts = [-(-tokens // size) for tokens in given["input_tokens"]]
-    given["hash_ids"] = [one[:count] for one, count in zip(ids, counts, strict=True)]
+    given["hash_ids"] = [blocks[:count] for blocks, count in zip(ids, counts, strict=True)]
     path = tmp_path_factory.getbasetemp() / "lossless.jsonl"
     written = trace(**given, block_size_tokens=size)
     write_mooncake(written, path, block_size_tokens=size)

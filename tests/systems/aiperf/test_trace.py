@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.traces import prompts_of, refusal, requests_of, written
+from support.traces import prompts_of, written
 
 from spillway import read_trace
 from spillway.config.limits import MAX_TOKENS
@@ -44,16 +44,6 @@ MALFORMED = [
 ]
 
 
-def test_a_file_is_detected_and_read(tmp_path: Path) -> None:
-    lines, requests = FILES["aiperf"]
-    assert requests_of(tmp_path, "aiperf", *lines) == requests
-
-
-@pytest.mark.parametrize(("line", "message"), MALFORMED)
-def test_a_malformed_line_gives_one_clear_error(line: Any, message: str, tmp_path: Path) -> None:
-    assert refusal(tmp_path, *FILES["aiperf"][0], line).startswith(message)
-
-
 def test_turns_wait_for_assumed_answers(tmp_path: Path) -> None:
     lines = [
         turn("a", 1000, 100, timestamp=1000, hash_ids=[7, 8]),
@@ -70,7 +60,7 @@ def test_turns_wait_for_assumed_answers(tmp_path: Path) -> None:
     expected = [second // 2, second, second, round(3.25 * second), round(4.35 * second)]
     assert columns["arrival_ns"].tolist() == expected
     assert columns["input_tokens"].tolist() == [100, 1000, 1024, 1150, 1210]
-    prompts = ([one for one, _ in prompt] for prompt in prompts_of(trace))
+    prompts = ([content for content, _ in prompt] for prompt in prompts_of(trace))
     third, first, second_session, after, last = prompts
     assert (third, first, second_session) == ([7], [7, 8], [7, 9])
     # The full blocks of a conversation are those of its next turn; the last, partial one is not.

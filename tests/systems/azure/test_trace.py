@@ -11,7 +11,6 @@ from support.traces import (
     columns_of,
     counting_calls,
     refusal,
-    requests_of,
     written,
 )
 
@@ -39,16 +38,6 @@ MALFORMED = [
     ("2024-05-10 00:00:00.1;5;1", "line 4: holds 1 fields; the header row names 3"),
 ]
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens"
-
-
-def test_a_file_is_detected_and_read(tmp_path: Path) -> None:
-    lines, requests = FILES["azure"]
-    assert requests_of(tmp_path, "azure", *lines) == requests
-
-
-@pytest.mark.parametrize(("line", "message"), MALFORMED)
-def test_a_malformed_line_gives_one_clear_error(line: Any, message: str, tmp_path: Path) -> None:
-    assert refusal(tmp_path, *FILES["azure"][0], line).startswith(message)
 
 
 def test_azure_times_count_from_the_first_row_in_steps_of_100_ns(tmp_path: Path) -> None:

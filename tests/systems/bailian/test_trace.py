@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-from support.traces import refusal, requests_of, written
+from support.traces import written
 
 from spillway import read_trace
 
@@ -31,16 +30,6 @@ MALFORMED = [
     (BAILIAN | {"timestamp": "61"}, "line 2, timestamp = '61': must be a number"),
     (BAILIAN | {"input_length": 40.0}, "line 2, input_length = 40.0"),
 ]
-
-
-def test_a_file_is_detected_and_read(tmp_path: Path) -> None:
-    lines, requests = FILES["bailian"]
-    assert requests_of(tmp_path, "bailian", *lines) == requests
-
-
-@pytest.mark.parametrize(("line", "message"), MALFORMED)
-def test_a_malformed_line_gives_one_clear_error(line: Any, message: str, tmp_path: Path) -> None:
-    assert refusal(tmp_path, *FILES["bailian"][0], line).startswith(message)
 
 
 def test_blocks_have_16_tokens(tmp_path: Path) -> None:

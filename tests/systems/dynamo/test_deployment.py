@@ -45,7 +45,7 @@ def test_dynamo_as_in_production(tmp_path: Path) -> None:
     assert found.simulation.busy_monitor == filled.busy_monitor
     assert found.simulation.gateway.admission[0].overload_status == 503
     assert found.simulation.instances[0].ingress.max_requests == 32
-    assert {one.field.rpartition(": ")[2]: one.value for one in found.unread} == {
+    assert {unread.field.rpartition(": ")[2]: unread.value for unread in found.unread} == {
         "router-queue-threshold": 2,
         "max-num-seqs": 8,
     }

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-from support.traces import refusal, requests_of, written
+from support.traces import written
 
 from spillway import read_trace
 
@@ -37,34 +36,21 @@ TOOL = {"schema": "dynamo.request.trace.v1", "event_type": "tool_end", "event_ti
 FILES: dict[str, tuple[list[Any], list[tuple[int, int, int]]]] = {
     "dynamo": ([dynamo(2000), TOOL, dynamo(1500, 60)], [(0, 60, 4), (500_000_000, 100, 4)]),
     "dynamo_wrapped": (
-        [{"timestamp": 1, "event": one} for one in (dynamo(2000), TOOL, dynamo(1500, 60))],
+        [{"timestamp": 1, "event": event} for event in (dynamo(2000), TOOL, dynamo(1500, 60))],
         [(0, 60, 4), (500_000_000, 100, 4)],
     ),
 }
 MALFORMED = [
-    ("dynamo", dynamo(5) | {"schema": "v2"}, "line 4, schema = 'v2': must be dynamo.request.tra"),
-    ("dynamo", dynamo(5, output_tokens=None), "line 4, request.output_tokens = None"),
-    ("dynamo", dynamo(5, request_received_ms="x"), "line 4, request.request_received_ms = 'x'"),
-    ("dynamo", dynamo(5, replay=None), "line 4, request.replay = None: must be in every request"),
-    ("dynamo", dynamo(5, 200), "line 4, request.replay.input_sequence_hashes = [18446744073709551"),
-    ("dynamo", dynamo(2000), "line 4, request_id = 'r2000': must be unique; it is also on line 1"),
-    ("dynamo", dynamo(5, request={}) | {"request": 3}, "line 4, request.replay = ''"),
-    ("dynamo_wrapped", {"timestamp": 1, "event": []}, "line 4, event.schema = ''"),
-    ("dynamo_wrapped", {"timestamp": 1}, "line 4: not of the format dynamo_wrapped: event missing"),
+    (dynamo(5) | {"schema": "v2"}, "line 4, schema = 'v2': must be dynamo.request.tra"),
+    (dynamo(5, output_tokens=None), "line 4, request.output_tokens = None"),
+    (dynamo(5, request_received_ms="x"), "line 4, request.request_received_ms = 'x'"),
+    (dynamo(5, replay=None), "line 4, request.replay = None: must be in every request"),
+    (dynamo(5, 200), "line 4, request.replay.input_sequence_hashes = [18446744073709551"),
+    (dynamo(2000), "line 4, request_id = 'r2000': must be unique; it is also on line 1"),
+    (dynamo(5, request={}) | {"request": 3}, "line 4, request.replay = ''"),
+    ({"timestamp": 1, "event": []}, "line 4, event.schema = ''", "dynamo_wrapped"),
+    ({"timestamp": 1}, "line 4: not of the format dynamo_wrapped: event missing", "dynamo_wrapped"),
 ]
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_is_detected_and_read(name: str, tmp_path: Path) -> None:
-    lines, requests = FILES[name]
-    assert requests_of(tmp_path, name, *lines) == requests
-
-
-@pytest.mark.parametrize(("name", "line", "message"), MALFORMED)
-def test_a_malformed_line_gives_one_clear_error(
-    name: str, line: Any, message: str, tmp_path: Path
-) -> None:
-    assert refusal(tmp_path, *FILES[name][0], line).startswith(message)
 
 
 def test_a_dynamo_trace_without_replay_shares_nothing(tmp_path: Path) -> None:

@@ -91,15 +91,15 @@ def test_prefixes_become_groups(tmp_path: Path) -> None:
         {"bucket_weight": 40, "prefix_count": 1, "prefix_tokens": 50},
     ]
     found = read(tmp_path, scenario(data=[DATA | {"prefix_buckets": buckets}]))
-    assert [one.rate_fraction for one in found.clients] == [30, 30, 40]
+    assert [client.rate_fraction for client in found.clients] == [30, 30, 40]
     columns = traffic.generated(found, seed=1)._columns()
     content, counts = np.unique(columns["segment_content"], return_counts=True)
     assert len(content) == 3
     assert np.sort(counts / counts.sum()) == pytest.approx([0.3, 0.3, 0.4], abs=0.05)
     assert set(columns["input_tokens"].tolist()) == {306, 356}
     simple = read(tmp_path, scenario(data=[DATA | {"prefix_tokens": 7, "prefix_count": 5}]))
-    assert {(one.prefix_tokens, one.rate_fraction) for one in simple.clients} == {(7, 0.2)}
-    assert len({one.prefix_group for one in simple.clients}) == 5
+    assert {(client.prefix_tokens, client.rate_fraction) for client in simple.clients} == {(7, 0.2)}
+    assert len({client.prefix_group for client in simple.clients}) == 5
 
 
 OLD = {

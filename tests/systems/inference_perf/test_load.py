@@ -61,8 +61,8 @@ def test_a_constant_load_has_equal_gaps(tmp_path: Path) -> None:
 
 def test_groups_share_their_prefixes(tmp_path: Path) -> None:
     found = read(tmp_path, POISSON, PREFIXES)
-    assert [one.prefix_group for one in found.clients] == ["group-0", "group-1", "group-2"]
-    assert {one.prefix_tokens for one in found.clients} == {100}
+    assert [client.prefix_group for client in found.clients] == ["group-0", "group-1", "group-2"]
+    assert {client.prefix_tokens for client in found.clients} == {100}
     trace = traffic.generated(found, seed=1)._columns()
     assert set(trace["input_tokens"].tolist()) == {150}
     assert set(trace["output_tokens"].tolist()) == {20}

@@ -25,10 +25,10 @@ def expressible(_name: str) -> dict[str, Any]:
         evicts_in_flight=True,
     )
     bands = [
-        one.replace(
-            fairness=gateway.TenantRoundRobin() if one.priority < 0 else fairness, queue=queue
+        band.replace(
+            fairness=gateway.TenantRoundRobin() if band.priority < 0 else fairness, queue=queue
         )
-        for one in preset.gateway.bands
+        for band in preset.gateway.bands
     ]
     limit = gateway.Saturation(queue_depth_threshold=8, kv_utilization_threshold=0.7)
     return {
@@ -92,14 +92,15 @@ def test_llm_d_as_in_production(tmp_path: Path) -> None:
     )
     assert simulation.gateway.dispatch == "one_per_attempt"
     # A band for every priority: those of the default classes, of the objective, and of the file.
-    bands = {one.priority: one.max_requests for one in simulation.gateway.bands}
+    bands = {band.priority: band.max_requests for band in simulation.gateway.bands}
     assert bands == {4: 7, 9: 5000, 3: 5000, -1: 5000, -2: 5000, -3: 5000}
-    assert {one.queue.timeout_s for one in simulation.gateway.bands} == {90}
-    assert {one.name: one.priority for one in simulation.slo_classes}["premium"] == 9
+    assert {band.queue.timeout_s for band in simulation.gateway.bands} == {90}
+    priorities = {known.name: known.priority for known in simulation.slo_classes}
+    assert priorities["premium"] == 9
     assert simulation.router == router.Weighted(
         scorers=[router.QueueDepth(weight=2)], picker=router.Best(ties="random")
     )
-    fields = {one.field.rpartition("plugins.yaml: ")[2]: one.value for one in found.unread}
+    fields = {unread.field.rpartition("plugins.yaml: ")[2]: unread.value for unread in found.unread}
     assert fields == {
         "featureGates": "prepareDataPlugins",
         "schedulingProfiles[0]: plugins[1]: pluginRef": "my-scorer",

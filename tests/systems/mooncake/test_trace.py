@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.traces import SHARED_TRACES, columns_of, prompts_of, refusal, requests_of, written
+from support.traces import SHARED_TRACES, columns_of, prompts_of, refusal, written
 
 import spillway
 from spillway import ConfigError, Simulation, instance, read_trace, simulate
@@ -42,16 +42,6 @@ def mooncake(
         {"timestamp": timestamp, "input_length": tokens, "output_length": output, "hash_ids": ids}
         | more
     )
-
-
-def test_a_file_is_detected_and_read(tmp_path: Path) -> None:
-    lines, requests = FILES["mooncake_lengths"]
-    assert requests_of(tmp_path, "mooncake_lengths", *lines) == requests
-
-
-@pytest.mark.parametrize(("line", "message"), MALFORMED)
-def test_a_malformed_line_gives_one_clear_error(line: Any, message: str, tmp_path: Path) -> None:
-    assert refusal(tmp_path, *FILES["mooncake_lengths"][0], line).startswith(message)
 
 
 def test_a_mooncake_prompt_is_a_segment_per_id(tmp_path: Path) -> None:
@@ -323,8 +313,8 @@ def test_public_mooncake_traces(
             "latency": instance.Linear(**dict.fromkeys(COEFFICIENTS, 0) | {"beta0_us": 1}),
         },
     )
-    (one,) = simulate(simulation).instances
+    (server,) = simulate(simulation).instances
     ideal = ideal_hit_rate(path, 16)
-    rate = one["kv_hits"] / one["kv_lookups"]
+    rate = server["kv_hits"] / server["kv_lookups"]
     assert 0.3 < rate <= ideal
     assert rate == pytest.approx(ideal, abs=0.01)

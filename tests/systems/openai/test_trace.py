@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import pytest
-from support.traces import refusal, requests_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from typing import Any
 
 OPENAI = {"id": "a", "created": 1760000001, "usage": {"prompt_tokens": 8, "completion_tokens": 3}}
 FILES: dict[str, tuple[list[Any], list[tuple[int, int, int]]]] = {
@@ -21,13 +15,3 @@ MALFORMED = [
     (OPENAI | {"created": "now"}, "line 3, created = 'now': must be a number"),
     (USER, "line 3, user = 3: must be text"),
 ]
-
-
-def test_a_file_is_detected_and_read(tmp_path: Path) -> None:
-    lines, requests = FILES["openai"]
-    assert requests_of(tmp_path, "openai", *lines) == requests
-
-
-@pytest.mark.parametrize(("line", "message"), MALFORMED)
-def test_a_malformed_line_gives_one_clear_error(line: Any, message: str, tmp_path: Path) -> None:
-    assert refusal(tmp_path, *FILES["openai"][0], line).startswith(message)

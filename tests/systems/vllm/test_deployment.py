@@ -51,7 +51,7 @@ def test_vllm_as_in_production(tmp_path: Path) -> None:
     assert not group.kv_cache.prefix_caching
     assert group.async_scheduling  # the default of that version
     assert group.num_kv_blocks == Simulation().instances[0].num_kv_blocks
-    assert [(one.field.partition(": ")[2], one.value) for one in found.unread] == [
+    assert [(unread.field.partition(": ")[2], unread.value) for unread in found.unread] == [
         ("model", "meta-llama/Llama-3.1-8B-Instruct"),
         ("tensor-parallel-size", 2),
         ("seed", 7),
@@ -126,7 +126,7 @@ def test_a_limit_of_waiting_requests_is_a_loss() -> None:
 def test_several_command_lines_are_several_groups(tmp_path: Path) -> None:
     texts = {f"vllm-{i}__sh": f"vllm serve x --max-num-seqs {i + 1}" for i in (10, 2)}
     found = import_(written(tmp_path, **texts), system="vllm")
-    assert [one.max_num_seqs for one in found.simulation.instances] == [3, 11]
+    assert [group.max_num_seqs for group in found.simulation.instances] == [3, 11]
     assert "must be as many as the groups of instances: 2" in refused(
         written(tmp_path, a__sh="vllm serve x"), system="vllm", onto=found.simulation
     )

@@ -19,7 +19,7 @@ def expressible(name: str) -> dict[str, Any]:
     """Settings that the files carry, all that the system decides."""
     make = vllm_on_eks.post4 if name.endswith("2dca487") else vllm_on_eks.post5
     preset = make(workers=3)
-    clients = [workload.Client(name=one.name, tenant=one.name) for one in preset.tenants]
+    clients = [workload.Client(name=tenant.name, tenant=tenant.name) for tenant in preset.tenants]
     return {
         "gateway": preset.gateway,
         "tenants": preset.tenants,

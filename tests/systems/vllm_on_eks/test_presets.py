@@ -69,13 +69,13 @@ def test_values_are_those_that_were_published(name: str, semantics: Any) -> None
         "cooldown_ticks": ours.guard.cooldown_ticks,
         "increase": control.increase_step,
         "decrease": (control.decrease, how_much),
-        "weights": tuple(one.weight for one in preset.tenants),
-        "queue_max": tuple(one.queue_max for one in preset.tenants),
+        "weights": tuple(tenant.weight for tenant in preset.tenants),
+        "queue_max": tuple(tenant.queue_max for tenant in preset.tenants),
     }
     which = list(PRESETS).index(name)
     assert values == {row: columns[which] for row, columns in TABLE.items()}
     assert preset.name == f"vllm-on-eks-{name}"
-    assert [one.name for one in preset.tenants] == ["A", "B", "C"]
+    assert [tenant.name for tenant in preset.tenants] == ["A", "B", "C"]
 
 
 @each_semantics
@@ -104,7 +104,7 @@ def test_the_rest_is_as_that_gateway_does_it(name: str, semantics: Any) -> None:
 
 @each_preset
 def test_semantics_are_three_settings(name: str) -> None:
-    verbatim, corrected = (PRESETS[name](semantics=one) for one in ("verbatim", "corrected"))
+    verbatim, corrected = (PRESETS[name](semantics=mode) for mode in ("verbatim", "corrected"))
     assert PRESETS[name]() == verbatim
     switches = {
         "bands[0].fairness.semantics": "corrected",
@@ -135,7 +135,7 @@ def test_workers_may_follow_the_fleet(name: str) -> None:
 
 def test_static_caps() -> None:
     preset = vllm_on_eks.static_caps()
-    assert [(one.name, one.max_in_flight) for one in preset.tenants] == [
+    assert [(tenant.name, tenant.max_in_flight) for tenant in preset.tenants] == [
         ("A", 64),
         ("B", 8),
         ("C", 64),
@@ -145,9 +145,9 @@ def test_static_caps() -> None:
     (band,) = preset.gateway.bands
     assert band.queue.timeout_s == 30
     assert band.queue.max_requests is None
-    assert {one.queue_max for one in preset.tenants} == {None}
+    assert {tenant.queue_max for tenant in preset.tenants} == {None}
     other = vllm_on_eks.static_caps(caps=(1, 2, 3), timeout_s=5)
-    assert [one.max_in_flight for one in other.tenants] == [1, 2, 3]
+    assert [tenant.max_in_flight for tenant in other.tenants] == [1, 2, 3]
     assert other.gateway.bands[0].queue.timeout_s == 5
     for bad in [(1, 2), (1, 2, 0), (1, 2, 3.5), (1, True, 2), "abc", 5]:
         with pytest.raises(ConfigError, match=r"^caps = .*: must be three whole numbers >= 1"):
@@ -201,8 +201,8 @@ def test_apply_changes_nothing_else(name: str) -> None:
     after = preset.apply(before)
     assert (after.gateway, after.tenants) == (preset.gateway, preset.tenants)
     assert after.replace(gateway=before.gateway, tenants=before.tenants) == before
-    assert [(one.name, one.weight) for one in after.tenants] == [
-        (one.name, one.weight) for one in before.tenants
+    assert [(tenant.name, tenant.weight) for tenant in after.tenants] == [
+        (tenant.name, tenant.weight) for tenant in before.tenants
     ]
     assert preset.doc.endswith(".")
     assert simulate(after.replace(horizon_s=30)).ledger["completed"] > 0

@@ -89,10 +89,10 @@ def test_clients_are_those_that_were_published(name: str) -> None:
     scenario = presets.get(name)
     assert scenario.duration_s == total_s
     assert [
-        (one.tenant, one.requests_per_s, one.start_s, one.num_requests)
-        for one in scenario.workload.clients
+        (client.tenant, client.requests_per_s, client.start_s, client.num_requests)
+        for client in scenario.workload.clients
     ] == [(tenant, rate, start, prompts) for tenant, rate, start, _, prompts in clients]
-    assert all(one.duration_s is None for one in scenario.workload.clients)
+    assert all(client.duration_s is None for client in scenario.workload.clients)
     # The published durations are those of the prompts at their rate.
     assert [prompts / rate for _, rate, _, _, prompts in clients] == [
         duration for _, _, _, duration, _ in clients
@@ -137,13 +137,14 @@ def test_windows(name: str) -> None:
 def test_lengths_arrivals_tenants_and_classes(name: str) -> None:
     scenario = presets.get(name)
     prompt = 128 if name == "autoscale-demo-128" else 512
-    for one in scenario.workload.clients:
-        assert one.input_tokens == workload.Fixed(tokens=prompt)
-        assert one.output_tokens == workload.Fixed(tokens=128)
-        assert one.arrivals == workload.Poisson()
-        assert one.slo_class == {"A": "critical", "B": "sheddable", "C": "standard"}[one.tenant]
-    assert {one.name: one.weight for one in scenario.tenants} == {"A": 2, "B": 1, "C": 1}
-    assert all(one.target_ttft_s == 2 for one in scenario.slo_classes)
+    classes = {"A": "critical", "B": "sheddable", "C": "standard"}
+    for client in scenario.workload.clients:
+        assert client.input_tokens == workload.Fixed(tokens=prompt)
+        assert client.output_tokens == workload.Fixed(tokens=128)
+        assert client.arrivals == workload.Poisson()
+        assert client.slo_class == classes[client.tenant]
+    assert {tenant.name: tenant.weight for tenant in scenario.tenants} == {"A": 2, "B": 1, "C": 1}
+    assert all(slo_class.target_ttft_s == 2 for slo_class in scenario.slo_classes)
     assert scenario.doc.endswith(".")
     assert "  " not in scenario.doc
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.traces import prompts_of, refusal, requests_of, written
+from support.traces import prompts_of, refusal, written
 
 from spillway import read_trace
 
@@ -44,21 +44,11 @@ MALFORMED = [
 ]
 
 
-def test_a_file_is_detected_and_read(tmp_path: Path) -> None:
-    lines, requests = FILES["weka"]
-    assert requests_of(tmp_path, "weka", *lines) == requests
-
-
-@pytest.mark.parametrize(("line", "message"), MALFORMED)
-def test_a_malformed_line_gives_one_clear_error(line: Any, message: str, tmp_path: Path) -> None:
-    assert refusal(tmp_path, *FILES["weka"][0], line).startswith(message)
-
-
 def test_conversations_share_only_their_own_blocks(tmp_path: Path) -> None:
     lines = [weka(FIRST, NEXT), weka(FIRST, SUBAGENT)]
     prompts = prompts_of(read_trace(written(tmp_path, *lines)))
     first, other, spawned, following = prompts  # in order of arrival
-    lengths = [[tokens for _, tokens in one] for one in prompts]
+    lengths = [[tokens for _, tokens in prompt] for prompt in prompts]
     assert lengths == [[64, 64, 2], [64, 64, 2], *[[64, 64, 64, 8]] * 2]
     assert following[:2] == first[:2] != other[:2] == spawned[:2]
     assert len({*first, *following, *other, *spawned}) == 10  # 3 + 2 each; the fourth is unshared
