@@ -368,7 +368,7 @@ def test_finished_runs_of_an_interrupted_batch() -> None:
         assert many[0].seeds == (0, 1)
         assert many[0][1].to_dict() == simulate(little, 1).to_dict()
         assert many.count(None) >= 38
-        assert all(one is None or len(one) == 2 for one in many)
+        assert all(results is None or len(results) == 2 for results in many)
         print("fine")
     """)
     assert out == "fine\n"

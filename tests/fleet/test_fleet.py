@@ -9,7 +9,7 @@ import pytest
 from support.changes import targets
 from support.runs import flat, simulated, steady
 
-from spillway import ConfigError, Simulation, fleet, gateway, instance, simulate, workload
+from spillway import ConfigError, Result, Simulation, fleet, gateway, instance, simulate, workload
 
 STEP = steady(50)
 
@@ -26,17 +26,19 @@ def simulation(count: int = 3, requests_per_s: float = 10, **settings: Any) -> S
     )
 
 
+def run(**settings: Any) -> Result:
+    return simulate(simulation(**settings))
+
+
 def test_constant_fleet_is_the_default() -> None:
     assert simulate(simulation()).digest == simulate(simulation(fleet={"startup_s": 7})).digest
 
 
 def test_targets_add_after_the_startup_and_remove_at_once() -> None:
-    result = simulate(
-        simulation(
-            fleet=fleet.Fleet(initial_instances=1, startup_s=10),
-            changes=targets((60, 2), (20, 3)),
-            metrics={"timeline_step_s": 0.5},
-        )
+    result = run(
+        fleet=fleet.Fleet(initial_instances=1, startup_s=10),
+        changes=targets((60, 2), (20, 3)),
+        metrics={"timeline_step_s": 0.5},
     )
     routed = result.requests["arrival_s"] + result.requests["queue_s"]
     where = result.requests["instance"]
@@ -55,7 +57,7 @@ def test_targets_add_after_the_startup_and_remove_at_once() -> None:
 def test_instance_that_is_reported_ready_too_early_keeps_its_requests_waiting() -> None:
     early = fleet.Fleet(initial_instances=1, startup_s=40, reported_ready_after_s=3)
     second = targets((20, 2))
-    result = simulate(simulation(count=2, fleet=early, changes=second))
+    result = run(count=2, fleet=early, changes=second)
     routed = result.requests["arrival_s"] + result.requests["queue_s"]
     there = result.requests["instance"] == 1
     assert 23 <= routed[there].min() < 24
@@ -64,7 +66,7 @@ def test_instance_that_is_reported_ready_too_early_keeps_its_requests_waiting() 
     assert waited.sum() > 100
     assert first_token[waited].min() == pytest.approx(60.05, abs=1e-9)
     late = early.replace(reported_ready_after_s=None)
-    truthful = simulate(simulation(count=2, fleet=late, changes=second))
+    truthful = run(count=2, fleet=late, changes=second)
     assert result.summary()["p99_ttft_ms"] > 30_000
     assert truthful.summary()["p99_ttft_ms"] < 200
 
@@ -72,25 +74,21 @@ def test_instance_that_is_reported_ready_too_early_keeps_its_requests_waiting() 
 def test_budget_follows_the_instances_that_are_ready() -> None:
     """P13: an instance that counts as ready too early raises the budget without effect."""
 
-    def run(reported_s: float | None) -> Any:
-        return simulate(
-            simulation(
-                count=4,
-                requests_per_s=40,
-                gateway=gateway.Gateway(
-                    bands=[gateway.Band(queue=gateway.Queue(max_requests=8, timeout_s=1))],
-                    limit=[gateway.WorkerBudget(cap_per_worker=16)],
-                ),
-                router="least_loaded",
-                fleet=fleet.Fleet(
-                    initial_instances=2, startup_s=40, reported_ready_after_s=reported_s
-                ),
-                changes=targets((20, 4)),
-                metrics={"timeline_step_s": 1},
-            )
+    def reported(after_s: float | None) -> Result:
+        return run(
+            count=4,
+            requests_per_s=40,
+            gateway=gateway.Gateway(
+                bands=[gateway.Band(queue=gateway.Queue(max_requests=8, timeout_s=1))],
+                limit=[gateway.WorkerBudget(cap_per_worker=16)],
+            ),
+            router="least_loaded",
+            fleet=fleet.Fleet(initial_instances=2, startup_s=40, reported_ready_after_s=after_s),
+            changes=targets((20, 4)),
+            metrics={"timeline_step_s": 1},
         )
 
-    early, truthful = run(3), run(None)
+    early, truthful = reported(3), reported(None)
     for result, joined in ((early, 23), (truthful, 60)):
         times, permits = result.timeline["time_s"], result.timeline["permits"]
         assert (permits == np.where(times < joined, 32, 64)).all()
@@ -102,40 +100,33 @@ def test_budget_follows_the_instances_that_are_ready() -> None:
     assert slow[1] == 0
 
 
-def emptied(*, resize: str, permits_after: int) -> None:
+# The published gateway does not net a growth against permits that are still to be swallowed.
+@pytest.mark.parametrize(("resize", "permits_after"), [("corrected", 8), ("verbatim", 16)])
+def test_a_fleet_of_zero_reaches_the_budget(resize: str, permits_after: int) -> None:
     """Two workers, none from 10 s to 20 s, two again; what they serve outlasts the gap."""
-    result = simulate(
-        simulation(
-            count=2,
-            requests_per_s=20,
-            gateway=gateway.Gateway(limit=gateway.WorkerBudget(cap_per_worker=4, resize=resize)),
-            fleet=fleet.Fleet(startup_s=0),
-            changes=targets((10, 0), (20, 2)),
-            metrics={"timeline_step_s": 0.5},
-            horizon_s=25,
-        ).replace(instances=flat(30, 30, reference_output_tokens=20).replace(count=2))
+    server = flat(30, 30, reference_output_tokens=20).replace(count=2)
+    described = simulation(
+        requests_per_s=20,
+        gateway=gateway.Gateway(limit=gateway.WorkerBudget(cap_per_worker=4, resize=resize)),
+        fleet=fleet.Fleet(startup_s=0),
+        changes=targets((10, 0), (20, 2)),
+        metrics={"timeline_step_s": 0.5},
+        horizon_s=25,
     )
+    result = simulate(described.replace(instances=server))
     at, permits = result.timeline["time_s"], result.timeline["permits"]
     assert (permits == np.where((at >= 10) & (at < 20), 0, 8)).all()
     assert result.timeline["in_flight"][at < 20].max() == 8
     assert result.timeline["in_flight"][at >= 20].max() == permits_after
 
 
-def test_a_fleet_of_zero_reaches_the_budget() -> None:
-    emptied(resize="corrected", permits_after=8)
-    # The published gateway does not net a growth against permits that are still to be swallowed.
-    emptied(resize="verbatim", permits_after=16)
-
-
 def test_the_budget_of_a_fleet_that_starts_empty() -> None:
-    result = simulate(
-        simulation(
-            count=2,
-            gateway=gateway.Gateway(limit=gateway.WorkerBudget(cap_per_worker=4)),
-            fleet=fleet.Fleet(initial_instances=0, startup_s=0),
-            changes=targets((3, 2)),
-            metrics={"timeline_step_s": 1},
-        )
+    result = run(
+        count=2,
+        gateway=gateway.Gateway(limit=gateway.WorkerBudget(cap_per_worker=4)),
+        fleet=fleet.Fleet(initial_instances=0, startup_s=0),
+        changes=targets((3, 2)),
+        metrics={"timeline_step_s": 1},
     )
     at, permits = result.timeline["time_s"], result.timeline["permits"]
     assert (permits == np.where(at < 3, 0, 8)).all()

@@ -9,17 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from support.effort import often, trials
-from support.runs import MS, SECOND, fixed, flat, outcomes, peak, run, ways
+from support.runs import MS, SECOND, concurrency, fixed, flat, outcomes, peak, run, ways
 from support.twins import flow_control as plain
 
 from spillway import ConfigError, Result, Simulation, gateway, instance, simulate, workload
 
 CLASSES = {"urgent": 4, "plain": 3, "spare": -1, "scrap": -2}
 SLO_CLASSES = [workload.SloClass(name=name, priority=rank) for name, rank in CLASSES.items()]
-
-
-def concurrency(most: float) -> gateway.Saturation:
-    return gateway.Saturation(detector="concurrency", max_concurrency=most)
 
 
 def one_at_a_time(*limits: Any, **settings: Any) -> gateway.Gateway:

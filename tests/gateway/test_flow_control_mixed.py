@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.changes import targets
 from support.effort import often, trials
-from support.runs import SECOND, fixed, flat, ns, outcomes, run, ways
+from support.runs import SECOND, concurrency, fixed, flat, ns, outcomes, retry, run, ways
 
 from spillway import Result, Simulation, gateway, instance, signals, simulate, workload
 from spillway.config.profiles import BLIS_SERVER
@@ -20,14 +20,6 @@ PREDICTIVE = gateway.PredictiveTtft(
     budgets=[gateway.TtftBudget(slo_class="standard", budget_s=0.5)]
 )
 TWO = [gateway.Band(priority=0), gateway.Band()]
-
-
-def concurrency(most: float) -> gateway.Saturation:
-    return gateway.Saturation(detector="concurrency", max_concurrency=most)
-
-
-def retry(**settings: Any) -> workload.Reaction:
-    return workload.Reaction(retries=[workload.Retry(**({"jitter": "none"} | settings))])
 
 
 def evicting(most: float, **settings: Any) -> gateway.Gateway:
@@ -288,12 +280,6 @@ def test_jumps_streaming_and_samples_change_nothing() -> None:
         seen["withdrawn inside"] += result.ledger["cancelled_in_flight"]
         seen["rejected by a worker"] += sum(result.ledger["worker_rejected"].values())
         seen["retried"] += int((result.requests["attempts"] > 1).sum())
-    for word in (
-        "completed",
-        "taken",
-        "withdrawn inside",
-        "rejected by a worker",
-        "retried",
-        "expired",
-    ):
+    inside = ("taken", "withdrawn inside", "rejected by a worker")
+    for word in ("completed", *inside, "retried", "expired"):
         assert seen[word] > often(100), (word, seen)

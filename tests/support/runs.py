@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spillway import Result, Simulation, gateway, instance, simulate
+from spillway import Result, Simulation, gateway, instance, simulate, workload
 from spillway import trace as recorded
 from spillway.config.profiles import BLIS_SERVER
 
@@ -97,6 +97,15 @@ def instants_ns(result: Result, span: str, none: int | None = None) -> list[int 
         none if length < 0 else at + length
         for at, length in zip(ns(requests["arrival_s"]), ns(requests[span]), strict=True)
     ]
+
+
+def concurrency(most: float) -> gateway.Saturation:
+    return gateway.Saturation(detector="concurrency", max_concurrency=most)
+
+
+def retry(**settings: Any) -> workload.Reaction:
+    """Retries, at fixed instants by default."""
+    return workload.Reaction(retries=[workload.Retry(**({"jitter": "none"} | settings))])
 
 
 def fixed(permits: int) -> gateway.FixedLimit:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.effort import often, trials
-from support.runs import fixed, flat, ns, outcomes, run, simulated
+from support.runs import fixed, flat, ns, outcomes, retry, run, simulated
 
 from spillway import (
     ConfigError,
@@ -28,11 +28,6 @@ NOBODY = gateway.Gateway(admission="reject_all")
 
 def reaction(**settings: Any) -> workload.Reaction:
     return workload.Reaction(**settings)
-
-
-def retry(**settings: Any) -> workload.Reaction:
-    """Retries, at fixed instants by default."""
-    return reaction(retries=[workload.Retry(**({"jitter": "none"} | settings))])
 
 
 def gaussian(mean: int) -> workload.Gaussian:

@@ -57,19 +57,17 @@ def chats(n_chats: int = 40, turns: int = 4) -> workload.Trace:
 
 def columns(trace: workload.Trace) -> dict[str, Any]:
     """The columns of a trace; tenants and classes by name."""
-    columns = trace._columns()
+    table = trace._columns()
     for code, names in (("tenant", "tenants"), ("slo_class", "slo_classes")):
-        columns[code] = np.array(columns[names])[columns[code]]
-    return columns
+        table[code] = np.array(table[names])[table[code]]
+    return table
 
 
 def prompts(trace: workload.Trace) -> list[list[int]]:
     """The contents of each prompt's shared segments."""
-    columns = trace._columns()
-    begin = columns["segment_begin"]
-    return [
-        columns["segment_content"][begin[i] : begin[i + 1]].tolist() for i in range(len(begin) - 1)
-    ]
+    table = trace._columns()
+    content, begin = table["segment_content"], table["segment_begin"]
+    return [content[i:j].tolist() for i, j in itertools.pairwise(begin)]
 
 
 def after(trace: workload.Trace, *transforms: Any, seed: int = 0) -> dict[str, Any]:
@@ -191,9 +189,9 @@ def test_upsampling_keeps_bursts_where_superposition_smooths_them() -> None:
     trace = recorded(4000)
     edges = np.linspace(0, columns(trace)["arrival_ns"][-1], 101)
 
-    def dispersion(columns: dict[str, Any]) -> float:
+    def dispersion(table: dict[str, Any]) -> float:
         """The squared coefficient of variation of requests per bin."""
-        counts = np.histogram(columns["arrival_ns"], edges)[0]
+        counts = np.histogram(table["arrival_ns"], edges)[0]
         return float(counts.var() / counts.mean() ** 2)
 
     now = after(trace, workload.Upsample(factor=3.5, jitter_s=0.2))
