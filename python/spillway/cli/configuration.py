@@ -174,12 +174,9 @@ def _changed(simulation: Simulation, changes: dict[str, Any]) -> Simulation:
     try:
         return simulation.with_(changes)
     except spillway.ConfigError:
-        try:
+        with contextlib.suppress(spillway.ConfigError):
             for path, value in changes.items():
                 simulation = simulation.with_({path: value})
-        except spillway.ConfigError:
-            pass
-        else:
             return simulation
         _explain_kind(simulation, changes)
         raise

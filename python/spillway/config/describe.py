@@ -10,6 +10,7 @@ from spillway._core.cluster import Simulation
 from spillway.config import files, profiles
 from spillway.config.classes import allowed_values, annotation, config_error
 from spillway.config.formatting import wrapped
+from spillway.config.kinds import alternative
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -239,5 +240,5 @@ def _yaml_noun(
 ) -> list[str]:
     if field["type"] == "struct":
         return _yaml(field["of"], value, indent, path)
-    (chosen,) = (kind for kind in field["alternatives"] if kind["kind"] == value["kind"])
-    return [f"{indent}kind: {chosen['kind']}", *_yaml(chosen, value, indent, path)]
+    chosen = _yaml(alternative(field, value["kind"]), value, indent, path)
+    return [f"{indent}kind: {value['kind']}", *chosen]

@@ -6,6 +6,8 @@ import html
 import json
 from typing import TYPE_CHECKING, Any
 
+from spillway.config.kinds import alternative
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -68,9 +70,7 @@ def _struct_of(field: Mapping[str, Any], value: Mapping[str, Any]) -> Mapping[st
     if field["type"] == "struct":
         struct: Mapping[str, Any] = field["of"]
         return struct
-    return next(
-        alternative for alternative in field["alternatives"] if alternative["kind"] == value["kind"]
-    )
+    return alternative(field, value["kind"])
 
 
 def _titled(name: str, value: Any) -> str:

@@ -9,6 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+def alternative(field: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """The description of one kind of a policy, in that of its setting."""
+    return next(each for each in field["alternatives"] if each["kind"] == kind)
+
+
 def of_other_kinds(
     settings: Any, changes: Mapping[str, Any], error: str
 ) -> list[tuple[str, str, str]]:
@@ -25,9 +30,9 @@ def of_other_kinds(
         if place is None or "kind" not in now:
             continue
         known = {
-            alternative["kind"]: [field["name"] for field in alternative["fields"]]
-            + ["preset"] * ("presets" in alternative)
-            for alternative in place["alternatives"]
+            each["kind"]: [field["name"] for field in each["fields"]]
+            + ["preset"] * ("presets" in each)
+            for each in place["alternatives"]
         }
         if name in known[now["kind"]]:
             continue
@@ -36,16 +41,11 @@ def of_other_kinds(
         if near and near[0] not in known[now["kind"]]:
             kinds = [kind for kind, of_kind in known.items() if near[0] in of_kind]
             whole = f"{{{above!r}: {{'kind': {kinds[0]!r}, {near[0]!r}: …}}}}"
-            found.append(
-                (
-                    path,
-                    "",
-                    (
-                        f"unknown setting {name!r} of {now['kind']}; {near[0]} is one of "
-                        f"{', '.join(kinds)}: change the kind too, {whole}"
-                    ),
-                )
+            allowed = (
+                f"unknown setting {name!r} of {now['kind']}; {near[0]} is one of "
+                f"{', '.join(kinds)}: change the kind too, {whole}"
             )
+            found.append((path, "", allowed))
     return found
 
 
@@ -68,11 +68,7 @@ def _policy_at(description: Any, value: Any, path: str) -> tuple[Any, Any]:
             return None, {}
         inner = place.get("of")
         if place["type"] == "variant":
-            inner = next(
-                alternative
-                for alternative in place["alternatives"]
-                if alternative["kind"] == value["kind"]
-            )
+            inner = alternative(place, value["kind"])
         place = next((field for field in inner["fields"] if field["name"] == key), None)
         if place is None or place["type"] not in ("struct", "variant"):
             return None, {}
