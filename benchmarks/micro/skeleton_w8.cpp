@@ -239,19 +239,19 @@ class Skeleton {
     std::int64_t jump = kForever;
     bool emits = !engine.decoders.empty();
     if (emits) jump = engine.decoders.front().last_step - engine.steps_before;
-    const auto schedule = [&](Prefill& one) {
-      const std::int64_t missing = kInputTokens - one.computed;
-      one.tokens = static_cast<std::int32_t>(std::min(missing, budget));
-      budget -= one.tokens;
-      prefill_tokens += one.tokens;
-      if (one.tokens == missing) {
+    const auto schedule = [&](Prefill& prefill) {
+      const std::int64_t missing = kInputTokens - prefill.computed;
+      prefill.tokens = static_cast<std::int32_t>(std::min(missing, budget));
+      budget -= prefill.tokens;
+      prefill_tokens += prefill.tokens;
+      if (prefill.tokens == missing) {
         emits = true;
         jump = 1;
-      } else if (one.tokens > 0) {
-        jump = std::min(jump, (missing - 1) / one.tokens);
+      } else if (prefill.tokens > 0) {
+        jump = std::min(jump, (missing - 1) / prefill.tokens);
       }
     };
-    for (Prefill& one : engine.prefills) schedule(one);
+    for (Prefill& prefill : engine.prefills) schedule(prefill);
     while (!engine.waiting.empty() && budget > 0 && running(engine) < kSeats) {
       const Request id = engine.waiting.front();
       engine.waiting.pop();
@@ -285,13 +285,13 @@ class Skeleton {
       ++completed;
     }
     std::size_t kept = 0;
-    for (Prefill one : engine.prefills) {
-      one.computed += static_cast<std::int32_t>(engine.jump_steps) * one.tokens;
-      if (one.computed < kInputTokens) {
-        engine.prefills[kept++] = one;
+    for (Prefill prefill : engine.prefills) {
+      prefill.computed += static_cast<std::int32_t>(engine.jump_steps) * prefill.tokens;
+      if (prefill.computed < kInputTokens) {
+        engine.prefills[kept++] = prefill;
       } else {
-        first_token[one.id] = now;
-        engine.decoders.push({engine.steps_before + kOutputTokens - 1, one.id});
+        first_token[prefill.id] = now;
+        engine.decoders.push({engine.steps_before + kOutputTokens - 1, prefill.id});
       }
     }
     engine.prefills.resize(kept);
