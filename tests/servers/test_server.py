@@ -203,6 +203,8 @@ def test_half_a_server_warns(tmp_path: Path) -> None:
         spillway.load(settings_file(tmp_path, f"instances: {{{latency}}}"))
     spillway.load(settings_file(tmp_path, f"instances: {{{latency}, num_kv_blocks: 9000}}"))
     spillway.load(settings_file(tmp_path, f"profile: blis_0_6\ninstances: {{{latency}}}"))
+    server = "server: {model: llama-3.3-70b, gpu: h100, tp: 4}"
+    spillway.load(settings_file(tmp_path, f"instances: {{{latency}, {server}}}"))
 
 
 def test_a_profile_of_measurements_is_a_server(tmp_path: Path) -> None:

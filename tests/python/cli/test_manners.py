@@ -83,6 +83,14 @@ def test_other_files_name_their_command(
     )
 
 
+def test_the_base_of_a_study_is_a_configuration(called: Callable[..., Any]) -> None:
+    Path("study.yaml").write_text(STUDY.replace("config.yaml", "sweep.yaml"))
+    wanted = "spillway: sweep.yaml: a sweep file, not a configuration file; use: spillway sweep "
+    for command in ("check", "optimize"):
+        status, _, err = called(command, "study.yaml")
+        assert (status, err) == (2, f"{wanted}sweep.yaml\n")
+
+
 def test_kinds_of_files_follow_the_tables_that_parse_them() -> None:
     own = {kind: set(known) for kind, known in files.KEYS.items()}
     assert set(spillway.config.files.KINDS["sweep"]) == own["sweep"] - own["study"]
