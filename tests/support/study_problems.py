@@ -17,7 +17,7 @@ def overloaded(**settings: Any) -> Simulation:
     plant = instance.ProcessorSharing(
         concurrency=[0, 4, 16, 64], e2e_s=[0.5, 0.6, 1.5, 8], ttft_s=[0.1, 0.2, 0.5, 4]
     )
-    stated: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "workload": workload.Synthetic(
             requests_per_s=12,
             num_requests=200,
@@ -37,4 +37,4 @@ def overloaded(**settings: Any) -> Simulation:
         ),
         "instances": instance.InstanceGroup(plant=plant),
     }
-    return Simulation(**(stated | settings))
+    return Simulation(**(defaults | settings))

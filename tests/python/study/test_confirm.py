@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
     from spillway import Result
 
 
-def small(**settings: Any) -> Study:
-    stated: dict[str, Any] = {"seeds": 8, "sampler": "tpe"}
-    return Study(overloaded(), SMALL_SPACE, "goodput", **(stated | settings))
+small = partial(Study, overloaded(), SMALL_SPACE, objective="goodput", seeds=8)
 
 
 # --- racing ---------------------------------------------------------------------------------------
@@ -57,33 +56,33 @@ def test_losers_are_spared_seeds_and_survivors_get_all() -> None:
     raced, full = small(seed=2), small(seed=2)
     raced.optimize(24, racing=Racing(3), check=False)
     full.optimize(24, check=False)
-    n = [len(one.seeds) for one in raced.records]
+    n = [len(trial.seeds) for trial in raced.records]
     assert set(n) <= {3, 6, 8}
     assert n[:4] == [8] * 4  # there was nothing to lose against yet
     assert 3 in n[4:]
     assert 8 in n[4:]
-    for one in raced.records:
-        results = simulate(raced.simulation_of(one), seeds=one.seeds)
-        assert one.objectives[0] == tuple(r.summary()["goodput"] for r in results)
+    for trial in raced.records:
+        results = simulate(raced.simulation_of(trial), seeds=trial.seeds)
+        assert trial.objectives[0] == tuple(r.summary()["goodput"] for r in results)
     assert len(raced.best_trial.seeds) == 8
     assert sum(n) < 0.7 * 8 * 24
 
 
 def test_spared_trial_is_surely_worse_than_the_best_of_its_time() -> None:
     study = small(seed=2).optimize(24, racing=Racing(3, p=0.05), check=False)
-    spared = [one for one in study.records if len(one.seeds) < 8]
+    spared = [trial for trial in study.records if len(trial.seeds) < 8]
     assert spared
-    for one in spared:
-        earlier = [e for e in study.records[: one.number // 4 * 4] if len(e.seeds) == 8]
+    for trial in spared:
+        earlier = [e for e in study.records[: trial.number // 4 * 4] if len(e.seeds) == 8]
         leader = max(earlier, key=lambda e: (e.values[0], -e.number))
-        mine, best = one.objectives[0], leader.objectives[0][: len(one.seeds)]
+        mine, best = trial.objectives[0], leader.objectives[0][: len(trial.seeds)]
         gaps = [b - m for b, m in zip(best, mine, strict=True)]
         if len(set(gaps)) > 1:
             assert stats.ttest_1samp(gaps, 0, alternative="greater").pvalue <= 0.05
         # The value reported to the search does not profit from seeds that happen to be easy.
         expected = leader.values[0] - sum(gaps) / len(gaps)
-        assert one.values[0] == pytest.approx(expected, abs=1e-12)
-        assert one.values[0] < leader.values[0]
+        assert trial.values[0] == pytest.approx(expected, abs=1e-12)
+        assert trial.values[0] < leader.values[0]
 
 
 def test_referred_mean_uses_the_pairs() -> None:
@@ -106,13 +105,13 @@ def test_racing_counts_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first == (4, (0, 1, 2))
     assert [seeds for _, seeds in others] == [(3, 4, 5), (6, 7)][: len(others)]
     assert sum(n * len(seeds) for n, seeds in calls) == sum(
-        len(one.seeds) for one in study.records[4:]
+        len(trial.seeds) for trial in study.records[4:]
     )
 
 
 def test_racing_takes_one_objective() -> None:
     with pytest.raises(UsageError, match="one objective"):
-        Study(overloaded(), SMALL_SPACE, ["goodput", "shed"]).optimize(4, racing=True)
+        small(objective=["goodput", "shed"], seeds=4).optimize(4, racing=True)
     with pytest.raises(ValueError, match="first_seeds = 1"):
         Racing(1)
 
@@ -154,25 +153,26 @@ def test_parameters_of_another_kind_are_checked_with_that_kind() -> None:
 
 def test_confirmation_is_paired_and_on_fresh_seeds() -> None:
     study = small(seeds=3).optimize(24, check=False)
-    found = study.confirm(2, 6)
-    assert found.seeds == tuple(range(3, 9))
-    assert len(found.candidates) == 2
-    base = simulate(overloaded(), seeds=found.seeds)
-    for one, trial in zip(found.candidates, study.feasible, strict=False):
-        assert one.number == trial.number
-        mine = simulate(study.simulation_of(trial), seeds=found.seeds)
+    confirmation = study.confirm(2, 6)
+    assert confirmation.seeds == tuple(range(3, 9))
+    assert len(confirmation.candidates) == 2
+    base = simulate(overloaded(), seeds=confirmation.seeds)
+    for candidate, trial in zip(confirmation.candidates, study.feasible, strict=False):
+        assert candidate.number == trial.number
+        mine = simulate(study.simulation_of(trial), seeds=confirmation.seeds)
         expected = mine.minus(base, confidence=1 - 0.05 / 2)["goodput"]
-        assert expected is not None
-        assert one.gain is not None
-        assert one.gain.mean == pytest.approx(expected.mean)
-        assert one.gain.low == pytest.approx(expected.low)
-    assert found.winner is not None
-    winner = next(one for one in found.candidates if one.number == found.winner)
+        assert candidate.gain.mean == pytest.approx(expected.mean)
+        assert candidate.gain.low == pytest.approx(expected.low)
+    winner = next(
+        candidate
+        for candidate in confirmation.candidates
+        if candidate.number == confirmation.winner
+    )
     assert winner.gain
     assert winner.gain.low
     assert winner.gain.low > 0
-    assert found.best == study.simulation_of(found.winner)
-    assert f"trial {found.winner} wins" in repr(found)
+    assert confirmation.best == study.simulation_of(confirmation.winner)
+    assert f"trial {confirmation.winner} wins" in repr(confirmation)
 
 
 def test_no_winner_without_a_real_difference() -> None:
@@ -180,11 +180,11 @@ def test_no_winner_without_a_real_difference() -> None:
     space = {"gateway.sensor.window_s": (1, 60)}
     study = Study(overloaded(), space, "goodput", seeds=2, sampler="random")
     study.optimize(4, check=False)
-    found = study.confirm(3, 4)
-    assert found.winner is None
-    assert "no candidate's gain over the baseline excludes zero" in found.reason
-    assert found.best == overloaded()
-    assert all(one.gain and one.gain.mean == 0 for one in found.candidates)
+    confirmation = study.confirm(3, 4)
+    assert confirmation.winner is None
+    assert "no candidate's gain over the baseline excludes zero" in confirmation.reason
+    assert confirmation.best == overloaded()
+    assert all(candidate.gain and candidate.gain.mean == 0 for candidate in confirmation.candidates)
 
 
 def test_luck_of_the_search_does_not_win() -> None:
@@ -206,19 +206,21 @@ def noise(result: Result) -> float:
 
 
 def test_winner_keeps_the_constraints_on_fresh_seeds() -> None:
-    study = Study(
-        overloaded(), SMALL_SPACE, "goodput", {"shed": "<=0.15"}, seeds=2, sampler="tpe"
-    ).optimize(24, check=False)
-    found = study.confirm(5, 8)
-    for one in found.candidates:
-        assert one.is_feasible == (one.constraints[0].mean <= 0.15)
-    winner = [one for one in found.candidates if one.number == found.winner]
-    assert all(one.is_feasible for one in winner)
+    study = small(constraints={"shed": "<=0.15"}, seeds=2).optimize(24, check=False)
+    confirmation = study.confirm(5, 8)
+    for candidate in confirmation.candidates:
+        assert candidate.is_feasible == (candidate.constraints[0].mean <= 0.15)
+    winner = [
+        candidate
+        for candidate in confirmation.candidates
+        if candidate.number == confirmation.winner
+    ]
+    assert all(candidate.is_feasible for candidate in winner)
 
 
 def strict(result: Result) -> float:
     """Holds in the search, whose seeds are small, and afterwards only for the given limits."""
-    permits = result.simulation.gateway.limit[0].max_in_flight  # type: ignore[union-attr]
+    permits = result.simulation.gateway.limit[0].max_in_flight
     return 0.0 if result.seed < 2 or permits == 32 else 2.0
 
 
@@ -229,34 +231,32 @@ def never(result: Result) -> float:
 @pytest.mark.parametrize("figure", [strict, never])
 def test_best_keeps_the_constraints_if_nothing_wins(figure: Callable[[Result], float]) -> None:
     constraint = Constraint(Custom(figure, "figure"), "<=", 1)
-    study = Study(
-        overloaded(), SMALL_SPACE, "goodput", [constraint], seeds=2, sampler="random"
-    ).optimize(4, check=False)
-    found = study.confirm(2, 3)
-    assert found.winner is None
-    assert found.reason.startswith("no winner: on fresh seeds no candidate satisfies the constr")
+    study = small(constraints=[constraint], seeds=2, sampler="random").optimize(4, check=False)
+    confirmation = study.confirm(2, 3)
+    assert confirmation.winner is None
+    assert confirmation.reason.startswith(
+        "no winner: on fresh seeds no candidate satisfies the constr"
+    )
     if figure is strict:
-        assert found.best == overloaded()
-        assert found.reason.endswith("; the baseline does")
+        assert confirmation.best == overloaded()
+        assert confirmation.reason.endswith("; the baseline does")
         return
-    assert found.choice is None
-    assert found.to_dict()["fingerprint"] is None
-    assert "figure = 2 [2, 2] breaks <= 1" in repr(found)
+    assert confirmation.choice is None
+    assert confirmation.to_dict()["fingerprint"] is None
+    assert "figure = 2 [2, 2] breaks <= 1" in repr(confirmation)
     with pytest.raises(UsageError, match=r"^no feasible configuration: no winner: .* = 2 \[2, 2\]"):
-        _ = found.best
+        _ = confirmation.best
 
 
 def test_infeasible_baseline_need_not_be_beaten() -> None:
-    study = Study(
-        overloaded(), SMALL_SPACE, Objective("shed", "minimize"), {"p99_ttft_ms": "<=2500"},
-        seeds=2, sampler="tpe",
-    ).optimize(24, check=False)  # fmt: skip
+    shed, bounds = Objective("shed", "minimize"), {"p99_ttft_ms": "<=2500"}
+    study = small(objective=shed, constraints=bounds, seeds=2).optimize(24, check=False)
     assert study.baseline.state == "infeasible"
-    found = study.confirm(3, 6)
-    assert found.winner is not None
-    (broken,) = found.baseline.broken
-    assert broken.value == found.baseline.constraints[0]
-    assert f"the baseline is out ({broken})" in found.reason
+    confirmation = study.confirm(3, 6)
+    assert confirmation.winner is not None
+    (broken,) = confirmation.baseline.broken
+    assert broken.value == confirmation.baseline.constraints[0]
+    assert f"the baseline is out ({broken})" in confirmation.reason
     assert str(broken).startswith(f"p99_ttft_ms = {broken.value.mean:.4g} [")
     assert str(broken).endswith("breaks <= 2500")
 
@@ -268,30 +268,30 @@ def test_seeds_of_the_search_confirm_nothing() -> None:
 
 
 def test_confirmation_can_be_written(tmp_path: Path) -> None:
-    found = small(seeds=3).optimize(8, check=False).confirm(2, 3)
-    found.write(tmp_path / "confirmation.json")
+    confirmation = small(seeds=3).optimize(8, check=False).confirm(2, 3)
+    confirmation.write(tmp_path / "confirmation.json")
     read = json.loads((tmp_path / "confirmation.json").read_text())
     assert read["seeds"] == [3, 4, 5]
-    assert read["winner"] == found.winner
-    assert read["candidates"][0]["gain"]["mean"] == found.candidates[0].gain.mean  # type: ignore[union-attr]
+    assert read["winner"] == confirmation.winner
+    assert read["candidates"][0]["gain"]["mean"] == confirmation.candidates[0].gain.mean
 
 
 def test_a_winner_that_does_not_keep_up_is_named() -> None:
     rate = {"workload.num_requests": 1200}
     study = Study(overloaded().with_(rate), SMALL_SPACE, "goodput", seeds=2, sampler="random")
     study.optimize(8, check=False)
-    assert {one.saturation for one in study.records} <= set(VERDICTS)
+    assert {trial.saturation for trial in study.records} <= set(VERDICTS)
     assert study.baseline.saturation == "unsaturated"
-    assert study.trials["saturation"].tolist() == [one.saturation for one in study.records]
-    found = study.confirm(1, 4)
-    (one,) = found.candidates
-    assert one.saturation == "unsaturated"  # the limit sheds what it cannot serve
-    assert "unsaturated" not in repr(found)
+    assert study.trials["saturation"].tolist() == [trial.saturation for trial in study.records]
+    confirmation = study.confirm(1, 4)
+    (candidate,) = confirmation.candidates
+    assert candidate.saturation == "unsaturated"  # the limit sheds what it cannot serve
+    assert "unsaturated" not in repr(confirmation)
     for verdict in ("transient", "undecided", "saturated"):
-        other = dataclasses.replace(one, saturation=verdict)
-        changed = dataclasses.replace(found, candidates=(other,), winner=one.number)
-        assert f"note: trial {one.number} is {verdict}: " in repr(changed)
-    assert found.to_dict()["candidates"][0]["saturation"] == "unsaturated"
+        other = dataclasses.replace(candidate, saturation=verdict)
+        changed = dataclasses.replace(confirmation, candidates=(other,), winner=candidate.number)
+        assert f"note: trial {candidate.number} is {verdict}: " in repr(changed)
+    assert confirmation.to_dict()["candidates"][0]["saturation"] == "unsaturated"
 
 
 def test_saturated_trials_are_named_in_the_table() -> None:
@@ -299,28 +299,28 @@ def test_saturated_trials_are_named_in_the_table() -> None:
     space = {"instances[0].max_num_seqs": (64, 2048)}
     study = Study(base, space, "request_throughput", seeds=2, sampler="random")
     study.optimize(3, check=False)
-    assert {one.saturation for one in study.records} == {"saturated"}
+    assert {trial.saturation for trial in study.records} == {"saturated"}
     assert "3 of 3 trials are saturated" in repr(study)
     assert repr(study).splitlines()[2].split()[-1] == "saturation"
 
 
 def test_changes_of_the_winner_are_put_back_one_by_one() -> None:
     study = small(seeds=3).optimize(24, check=False)
-    found = study.confirm(1, 6)
-    assert found.winner is not None
-    best = study.simulation_of(found.winner)
+    confirmation = study.confirm(1, 6)
+    best = study.simulation_of(confirmation.winner)
     limit, timeout = SMALL_SPACE
-    assert {one.parameter: one.value for one in found.reverted} == {limit: 32, timeout: 5}
-    there = simulate(best, seeds=found.seeds)
-    for one in found.reverted:
-        back = simulate(best.with_({one.parameter: one.value}), seeds=found.seeds)
+    assert {change.parameter: change.value for change in confirmation.reverted} == {
+        limit: 32,
+        timeout: 5,
+    }
+    there = simulate(best, seeds=confirmation.seeds)
+    for change in confirmation.reverted:
+        back = simulate(best.with_({change.parameter: change.value}), seeds=confirmation.seeds)
         expected = back.minus(there)["goodput"]
-        assert expected is not None
-        assert one.gain is not None
-        assert (one.gain.mean, one.gain.low) == pytest.approx((expected.mean, expected.low))
-    losses = [one.gain.mean for one in found.reverted if one.gain]
+        assert (change.gain.mean, change.gain.low) == pytest.approx((expected.mean, expected.low))
+    losses = [change.gain.mean for change in confirmation.reverted if change.gain]
     assert losses == sorted(losses)
-    assert f"{found.reverted[0].parameter}" in repr(found)
+    assert f"{confirmation.reverted[0].parameter}" in repr(confirmation)
 
 
 def test_a_change_that_keeps_a_constraint_is_shown_as_such() -> None:
@@ -329,18 +329,18 @@ def test_a_change_that_keeps_a_constraint_is_shown_as_such() -> None:
     study = Study(
         overloaded(), {limit: (1, 64)}, "goodput", [Constraint(permits, "<=", 12)], seeds=2
     ).optimize(16, check=False)
-    found = study.confirm(1, 4)
-    (back,) = found.reverted
+    confirmation = study.confirm(1, 4)
+    (back,) = confirmation.reverted
     (broken,) = back.broken
     assert (broken.figure, broken.value.mean, broken.is_certain) == ("permits", 32, True)
-    assert "permits = 32 [32, 32] breaks <= 12" in repr(found)
+    assert "permits = 32 [32, 32] breaks <= 12" in repr(confirmation)
 
 
 # --- cliffs ---------------------------------------------------------------------------------------
 
 
 def permitted(result: Result) -> float:
-    return float(result.simulation.gateway.limit[0].max_in_flight)  # type: ignore[union-attr]
+    return float(result.simulation.gateway.limit[0].max_in_flight)
 
 
 def rising(result: Result) -> float:
@@ -362,35 +362,32 @@ def fixed(**search: Any) -> Study:
 def test_a_broken_constraint_is_a_cliff_and_is_stated() -> None:
     limits = [Constraint(Custom(permitted, "used"), "<=", 20)]
     study = fixed(constraints=limits).optimize(40, check=False)
-    found = study.confirm(1, 4)
-    assert found.best.gateway.limit[0].max_in_flight == 20  # type: ignore[union-attr]
-    near = found.cliff
-    assert near is not None
+    confirmation = study.confirm(1, 4)
+    assert confirmation.best.gateway.limit[0].max_in_flight == 20
+    near = confirmation.cliff
     assert near.is_steep
-    assert near.gain is not None
     assert near.gain.mean == pytest.approx(2)
     assert not near.is_improvement
-    assert found.better_neighbor is None
+    assert confirmation.better_neighbor is None
     assert (
         "cliff: with gateway.limit[0].max_in_flight = 22 used = 22 [22, 22] breaks <= 20, "
         "permits is better by 2 [2, 2]"
-    ) in repr(found)
-    assert found.to_dict()["cliff"]["broken"][0]["figure"] == "used"
+    ) in repr(confirmation)
+    assert confirmation.to_dict()["cliff"]["broken"][0]["figure"] == "used"
 
 
 def test_a_better_neighbor_is_no_cliff() -> None:
     study = fixed().optimize(4, check=False)
-    found = study.confirm(1, 4)
+    confirmation = study.confirm(1, 4)
     assert study.best_trial.point["gateway.limit[0].max_in_flight"] < 30
-    assert found.cliff is not None
-    assert not found.cliff.is_steep
-    better = found.better_neighbor
-    assert better is not None
+    assert not confirmation.cliff.is_steep
+    better = confirmation.better_neighbor
     assert better.is_improvement
     assert better.value > study.best_trial.point["gateway.limit[0].max_in_flight"]
-    shown = repr(found)
+    shown = repr(confirmation)
     assert (
-        f"worst neighbor: with {better.parameter} = {found.cliff.value} permits is worse" in shown
+        f"worst neighbor: with {better.parameter} = {confirmation.cliff.value} permits is worse"
+        in shown
     )
     assert f"better neighbor: with {better.parameter} = {better.value} permits is better" in shown
     assert "the optimum may lie further on" in shown
@@ -403,31 +400,30 @@ def test_a_constraint_that_its_interval_leaves_open_is_no_cliff(spread: float, v
         return beyond + (spread * beyond * (-1) ** result.seed if beyond > 0 else 0) / 10
 
     limits = [Constraint(Custom(noisy, "beyond"), "<=", 0)]
-    found = fixed(constraints=limits).optimize(40, check=False).confirm(1, 4)
-    assert found.cliff is not None
-    assert (found.cliff.value, found.cliff.is_steep) == (22, verb == "breaks")
-    assert "22 beyond = 2 [" in repr(found)
-    assert f"] {verb} <= 0" in repr(found)
-    assert found.better_neighbor is None
+    confirmation = fixed(constraints=limits).optimize(40, check=False).confirm(1, 4)
+    assert (confirmation.cliff.value, confirmation.cliff.is_steep) == (22, verb == "breaks")
+    assert "22 beyond = 2 [" in repr(confirmation)
+    assert f"] {verb} <= 0" in repr(confirmation)
+    assert confirmation.better_neighbor is None
 
 
 def test_neighbors_move_one_parameter_by_the_share() -> None:
     study = small()
     limit, timeout = SMALL_SPACE
-    found = neighbors(study.bound, {limit: 30, timeout: 2.0}, 0.1)
-    assert [(one.name, value) for one, value, _ in found] == [
+    places = neighbors(study.bound, {limit: 30, timeout: 2.0}, 0.1)
+    assert [(parameter.name, value) for parameter, value, _ in places] == [
         (limit, 27), (limit, 33), (timeout, 1.8), (timeout, 2.2),
     ]  # fmt: skip
     small_ones = neighbors(study.bound, {limit: 1, timeout: 0.05}, 0.1)
-    assert [value for one, value, _ in small_ones if one.name == limit] == [2]
-    for one, value, simulation in found:
-        point = {limit: 30, timeout: 2.0, one.name: value}
+    assert [value for parameter, value, _ in small_ones if parameter.name == limit] == [2]
+    for parameter, value, simulation in places:
+        point = {limit: 30, timeout: 2.0, parameter.name: value}
         assert simulation == study.bound.apply(point)
 
 
 def edge(result: Result) -> float:
     """Falls from 20 to nothing beyond a limit of 20."""
-    permits = result.simulation.gateway.limit[0].max_in_flight  # type: ignore[union-attr]
+    permits = result.simulation.gateway.limit[0].max_in_flight
     return permits + result.seed / 100 if permits <= 20 else result.seed / 100
 
 
@@ -439,14 +435,15 @@ def test_cliff_beside_the_optimum_is_found() -> None:
         seeds=2,
         sampler="tpe",
     ).optimize(40, check=False)
-    found = study.confirm(1, 4)
+    confirmation = study.confirm(1, 4)
     assert study.best_trial.point["gateway.limit[0].max_in_flight"] == 20
-    assert found.cliff is not None
-    assert (found.cliff.parameter, found.cliff.value) == ("gateway.limit[0].max_in_flight", 22)
-    assert found.cliff.is_steep
-    assert found.cliff.gain is not None
-    assert found.cliff.gain.mean == pytest.approx(-20)
-    assert "cliff: with gateway.limit[0].max_in_flight = 22" in repr(found)
+    assert (confirmation.cliff.parameter, confirmation.cliff.value) == (
+        "gateway.limit[0].max_in_flight",
+        22,
+    )
+    assert confirmation.cliff.is_steep
+    assert confirmation.cliff.gain.mean == pytest.approx(-20)
+    assert "cliff: with gateway.limit[0].max_in_flight = 22" in repr(confirmation)
     assert study.confirm(1, 4, within=0).cliff is None
 
 
@@ -462,7 +459,6 @@ def test_a_share_that_is_gained_equally_under_every_seed_has_no_interval() -> No
     study.optimize(8)
     sure, unsure = study.confirm(top=1, seeds=7), study.confirm(top=1, seeds=3)
     (candidate,) = sure.candidates
-    assert candidate.gain is not None
     assert (candidate.gain.mean, candidate.gain.low, candidate.gain.high) == (1, None, None)
     assert sure.winner == candidate.number
     assert "1 in all 7 runs better than the baseline" in str(sure)

@@ -66,17 +66,18 @@ def told(points: dict[float, float], se: float, sure: float = math.nan, **attrib
     return study
 
 
+VALLEY = {i / 40: (i / 40 - 0.3) ** 2 for i in range(41)}
+
+
 def test_recommended_is_not_the_luckiest() -> None:
-    valley = {i / 40: (i / 40 - 0.3) ** 2 for i in range(41)}
-    points = valley | {0.7: -0.05}  # by chance lower than all others
+    points = VALLEY | {0.7: -0.05}  # by chance lower than all others
     study = told(points, se=0.1)
     assert study.best_params["x"] == 0.7
     assert GpSampler(seed=0).recommend(study).params["x"] == pytest.approx(0.3, abs=0.1)
 
 
 def test_error_of_few_runs_is_not_taken_at_its_word() -> None:
-    valley = {i / 40: (i / 40 - 0.3) ** 2 for i in range(41)}
-    points = valley | {0.7: -0.05}  # by chance low, and its runs by chance alike
+    points = VALLEY | {0.7: -0.05}  # by chance low, and its runs by chance alike
 
     def recommended(**attributes: Any) -> float:
         study = told(points, se=0.1, sure=0.7, **attributes)
@@ -88,8 +89,7 @@ def test_error_of_few_runs_is_not_taken_at_its_word() -> None:
 
 
 def test_a_single_run_is_as_noisy_as_the_runs_of_others() -> None:
-    valley = {i / 40: (i / 40 - 0.3) ** 2 for i in range(41)}
-    study = told(valley, se=0.1, num_runs=4)
+    study = told(VALLEY, se=0.1, num_runs=4)
     for trial in told({0.7: -0.05}, se=math.nan, num_runs=1).trials:
         study.add_trial(trial)
     assert GpSampler(seed=0).recommend(study).params["x"] == pytest.approx(0.3, abs=0.1)
@@ -109,13 +109,13 @@ def test_how_bad_a_disaster_is_does_not_matter() -> None:
 
         return value
 
-    found = []
+    proposed = []
     for depth in (100.0, 1e6):
         study = optuna.create_study(sampler=GpSampler(seed=3))
         study.optimize(beside_a_cliff(depth), n_trials=20)
-        found.append([trial.params["x"] for trial in study.trials])
-    assert found[0] == found[1]
-    late = np.array(found[0][10:])
+        proposed.append([trial.params["x"] for trial in study.trials])
+    assert proposed[0] == proposed[1]
+    late = np.array(proposed[0][10:])
     assert (late < 0.7).mean() >= 0.9
     assert np.abs(late - 0.4).min() < 0.01
 
@@ -125,7 +125,9 @@ def test_batches_are_distinct_and_reproducible_bit_for_bit() -> None:
     second = batches(GpSampler(seed=4), noisy_quadratic, 4, 6)
     assert parameters(first) == parameters(second)
     assert parameters(first) != parameters(batches(GpSampler(seed=5), noisy_quadratic, 4, 6))
-    points = np.array([[one["x"] / 4, math.log10(one["y"]) / 4] for one in parameters(first)])
+    points = np.array(
+        [[params["x"] / 4, math.log10(params["y"]) / 4] for params in parameters(first)]
+    )
     for batch in points.reshape(4, 6, 2):
         apart = np.linalg.norm(batch[:, None] - batch[None], axis=2)[~np.eye(6, dtype=bool)]
         assert apart.min() > 1e-4
@@ -146,7 +148,7 @@ def test_order_of_reports_within_a_batch_changes_nothing() -> None:
 
 def test_start_is_spread_over_the_space() -> None:
     study = batches(GpSampler(seed=2, n_startup_trials=8), quadratic, 1, 8)
-    cells = sorted(int((one["x"] + 1) / 4 * 8) for one in parameters(study))
+    cells = sorted(int((params["x"] + 1) / 4 * 8) for params in parameters(study))
     assert cells == list(range(8))  # one of eight Sobol points in each eighth
 
 
@@ -160,12 +162,12 @@ def test_every_kind_of_parameter_stays_in_its_range() -> None:
         return abs(math.log(many / 300)) + (kind != "b") + abs(few - 5) / 3 + abs(half - 1.5)
 
     study = batches(GpSampler(seed=3), objective, 40, 1)
-    for one in parameters(study):
-        assert one["few"] in (2, 5, 8)
-        assert type(one["few"]) is type(one["many"]) is int
-        assert 1 <= one["many"] <= 5000
-        assert one["half"] in (0.0, 0.5, 1.0, 1.5, 2.0)
-        assert one["only"] == 1.0
+    for params in parameters(study):
+        assert params["few"] in (2, 5, 8)
+        assert type(params["few"]) is type(params["many"]) is int
+        assert 1 <= params["many"] <= 5000
+        assert params["half"] in (0.0, 0.5, 1.0, 1.5, 2.0)
+        assert params["only"] == 1.0
     best = study.best_params
     assert (best["kind"], best["few"], best["half"]) == ("b", 5, 1.5)
     assert abs(math.log(best["many"] / 300)) < 0.2
@@ -177,7 +179,7 @@ def test_small_discrete_space_is_exhausted() -> None:
 
     study = batches(GpSampler(seed=0, n_startup_trials=4), objective, 24, 1)
     # The start may repeat points; from then on none comes twice.
-    proposed = [tuple(one.values()) for one in parameters(study)[4:]]
+    proposed = [tuple(params.values()) for params in parameters(study)[4:]]
     assert len(set(proposed)) >= 20
 
 
@@ -189,7 +191,7 @@ def test_conditional_parameters_are_drawn_where_they_apply() -> None:
         return (x - 0.2) ** 2 + trial.suggest_float("depth", 0.0, 1.0)
 
     study = batches(GpSampler(seed=3), objective, 15, 2)
-    assert all(("depth" in one) == (one["kind"] == "deep") for one in parameters(study))
+    assert all(("depth" in params) == (params["kind"] == "deep") for params in parameters(study))
     assert abs(study.best_params["x"] - 0.2) < 0.1
 
 
@@ -235,7 +237,7 @@ def test_several_objectives_spread_along_the_front() -> None:
 
     sampler = GpSampler(seed=8)
     study = batches(sampler, objective, 15, 3, directions=["minimize", "minimize"])
-    front = np.array([one.values for one in study.best_trials])
+    front = np.array([trial.values for trial in study.best_trials])
     # On the front the roots of both add up to 1.
     assert np.quantile(np.sqrt(front).sum(axis=1), 0.5) < 1.1
     assert front[:, 0].min() < 0.1

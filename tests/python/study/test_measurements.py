@@ -43,8 +43,8 @@ grid(overloaded(), values, seeds=2, threads=1, metrics=["goodput"], journal=sys.
 
 
 def sweep(journal: Path | None = None, **more: Any) -> Sweep:
-    stated: dict[str, Any] = {"seeds": 2, "metrics": METRICS, "threads": 1, **more}
-    return grid(overloaded(), VALUES, journal=journal, **stated)
+    settings: dict[str, Any] = {"seeds": 2, "metrics": METRICS, "threads": 1, **more}
+    return grid(overloaded(), VALUES, journal=journal, **settings)
 
 
 @functools.cache
@@ -58,6 +58,11 @@ def interrupting(after: int) -> Callable[[int, int], None]:
             raise KeyboardInterrupt
 
     return progress
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "journal.jsonl"
 
 
 @pytest.fixture
@@ -76,9 +81,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("after", [1, 17, 18, 40, RUNS])
 def test_resumed_sweep_equals_an_uninterrupted_one(
-    tmp_path: Path, after: int, counted: list[int]
+    journal: Path, after: int, counted: list[int]
 ) -> None:
-    journal = tmp_path / "journal.jsonl"
     with pytest.raises(KeyboardInterrupt):
         sweep(journal, progress=interrupting(after))
     kept = len(Measurements(journal))
@@ -89,8 +93,7 @@ def test_resumed_sweep_equals_an_uninterrupted_one(
     assert again == uninterrupted()
 
 
-def test_finished_measurements_are_not_run_again(tmp_path: Path, counted: list[int]) -> None:
-    journal = tmp_path / "journal.jsonl"
+def test_finished_measurements_are_not_run_again(journal: Path, counted: list[int]) -> None:
     first = sweep(journal)
     counted.clear()
     assert sweep(journal) == first
@@ -100,8 +103,7 @@ def test_finished_measurements_are_not_run_again(tmp_path: Path, counted: list[i
     assert sum(counted) == 4
 
 
-def test_other_seeds_and_metrics_are_other_measurements(tmp_path: Path, counted: list[int]) -> None:
-    journal = tmp_path / "journal.jsonl"
+def test_other_seeds_and_metrics_are_other_measurements(journal: Path, counted: list[int]) -> None:
     sweep(journal)
     for change in ({"seeds": 3}, {"seeds": [1, 0]}, {"metrics": ["goodput"]}):
         counted.clear()
@@ -109,21 +111,19 @@ def test_other_seeds_and_metrics_are_other_measurements(tmp_path: Path, counted:
         assert sum(counted) == 48, change
 
 
-def test_missing_values_are_kept(tmp_path: Path, counted: list[int]) -> None:
-    journal = tmp_path / "journal.jsonl"
+def test_missing_values_are_kept(journal: Path, counted: list[int]) -> None:
     values = {"workload.num_requests": [1, 300]}
-    stated: dict[str, Any] = {"seeds": 2, "metrics": ["p99_ttft_ms[tenant=b]"]}
-    first = grid(overloaded(), values, journal=journal, **stated)
+    settings: dict[str, Any] = {"seeds": 2, "metrics": ["p99_ttft_ms[tenant=b]"]}
+    first = grid(overloaded(), values, journal=journal, **settings)
     counted.clear()
-    again = grid(overloaded(), values, journal=journal, **stated)
+    again = grid(overloaded(), values, journal=journal, **settings)
     assert repr(again.rows) == repr(first.rows)
     assert "nan" in repr(first.rows)
     assert counted == []
 
 
-def test_figure_without_targets_is_refused_where_it_is_named(tmp_path: Path) -> None:
+def test_figure_without_targets_is_refused_where_it_is_named(journal: Path) -> None:
     """And kept as missing by a sweep that names no metrics."""
-    journal = tmp_path / "journal.jsonl"
     untargeted = Simulation(workload=workload.Synthetic(num_requests=50))
     values = {"router": ["round_robin"]}
     first = grid(untargeted, values, seeds=2, journal=journal)
@@ -133,16 +133,14 @@ def test_figure_without_targets_is_refused_where_it_is_named(tmp_path: Path) -> 
         grid(untargeted, values, seeds=2, metrics=list(first.metrics), journal=journal)
 
 
-def test_functions_are_refused(tmp_path: Path) -> None:
-    journal = tmp_path / "journal.jsonl"
+def test_functions_are_refused(journal: Path) -> None:
     with pytest.raises(ConfigError, match="must be a figure where a journal keeps the values"):
         sweep(journal, metrics=["goodput", lambda result: result.summary()["goodput"]])
     assert not journal.exists()
 
 
 @pytest.mark.parametrize("after", [1, 5, 12])
-def test_resumed_solver_equals_an_uninterrupted_one(tmp_path: Path, after: int) -> None:
-    journal = tmp_path / "journal.jsonl"
+def test_resumed_solver_equals_an_uninterrupted_one(journal: Path, after: int) -> None:
     calls = itertools.count()
 
     def progress(_done: int, _total: int) -> None:
@@ -175,8 +173,7 @@ def test_resumed_solver_equals_an_uninterrupted_one(tmp_path: Path, after: int) 
         b'{"key": "a", "measured": {"values": [], "caveats": [], "trends": [], "more": 1}}\n',
     ],
 )
-def test_file_that_is_no_journal_is_refused_and_left(tmp_path: Path, content: bytes) -> None:
-    journal = tmp_path / "journal.jsonl"
+def test_file_that_is_no_journal_is_refused_and_left(journal: Path, content: bytes) -> None:
     journal.write_bytes(content)
     with pytest.raises(ConfigError, match="line 1: not a measurement of a sweep") as caught:
         sweep(journal)
@@ -185,8 +182,7 @@ def test_file_that_is_no_journal_is_refused_and_left(tmp_path: Path, content: by
 
 
 @pytest.mark.parametrize("cut", [2, 10, 200])
-def test_torn_last_line_is_measured_again(tmp_path: Path, cut: int, counted: list[int]) -> None:
-    journal = tmp_path / "journal.jsonl"
+def test_torn_last_line_is_measured_again(journal: Path, cut: int, counted: list[int]) -> None:
     sweep(journal)
     whole = journal.read_bytes()
     journal.write_bytes(whole[:-cut])
@@ -232,7 +228,7 @@ def test_command_removes_its_journal_at_the_end(
     journal = out / "sweep_journal.jsonl"
     command = ["sweep", str(file), "--out", str(out)]
     assert cli.main(command) == 0
-    assert [one.name for one in out.iterdir()] == ["sweep.csv"]
+    assert [path.name for path in out.iterdir()] == ["sweep.csv"]
     expected = (out / "sweep.csv").read_bytes()
     first = capsys.readouterr()
 

@@ -33,8 +33,8 @@ def shed(figures: Any) -> float:
         ("jain", SUMMARY["jain_tenant"]),
         ("shed", shed(SUMMARY)),
         ("shed[b]", shed(TENANTS["b"])),
-        ("goodput[worst tenant]", min(one["goodput"] for one in TENANTS.values())),  # type: ignore[type-var]
-        ("p99_ttft_ms[worst class]", max(one["p99_ttft_ms"] for one in CLASSES.values())),  # type: ignore[type-var]
+        ("goodput[worst tenant]", min(group["goodput"] for group in TENANTS.values())),
+        ("p99_ttft_ms[worst class]", max(group["p99_ttft_ms"] for group in CLASSES.values())),
     ],
 )
 def test_figures(text: str, value: float) -> None:
@@ -126,14 +126,13 @@ def test_weighted_sum() -> None:
     objective = Objective({"goodput": 1, "shed": -0.5})
     assert isinstance(objective.metric, WeightedSum)
     goodput = SUMMARY["goodput"]
-    assert goodput is not None
     assert objective.metric.of(RESULT) == pytest.approx(goodput - 0.5 * shed(SUMMARY), abs=1e-15)
     assert objective.name == "goodput -0.5 shed"
 
 
 def test_several_objectives() -> None:
-    found = as_objectives(["goodput", Objective("shed")])
-    assert [one.name for one in found] == ["goodput", "shed"]
+    objectives = as_objectives(["goodput", Objective("shed")])
+    assert [objective.name for objective in objectives] == ["goodput", "shed"]
     with pytest.raises(ConfigError):
         as_objectives([])
 
@@ -156,8 +155,8 @@ def test_several_objectives() -> None:
 def test_violation_is_signed_and_in_shares_of_the_bound(
     bound: str, value: float, violation: float
 ) -> None:
-    (one,) = as_constraints({"shed": bound})
-    assert one.violation(value) == pytest.approx(violation)
+    (constraint,) = as_constraints({"shed": bound})
+    assert constraint.violation(value) == pytest.approx(violation)
 
 
 @pytest.mark.parametrize("bound", ["200", "=200", "<=", "<=a", "<=1e999", 200])

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,7 @@ if TYPE_CHECKING:
     from spillway import Results, Simulation
 
 
-def small(**settings: Any) -> Study:
-    stated: dict[str, Any] = {"seeds": 2, "sampler": "random"}
-    return Study(overloaded(), SMALL_SPACE, "goodput", **(stated | settings))
+small = partial(Study, overloaded(), SMALL_SPACE, objective="goodput", seeds=2, sampler="random")
 
 
 class Calls:
@@ -73,45 +72,36 @@ def test_first_trial_is_the_current_configuration() -> None:
     assert study.simulation_of(0) == overloaded()
     goodput = [simulate(overloaded(), seed).summary()["goodput"] for seed in range(2)]
     assert first.objectives == (tuple(goodput),)
-    assert not any(one.is_baseline for one in study.records[1:])
+    assert not any(trial.is_baseline for trial in study.records[1:])
 
 
 def test_what_a_trial_holds_is_what_its_simulation_gives() -> None:
-    study = Study(
-        overloaded(),
-        SMALL_SPACE,
-        "goodput",
-        {"p99_ttft_ms[critical]": "<=900"},
-        seeds=3,
-        metrics=["shed"],
-        sampler="random",
+    study = small(
+        constraints={"p99_ttft_ms[critical]": "<=900"}, seeds=3, metrics=["shed"]
     ).optimize(5)
-    for one in study.records:
-        results = simulate(study.simulation_of(one), seeds=range(3))
-        goodput = [float(r.summary()["goodput"]) for r in results]  # type: ignore[arg-type]
-        p99 = [float(r.by_class()["critical"]["p99_ttft_ms"]) for r in results]  # type: ignore[arg-type]
-        assert one.objectives[0] == tuple(goodput)
-        assert one.constraints[0] == tuple(p99)
-        assert one.values[0] == pytest.approx(sum(goodput) / 3, abs=1e-15)
+    for trial in study.records:
+        results = simulate(study.simulation_of(trial), seeds=range(3))
+        goodput = [float(r.summary()["goodput"]) for r in results]
+        p99 = [float(r.by_class()["critical"]["p99_ttft_ms"]) for r in results]
+        assert trial.objectives[0] == tuple(goodput)
+        assert trial.constraints[0] == tuple(p99)
+        assert trial.values[0] == pytest.approx(sum(goodput) / 3, abs=1e-15)
         interval = results.summary()["goodput"]
-        assert interval is not None
-        assert interval.half_width == pytest.approx(one.ses[0] * 4.302652729911275)
-        assert one.violations[0] == pytest.approx((sum(p99) / 3 - 900) / 900)
+        assert interval.half_width == pytest.approx(trial.ses[0] * 4.302652729911275)
+        assert trial.violations[0] == pytest.approx((sum(p99) / 3 - 900) / 900)
         offered = [r.summary() for r in results]
-        lost = [(f["rejected"] + f["expired"] + f["evicted"]) / f["offered"] for f in offered]  # type: ignore[operator]
-        assert one.metrics[0] == tuple(lost)
+        lost = [(f["rejected"] + f["expired"] + f["evicted"]) / f["offered"] for f in offered]
+        assert trial.metrics[0] == tuple(lost)
 
 
 def test_optuna_carries_what_samplers_of_others_need() -> None:
-    study = Study(
-        overloaded(), SMALL_SPACE, "goodput", {"shed": "<=0.5"}, seeds=3, sampler="random"
-    ).optimize(4)
-    for frozen, one in zip(study.optuna.trials, study.records, strict=True):
-        assert frozen.values == list(one.values)
-        assert frozen.user_attrs["objective_se"] == list(one.ses)
-        assert frozen.user_attrs["constraints"] == list(one.violations)
-        assert frozen.user_attrs["constraints_se"] == list(one.violation_ses)
-        assert one.fingerprint == spillway.fingerprint(study.simulation_of(one))
+    study = small(constraints={"shed": "<=0.5"}, seeds=3).optimize(4)
+    for frozen, trial in zip(study.optuna.trials, study.records, strict=True):
+        assert frozen.values == list(trial.values)
+        assert frozen.user_attrs["objective_se"] == list(trial.ses)
+        assert frozen.user_attrs["constraints"] == list(trial.violations)
+        assert frozen.user_attrs["constraints_se"] == list(trial.violation_ses)
+        assert trial.fingerprint == spillway.fingerprint(study.simulation_of(trial))
     made_of = study.optuna.user_attrs["made_of"]
     assert made_of["optuna"] == optuna.__version__
     assert made_of["sampler"] == {"name": "random", "seed": 0}
@@ -128,20 +118,20 @@ def test_proposals_of_a_batch_know_of_each_other() -> None:
     class Looking(optuna.samplers.RandomSampler):
         def sample_relative(self, study: Any, trial: Any, search_space: Any) -> dict[str, Any]:
             running = study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
-            seen.append([one.params for one in running if one.number != trial.number])
+            seen.append([other.params for other in running if other.number != trial.number])
             return super().sample_relative(study, trial, search_space)
 
     study = small(sampler=Looking(seed=1)).optimize(3, batch_size=3, check=False)
-    params = [one.params for one in study.optuna.trials]
+    params = [trial.params for trial in study.optuna.trials]
     assert seen[-1] == params[:2]
-    assert all(len(one) == 2 for one in params)
+    assert all(len(point) == 2 for point in params)
 
 
 # --- reproducibility ------------------------------------------------------------------------------
 
 
 def trials_of(study: Study) -> list[Any]:
-    return [(one.number, one.point, one.objectives) for one in study.records]
+    return [(trial.number, trial.point, trial.objectives) for trial in study.records]
 
 
 @pytest.mark.parametrize("sampler", samplers.SAMPLERS)
@@ -160,7 +150,7 @@ def test_trials_are_proposed_alike_however_optimize_is_called() -> None:
 
 def test_seeds_are_those_of_all_trials() -> None:
     study = small(seeds=2).optimize(2, seeds=3)
-    assert all(one.seeds == (0, 1, 2) for one in study.records)
+    assert all(trial.seeds == (0, 1, 2) for trial in study.records)
     study.optimize(2, seeds=range(3))
     with pytest.raises(UsageError, match=r"used the seeds \(0, 1, 2\)"):
         study.optimize(2, seeds=4)
@@ -181,7 +171,7 @@ def test_total_counts_what_is_there() -> None:
 def test_a_sampler_can_do_what_it_states(name: str, constrained: bool, several: bool) -> None:
     sampler = samplers.SAMPLERS[name]
     asked = {"constraints": constrained, "several_objectives": several}
-    lacks = [one for one, is_asked in asked.items() if is_asked and not getattr(sampler, one)]
+    lacks = [name for name, is_asked in asked.items() if is_asked and not getattr(sampler, name)]
 
     def made() -> Study:
         objective: Any = ["goodput", "output_throughput"] if several else "goodput"
@@ -190,13 +180,13 @@ def test_a_sampler_can_do_what_it_states(name: str, constrained: bool, several: 
         return Study(overloaded(), space, objective, constraints, seeds=1, sampler=name)
 
     if not lacks:
-        assert all(one.has_values for one in made().optimize(14, check=False).records)
+        assert all(trial.has_values for trial in made().optimize(14, check=False).records)
         return
     with pytest.raises(ConfigError) as caught:
         made()
     assert len(caught.value.violations) == len(lacks)
     for violation, ability in zip(caught.value.violations, lacks, strict=True):
-        able = [other for other, one in samplers.SAMPLERS.items() if getattr(one, ability)]
+        able = [other for other, known in samplers.SAMPLERS.items() if getattr(known, ability)]
         what = f"cannot search with {ability.replace('_', ' ')}; use one of {', '.join(able)}"
         assert violation == ("sampler", name, what)
         assert "tpe" in able
@@ -204,7 +194,6 @@ def test_a_sampler_can_do_what_it_states(name: str, constrained: bool, several: 
 
 
 def test_every_sampler_is_documented() -> None:
-    assert Study.__doc__ is not None
     readme = (ROOT / "README.md").read_text()
     for name in samplers.SAMPLERS:
         assert re.search(rf"\b{name}\b", Study.__doc__)
@@ -243,10 +232,10 @@ def test_a_new_sampler_works_in_a_study_and_a_study_file(
             }
         )
     )
-    stated = study_files.read_study(tmp_path / "study.yaml").study(None)
-    assert trials_of(stated.optimize(8, check=False)) == trials_of(study)
+    again = study_files.read_study(tmp_path / "study.yaml").study(None)
+    assert trials_of(again.optimize(8, check=False)) == trials_of(study)
     with pytest.raises(ConfigError, match=r"sampler = halton: cannot search with several objec"):
-        Study(overloaded(), SMALL_SPACE, ["goodput", "output_throughput"], sampler="halton")
+        small(objective=["goodput", "output_throughput"], sampler="halton")
 
 
 # --- the best -------------------------------------------------------------------------------------
@@ -255,50 +244,44 @@ def test_a_new_sampler_works_in_a_study_and_a_study_file(
 def test_search_finds_better_than_the_baseline_and_it_runs() -> None:
     study = small(sampler="tpe", seeds=3).optimize(30)
     best = study.best_trial
-    assert best.values[0] == max(one.values[0] for one in study.records)
+    assert best.values[0] == max(trial.values[0] for trial in study.records)
     assert best.values[0] > study.baseline.values[0] + 0.1
     again = [simulate(study.best, seed).summary()["goodput"] for seed in range(3)]
     assert again == list(best.objectives[0])
 
 
 def test_minimising_picks_the_least() -> None:
-    study = Study(
-        overloaded(), SMALL_SPACE, Objective("p99_ttft_ms"), {"shed": "<=1"}, sampler="random"
+    study = small(
+        objective=Objective("p99_ttft_ms"), constraints={"shed": "<=1"}, seeds=4
     ).optimize(8)
-    assert study.best_trial.values[0] == min(one.values[0] for one in study.records)
+    assert study.best_trial.values[0] == min(trial.values[0] for trial in study.records)
 
 
 def test_best_satisfies_the_constraints() -> None:
-    study = Study(
-        overloaded(), SMALL_SPACE, "goodput", {"shed": "<=0.2"}, seeds=2, sampler="tpe"
-    ).optimize(24)
-    states = {one.state for one in study.records}
+    study = small(constraints={"shed": "<=0.2"}, sampler="tpe").optimize(24)
+    states = {trial.state for trial in study.records}
     assert states == {"complete", "infeasible"}
     assert study.best_trial.violations[0] <= 0
-    shed = [sum(one.constraints[0]) / 2 for one in study.feasible]
+    shed = [sum(trial.constraints[0]) / 2 for trial in study.feasible]
     assert shed
     assert max(shed) <= 0.2
 
 
 def test_impossible_constraint_ends_with_the_nearest() -> None:
-    study = Study(
-        overloaded(), SMALL_SPACE, "goodput", {"p99_ttft_ms": "<=1"}, seeds=2, sampler="tpe"
-    )
+    study = small(constraints={"p99_ttft_ms": "<=1"}, sampler="tpe")
     with pytest.warns(RuntimeWarning, match="no feasible configuration found; the nearest is"):
         study.optimize(8)
     with pytest.raises(UsageError, match="no feasible configuration found") as error:
         _ = study.best
-    nearest = min(study.records, key=lambda one: one.violations[0])
+    nearest = min(study.records, key=lambda trial: trial.violations[0])
     assert f"trial {nearest.number} with p99_ttft_ms = " in str(error.value)
     assert "instead of <= 1" in str(error.value)
 
 
 def test_several_objectives_leave_a_front() -> None:
-    study = Study(
-        overloaded(), SMALL_SPACE, ["goodput", "output_throughput"], seeds=2, sampler="tpe"
-    ).optimize(16)
+    study = small(objective=["goodput", "output_throughput"], sampler="tpe").optimize(16)
     front = study.pareto
-    assert {one.number for one in front} == {one.number for one in study.optuna.best_trials}
+    assert {trial.number for trial in front} == {trial.number for trial in study.optuna.best_trials}
     assert study.feasible[0] in front
     with pytest.raises(UsageError, match=r"study\.pareto"):
         _ = study.best
@@ -316,15 +299,15 @@ def test_invalid_combination_is_recorded_and_the_search_goes_on() -> None:
         seeds=1,
         sampler="random",
     ).optimize(20, check=False)
-    failed = [one for one in study.records if one.state == "failed"]
+    failed = [trial for trial in study.records if trial.state == "failed"]
     assert 0 < len(failed) < 19
-    for one in failed:
+    for trial in failed:
         with pytest.raises(ConfigError) as error:
-            study.bound.apply(one.point)
-        assert one.failure == str(error.value)
-        assert one.point["gateway.guard.floor"] > one.point["gateway.guard.ceiling"]
-        assert study.optuna.trials[one.number].state == optuna.trial.TrialState.FAIL
-    assert all(one.has_values for one in study.records if one not in failed)
+            study.bound.apply(trial.point)
+        assert trial.failure == str(error.value)
+        assert trial.point["gateway.guard.floor"] > trial.point["gateway.guard.ceiling"]
+        assert study.optuna.trials[trial.number].state == optuna.trial.TrialState.FAIL
+    assert all(trial.has_values for trial in study.records if trial not in failed)
 
 
 def test_goodput_without_targets_is_an_error_rather_than_zero() -> None:
@@ -333,7 +316,7 @@ def test_goodput_without_targets_is_an_error_rather_than_zero() -> None:
     study = Study(base, SMALL_SPACE, "goodput", seeds=2)
     with pytest.raises(ConfigError, match="no class of these requests has a target"):
         study.optimize(4)
-    assert all(one.state == "failed" for one in study.records)
+    assert all(trial.state == "failed" for trial in study.records)
 
 
 def test_unknown_figure_is_an_error() -> None:
@@ -344,15 +327,15 @@ def test_unknown_figure_is_an_error() -> None:
 
 
 def small_with(figure: str) -> Study:
-    return Study(overloaded(), SMALL_SPACE, Objective(figure, "minimize"), {"shed": "<=1"}, seeds=1)
+    return small(objective=Objective(figure, "minimize"), constraints={"shed": "<=1"}, seeds=1)
 
 
 def test_latency_alone_is_warned_of() -> None:
     with pytest.warns(RuntimeWarning, match="rejecting most requests is best"):
-        Study(overloaded(), SMALL_SPACE, "p99_ttft_ms")
+        small(objective="p99_ttft_ms")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Study(overloaded(), SMALL_SPACE, "p99_ttft_ms", {"shed": "<=0.1"})
+        small(objective="p99_ttft_ms", constraints={"shed": "<=0.1"})
 
 
 def test_parameter_without_a_sound_value_is_warned_of() -> None:
@@ -369,11 +352,11 @@ def test_parameter_without_a_sound_value_is_warned_of() -> None:
     assert 0 < shares["gateway.guard.cooldown_ticks"] < 1
     with pytest.warns(RuntimeWarning) as caught:
         study.optimize(1)
-    said = [str(one.message) for one in caught]
+    said = [str(warning.message) for warning in caught]
     # All these windows span a single tick, so that it does not matter which it is.
-    assert any("gateway.sensor.window_s changed no run:" in one for one in said)
-    assert any("the whole space is doubtful for gateway.sensor.window_s:" in one for one in said)
-    assert any("less than two ticks" in one for one in study.baseline.warnings)
+    assert any("gateway.sensor.window_s changed no run:" in text for text in said)
+    assert any("the whole space is doubtful for gateway.sensor.window_s:" in text for text in said)
+    assert any("less than two ticks" in text for text in study.baseline.warnings)
 
 
 def test_same_configuration_is_run_once(calls: Calls) -> None:
@@ -381,14 +364,13 @@ def test_same_configuration_is_run_once(calls: Calls) -> None:
     study = Study(overloaded(), space, "goodput", seeds=2, sampler="random")
     study.optimize(12, check=False)
     assert sum(n for n, _ in calls.calls) == 3
-    duplicates = [one for one in study.records if one.state == "duplicate"]
+    duplicates = [trial for trial in study.records if trial.state == "duplicate"]
     assert len(duplicates) == 9
-    for one in duplicates:
-        assert one.duplicate_of is not None
-        original = study.records[one.duplicate_of]
+    for trial in duplicates:
+        original = study.records[trial.duplicate_of]
         assert original.duplicate_of is None
-        assert original.number < one.number
-        assert (one.fingerprint, one.values) == (original.fingerprint, original.values)
+        assert original.number < trial.number
+        assert (trial.fingerprint, trial.values) == (original.fingerprint, original.values)
     assert len(study.feasible) == 3
 
 
@@ -402,7 +384,7 @@ def test_current_configuration_outside_the_space_is_still_the_first_trial() -> N
     assert first.number == 0
     assert study.simulation_of(first) == overloaded()
     assert first.values[0] == pytest.approx(
-        sum(float(simulate(overloaded(), s).summary()["goodput"]) for s in range(2)) / 2  # type: ignore[arg-type]
+        sum(float(simulate(overloaded(), s).summary()["goodput"]) for s in range(2)) / 2
     )
 
 
@@ -410,7 +392,7 @@ def test_function_of_a_result_as_objective() -> None:
     def steps(result: spillway.Result) -> float:
         return result.summary()["completed"] or 0
 
-    study = Study(overloaded(), SMALL_SPACE, Objective(steps, "maximize"), seeds=1).optimize(3)
+    study = small(objective=Objective(steps, "maximize"), seeds=1).optimize(3)
     assert study.baseline.values[0] == simulate(overloaded()).summary()["completed"]
 
 
@@ -423,7 +405,7 @@ def test_interruption_keeps_what_was_over(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(evaluation, "finished_runs", interrupted)
     with pytest.raises(KeyboardInterrupt):
         study.optimize(4)
-    assert [one.state for one in study.records] == 4 * ["complete"]
+    assert [trial.state for trial in study.records] == 4 * ["complete"]
 
 
 @pytest.mark.parametrize("racing", [False, True])
@@ -431,7 +413,7 @@ def test_interruption_keeps_what_was_over(monkeypatch: pytest.MonkeyPatch) -> No
 def test_exception_of_an_objective_fails_its_own_trial_alone(
     racing: bool, threads: int | None
 ) -> None:
-    whole = Study(overloaded(), SMALL_SPACE, Objective(completed, "maximize"), seeds=4)
+    whole = small(objective=Objective(completed, "maximize"), seeds=4, sampler="tpe")
     whole.optimize(12, racing=racing, check=False)
     broken = whole.simulation_of(5)
 
@@ -440,18 +422,18 @@ def test_exception_of_an_objective_fails_its_own_trial_alone(
             raise ZeroDivisionError("no time has passed")
         return completed(result)
 
-    study = Study(overloaded(), SMALL_SPACE, Objective(fragile, "maximize"), seeds=4)
+    study = small(objective=Objective(fragile, "maximize"), seeds=4, sampler="tpe")
     with ThreadPoolExecutor(2) if threads else contextlib.nullcontext() as executor:
         with pytest.raises(ZeroDivisionError, match="no time has passed"):
             study.optimize(12, racing=racing, executor=executor, check=False)
-        failures = [one.failure for one in study.records]
+        failures = [trial.failure for trial in study.records]
         assert failures == 5 * [None] + ["ZeroDivisionError('no time has passed')"] + 2 * [None]
-        for one, expected in zip(study.records, whole.records, strict=False):
-            assert one.point == expected.point
-            assert one.number == 5 or one.objectives == expected.objectives
+        for trial, expected in zip(study.records, whole.records, strict=False):
+            assert trial.point == expected.point
+            assert trial.number == 5 or trial.objectives == expected.objectives
         study.optimize(12, total=True, racing=racing, executor=executor, check=False)
     assert len(study.records) == 12
-    assert all(one.has_values for one in study.records if one.number != 5)
+    assert all(trial.has_values for trial in study.records if trial.number != 5)
 
 
 def completed(result: spillway.Result) -> float:

@@ -46,13 +46,11 @@ def test_a_parameter_is_set_by_its_path() -> None:
     fewer = LOADED.with_({f"{PATH}.in_flight": 2})
     assert fewer == LOADED.with_({"gateway.admission": functools.partial(AtMost, in_flight=2)})
     assert completed(fewer) < completed(LOADED)
-    both = LOADED.with_(
-        {"gateway.admission": [AtMost], f"{PATH}.share": 0.5, f"{PATH}.in_flight": 4}
-    )
+    changes = {"gateway.admission": [AtMost], f"{PATH}.share": 0.5, f"{PATH}.in_flight": 4}
+    both = LOADED.with_(changes)
     assert both.gateway.admission[0].parameters == '{"in_flight": 4, "share": 0.5}'
-    assert both.with_({f"{PATH}.in_flight": np.int64(8)}).gateway.admission[0].parameters == (
-        '{"in_flight": 8, "share": 0.5}'
-    )
+    more = both.with_({f"{PATH}.in_flight": np.int64(8)})
+    assert more.gateway.admission[0].parameters == '{"in_flight": 8, "share": 0.5}'
     assert completed(both) == completed(fewer)
 
 
@@ -93,8 +91,9 @@ def test_spaces_know_the_fields_of_a_dataclass() -> None:
             f"{PATH}.mode": Choice(["all", "few"]),
         }
     ).bind(LOADED)
-    one, share, strict, mode = space
-    assert (one.kind, one.low, one.high, one.log, one.unit) == ("int", 1, 64, True, "requests")
+    limit, share, strict, mode = space
+    assert (limit.kind, limit.low, limit.high) == ("int", 1, 64)
+    assert (limit.log, limit.unit) == (True, "requests")
     assert (share.kind, strict.kind, mode.labels) == ("float", "choice", ("all", "few"))
     assert list(space.current().values()) == [8, 1, False, "all"]
     point = space.at([0.5, 0.5, 1, 1])
@@ -111,7 +110,7 @@ def test_spaces_know_the_arguments_of_a_function() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "stated", "message"),
+    ("path", "dimension", "message"),
     [
         ("in_fligth", (1, 2), "unknown parameter 'in_fligth'; one of in_flight, share, strict"),
         ("share", "auto", "has no default search range"),
@@ -119,9 +118,9 @@ def test_spaces_know_the_arguments_of_a_function() -> None:
         ("in_flight", (0.5, 2), "low, high and step must be whole numbers"),
     ],
 )
-def test_wrong_spaces_are_refused(path: str, stated: Any, message: str) -> None:
+def test_wrong_spaces_are_refused(path: str, dimension: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Space({f"{PATH}.{path}": stated}).bind(LOADED)
+        Space({f"{PATH}.{path}": dimension}).bind(LOADED)
 
 
 def test_code_must_be_imported_before_it_is_searched() -> None:
@@ -134,7 +133,7 @@ def test_code_must_be_imported_before_it_is_searched() -> None:
 def test_a_study_searches_them() -> None:
     space = {f"{PATH}.in_flight": "auto"}
     study = Study(LOADED, space, "completed", seeds=1, sampler="random").optimize(8)
-    tried = {one.point[f"{PATH}.in_flight"] for one in study.records}
+    tried = {trial.point[f"{PATH}.in_flight"] for trial in study.records}
     assert len(tried) > 3
     assert study.best == LOADED.with_({f"{PATH}.in_flight": max(tried)})
     assert completed(study.best) > completed(LOADED.with_({f"{PATH}.in_flight": 1}))

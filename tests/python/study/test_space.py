@@ -35,7 +35,7 @@ def asked(space: Any, number: int = 1) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("path", "stated", "expected"),
+    ("path", "dimension", "expected"),
     [
         ("gateway.controller.band", "auto", ("float", 0, 0.5, False)),
         ("gateway.controller.target_s", "auto", ("float", 0.1, 10, True)),
@@ -47,12 +47,12 @@ def asked(space: Any, number: int = 1) -> list[dict[str, Any]]:
         ("gateway.bands[0].queue.timeout_s", (0, 5), ("float", 0, 5, False)),
     ],
 )
-def test_ranges(path: str, stated: Any, expected: tuple[str, float, float, bool]) -> None:
-    (one,) = Space({path: stated}).bind(budgeted())
-    assert (one.kind, one.low, one.high, one.log) == expected
+def test_ranges(path: str, dimension: Any, expected: tuple[str, float, float, bool]) -> None:
+    (parameter,) = Space({path: dimension}).bind(budgeted())
+    assert (parameter.kind, parameter.low, parameter.high, parameter.log) == expected
     for share in (0, 0.3, 1):
-        assert one.has(one.at(share))
-    assert (one.at(0), one.at(1)) == expected[1:3]
+        assert parameter.has(parameter.at(share))
+    assert (parameter.at(0), parameter.at(1)) == expected[1:3]
 
 
 def test_point_is_what_with_would_make_of_it() -> None:
@@ -67,7 +67,7 @@ def test_point_is_what_with_would_make_of_it() -> None:
     ).bind(budgeted())
     for point in asked(space, 20):
         made = space.apply(point)
-        assert made.gateway.controller.band == point["gateway.controller.band"]  # type: ignore[union-attr]
+        assert made.gateway.controller.band == point["gateway.controller.band"]
         assert made.router.kind == point["router"]
         assert made.tenants[0].queue_max == point["tenants[A].queue_max"]
         assert made.gateway.guard.demand_gate is point["gateway.guard.demand_gate"]
@@ -137,12 +137,13 @@ def test_kinds_of_a_chain_of_one() -> None:
 @examples(100)
 def test_order_is_kept_and_costs_no_point(shares: list[float]) -> None:
     bound = Space(CAPS, ORDER).bind(budgeted())
-    free = {one.name: one.at(share) for one, share in zip(bound, shares, strict=True)}
+    places = zip(bound, shares, strict=True)
+    free = {parameter.name: parameter.at(share) for parameter, share in places}
     point = bound.ordered(free)
     values = [point[name] for name in CAPS]
     assert values == sorted(values)
-    for one in bound:
-        assert one.has(point[one.name])
+    for parameter in bound:
+        assert parameter.has(point[parameter.name])
     if list(free.values()) == sorted(free.values()):
         assert point == free
     bound.apply(point)
@@ -167,11 +168,11 @@ def test_entry_of_a_tenant_and_preset_are_paths() -> None:
     preset = "instances[0].latency.preset"
     bound = Space({own: (1, 1e6), preset: names}).bind(base)
     assert bound.current() == {own: policy.own[0].refill_tokens_per_s, preset: names[0]}
-    found = bound.apply({own: 4, preset: names[2]})
-    assert found.gateway.admission[0].own[0].refill_tokens_per_s == 4
-    assert found.instances[0].latency == instance.Linear.preset(names[2])
+    applied = bound.apply({own: 4, preset: names[2]})
+    assert applied.gateway.admission[0].own[0].refill_tokens_per_s == 4
+    assert applied.instances[0].latency == instance.Linear.preset(names[2])
     every = Space({preset: "auto"}).bind(base.with_({"instances[0].latency.beta0_us": 1.5}))
-    assert [one.labels for one in every] == [tuple(instance.Linear.presets())]
+    assert [parameter.labels for parameter in every] == [tuple(instance.Linear.presets())]
     assert every.outside() == {preset: None}
 
 
@@ -227,13 +228,15 @@ def test_written_space_reads_back() -> None:
 # --- caveats --------------------------------------------------------------------------------------
 
 
+SOUND = {
+    "gateway.sensor.window_s": 20,
+    "gateway.sensor.tick_drift_s": 0,
+    "gateway.guard.cooldown_ticks": 4,
+}
+
+
 def test_sound_configuration_has_no_caveats() -> None:
-    sound = {
-        "gateway.sensor.window_s": 20,
-        "gateway.sensor.tick_drift_s": 0,
-        "gateway.guard.cooldown_ticks": 4,
-    }
-    assert caveats(budgeted().with_(sound)) == ()
+    assert caveats(budgeted().with_(SOUND)) == ()
     assert caveats(overloaded(gateway=gateway.Gateway())) == ()
 
 
@@ -249,16 +252,11 @@ def test_sound_configuration_has_no_caveats() -> None:
     ],
 )
 def test_caveats_name_the_setting(change: dict[str, Any], message: str) -> None:
-    sound = {
-        "gateway.sensor.window_s": 20,
-        "gateway.sensor.tick_drift_s": 0,
-        "gateway.guard.cooldown_ticks": 4,
-    }
-    base = budgeted().with_(sound).replace(instances=(vllm_on_eks.toy_plant().instances,))
+    base = budgeted().with_(SOUND).replace(instances=(vllm_on_eks.toy_plant().instances,))
     assert caveats(base) == ()
-    found = caveats(base.with_(change))
-    assert any(message in one for one in found)
-    assert all(next(iter(change)) in one or "window_s" in one for one in found)
+    texts = caveats(base.with_(change))
+    assert any(message in text for text in texts)
+    assert all(next(iter(change)) in text or "window_s" in text for text in texts)
 
 
 def test_offered_rate_is_that_of_all_clients() -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,9 +54,8 @@ def started(
     )
 
 
-def small(**settings: Any) -> Study:
-    stated: dict[str, Any] = {"constraints": {"shed": "<=0.9"}, "seeds": 2}
-    return Study(overloaded(), SMALL_SPACE, "goodput", **(stated | settings))
+BOUNDS = {"shed": "<=0.9"}
+small = partial(Study, overloaded(), SMALL_SPACE, objective="goodput", constraints=BOUNDS, seeds=2)
 
 
 def finished_in(journal: Path) -> set[int]:
@@ -68,8 +68,13 @@ def finished_in(journal: Path) -> set[int]:
     return numbers
 
 
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "journal.log"
+
+
 def trials_of(study: Study) -> list[Any]:
-    return [(one.number, one.point, one.objectives, one.state) for one in study.records]
+    return [(trial.number, trial.point, trial.objectives, trial.state) for trial in study.records]
 
 
 @functools.cache
@@ -95,11 +100,10 @@ def test_study_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(again.records) == 8
     again.optimize(12, batch_size=4, total=True)
     assert trials_of(again) == trials_of(whole) == trials_of(small().optimize(12, batch_size=4))
-    assert [one.is_baseline for one in again.records] == [True] + [False] * 11
+    assert [trial.is_baseline for trial in again.records] == [True] + [False] * 11
 
 
-def test_killed_study_loses_no_finished_trial(tmp_path: Path) -> None:
-    journal = tmp_path / "journal.log"
+def test_killed_study_loses_no_finished_trial(journal: Path) -> None:
     process = started(journal, 10_000)
     try:
         while not journal.exists() or len(finished_in(journal)) < 9:
@@ -110,7 +114,7 @@ def test_killed_study_loses_no_finished_trial(tmp_path: Path) -> None:
         process.communicate()
     before = finished_in(journal)
     study = small(storage=journal)
-    kept = {one.number for one in study.records if one.has_values}
+    kept = {trial.number for trial in study.records if trial.has_values}
     assert kept >= before
     assert len(kept - before) <= 4  # evaluated, but killed before the report
     n = len(study.records)
@@ -118,15 +122,14 @@ def test_killed_study_loses_no_finished_trial(tmp_path: Path) -> None:
     assert len(study.records) == n + 4
     # What was running when the process died was run again, so that the trials are those of a study
     # that was never killed.
-    assert [one.state for one in study.optuna.trials] == (n + 4) * [
+    assert [trial.state for trial in study.optuna.trials] == (n + 4) * [
         optuna.trial.TrialState.COMPLETE
     ]
     assert trials_of(study) == trials_of(small().optimize(n + 4))
 
 
 @pytest.mark.parametrize("at", [0, 6])
-def test_study_killed_while_it_asks_leaves_nothing_running(tmp_path: Path, at: int) -> None:
-    journal = tmp_path / "journal.log"
+def test_study_killed_while_it_asks_leaves_nothing_running(journal: Path, at: int) -> None:
     script = """
 import os, signal, sys
 import optuna
@@ -144,16 +147,15 @@ class Dying(optuna.samplers.RandomSampler):
     assert killed.state == optuna.trial.TrialState.WAITING
     n = len(study.records)
     study.optimize(4)
-    assert [one.state for one in study.optuna.trials] == (n + 4) * [
+    assert [trial.state for trial in study.optuna.trials] == (n + 4) * [
         optuna.trial.TrialState.COMPLETE
     ]
-    assert [one.number for one in study.records if one.is_baseline] == [0]
+    assert [trial.number for trial in study.records if trial.is_baseline] == [0]
     assert study.baseline.has_values
 
 
 @pytest.mark.slow
-def test_trial_that_kills_its_process_twice_is_given_up(tmp_path: Path) -> None:
-    journal = tmp_path / "journal.log"
+def test_trial_that_kills_its_process_twice_is_given_up(journal: Path) -> None:
     script = (
         """
 import os, signal
@@ -169,7 +171,7 @@ evaluation.finished_runs = die
         process.communicate(timeout=120)
         assert process.returncode == -signal.SIGKILL
     study = small(storage=journal).optimize(1)
-    assert [one.failure for one in study.records[:4]] == 4 * ["it was abandoned"]
+    assert [trial.failure for trial in study.records[:4]] == 4 * ["it was abandoned"]
     assert study.baseline.has_values
 
 
@@ -242,7 +244,7 @@ def test_study_of_interrupted_processes_equals_one_that_was_not(tmp_path: Path, 
         assert ended.err == ""
     study = small(storage=journal)
     assert trials_of(study) == uninterrupted(16)
-    assert {one.state for one in study.optuna.trials} == {optuna.trial.TrialState.COMPLETE}
+    assert {trial.state for trial in study.optuna.trials} == {optuna.trial.TrialState.COMPLETE}
 
 
 @pytest.mark.parametrize("halfway", [False, True])
@@ -278,10 +280,9 @@ def journal_of_six(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.mark.parametrize("cut", range(1, 25, max(1, 24 // scaled(24))))
-def test_torn_last_line_is_cut_off(tmp_path: Path, journal_of_six: bytes, cut: int) -> None:
+def test_torn_last_line_is_cut_off(journal: Path, journal_of_six: bytes, cut: int) -> None:
     last = journal_of_six.rstrip().rfind(b"\n") + 1
     ends = last + cut * (len(journal_of_six) - last) // 25
-    journal = tmp_path / "journal.log"
     journal.write_bytes(journal_of_six[:ends])
     again = small(storage=journal)
     assert trials_of(again) == uninterrupted(8)[: len(again.records)]
@@ -291,9 +292,8 @@ def test_torn_last_line_is_cut_off(tmp_path: Path, journal_of_six: bytes, cut: i
 
 
 def test_last_line_that_lacks_nothing_but_its_end_is_kept(
-    tmp_path: Path, journal_of_six: bytes
+    journal: Path, journal_of_six: bytes
 ) -> None:
-    journal = tmp_path / "journal.log"
     journal.write_bytes(journal_of_six[:-1])
     assert len(small(storage=journal).records) == 6
     assert journal.read_bytes().startswith(journal_of_six)
@@ -313,9 +313,8 @@ def test_last_line_that_lacks_nothing_but_its_end_is_kept(
     ],
 )
 def test_file_that_is_no_journal_is_refused_and_left(
-    tmp_path: Path, content: bytes, expected: str
+    journal: Path, content: bytes, expected: str
 ) -> None:
-    journal = tmp_path / "journal.log"
     journal.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
         small(storage=journal)
@@ -324,10 +323,9 @@ def test_file_that_is_no_journal_is_refused_and_left(
     assert journal.read_bytes() == content
 
 
-def test_torn_line_in_the_middle_is_named(tmp_path: Path, journal_of_six: bytes) -> None:
+def test_torn_line_in_the_middle_is_named(journal: Path, journal_of_six: bytes) -> None:
     lines = journal_of_six.splitlines(keepends=True)
     lines[20] = lines[20][:30] + b"\n"
-    journal = tmp_path / "journal.log"
     journal.write_bytes(b"".join(lines))
     with pytest.raises(ConfigError, match="line 21: not an entry of a study's journal"):
         small(storage=journal)
@@ -347,9 +345,8 @@ def test_places_that_cannot_hold_a_journal(tmp_path: Path) -> None:
 
 
 def test_full_disk_leaves_a_journal_that_opens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = tmp_path / "journal.log"
     study = small(storage=journal).optimize(4, check=False)
     write = os.write
     room = 2000
@@ -393,8 +390,8 @@ space = SMALL_SPACE | {"gateway.limit[0].max_in_flight": (1, highest)}
 study = Study(overloaded(), space, "goodput", seeds=2, storage=place)
 if total:
     study.optimize(total, total=True, check=False)
-records = [(one.number, one.has_values, one.is_baseline) for one in study.records]
-print(json.dumps([records, [one.state.name for one in study.optuna.trials]]))
+records = [(trial.number, trial.has_values, trial.is_baseline) for trial in study.records]
+print(json.dumps([records, [trial.state.name for trial in study.optuna.trials]]))
 """
 
 
@@ -424,29 +421,27 @@ def test_processes_that_share_a_file_make_the_total_and_one_baseline(
 
 
 @pytest.mark.slow
-def test_two_processes_share_a_journal(tmp_path: Path) -> None:
-    journal = tmp_path / "journal.log"
+def test_two_processes_share_a_journal(journal: Path) -> None:
     processes = [started(journal, 24) for _ in range(2)]
     for process in processes:
         _, errors = process.communicate(timeout=600)
         assert process.returncode == 0, errors.decode()
     study = small(storage=journal)
     assert len(study.records) == 24
-    assert all(one.has_values for one in study.records)
-    owners = [one.user_attrs["owner"] for one in study.optuna.trials]
+    assert all(trial.has_values for trial in study.records)
+    owners = [trial.user_attrs["owner"] for trial in study.optuna.trials]
     assert len(set(owners)) == 2
-    points = [tuple(one.point.values()) for one in study.records if not one.is_baseline]
+    points = [tuple(trial.point.values()) for trial in study.records if not trial.is_baseline]
     assert len(set(points)) == len(points)
-    first = spillway.run_many([study.simulation_of(one) for one in study.records], range(2))
-    for one, results in zip(study.records, first, strict=True):
-        assert one.objectives[0] == tuple(result.summary()["goodput"] for result in results)
+    first = spillway.run_many([study.simulation_of(trial) for trial in study.records], range(2))
+    for trial, results in zip(study.records, first, strict=True):
+        assert trial.objectives[0] == tuple(result.summary()["goodput"] for result in results)
 
 
-def test_other_problem_in_the_same_file_is_refused(tmp_path: Path) -> None:
-    journal = tmp_path / "journal.log"
+def test_other_problem_in_the_same_file_is_refused(journal: Path) -> None:
     small(storage=journal).optimize(2)
     with pytest.raises(UsageError, match="objectives differ"):
-        Study(overloaded(), SMALL_SPACE, "shed", {"shed": "<=0.9"}, seeds=2, storage=journal)
+        small(objective="shed", storage=journal)
     with pytest.raises(UsageError, match="seeds differ"):
         small(storage=journal, seeds=3)
     with pytest.raises(UsageError, match="simulation, space differ"):
@@ -538,7 +533,7 @@ def test_trace_does_not_travel_with_every_trial(monkeypatch: pytest.MonkeyPatch)
     )
     noting = Noting()
     study.optimize(12, batch_size=2, check=False, executor=noting)
-    assert all(one.has_values for one in study.records)
+    assert all(trial.has_values for trial in study.records)
     large = [i for i, size in enumerate(noting.sizes) if size > 100_000]
     assert large == [2, 3]  # the two of the first batch, the second time
     assert len(noting.sizes) > 6

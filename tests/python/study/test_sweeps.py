@@ -15,28 +15,12 @@ from sklearn.isotonic import IsotonicRegression
 from support.changes import targets
 from support.study_problems import SMALL_SPACE, overloaded
 
-from spillway import (
-    ConfigError,
-    Simulation,
-    UsageError,
-    gateway,
-    instance,
-    run_many,
-    simulate,
-    workload,
-)
+import spillway
+from spillway import ConfigError, Simulation, UsageError, gateway, instance, simulate, workload
 from spillway.config.files import fingerprint
 from spillway.data.figures import FIGURES
-from spillway.study import (
-    evaluation,
-    grid,
-    isolation,
-    max_rate_under_slo,
-    min_instances_for_rate,
-    one_at_a_time,
-    sobol,
-)
-from spillway.study.solvers import isotonic
+from spillway.study import evaluation, grid, isolation, one_at_a_time, sobol
+from spillway.study.solvers import isotonic, max_rate_under_slo, min_instances_for_rate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,60 +33,64 @@ QUEUE_SLO = {"mean_queue_ms": "<=50", "shed": "<=0"}
 def test_sweep_without_metrics_needs_no_targets() -> None:
     simulation = Simulation(workload=workload.Synthetic(num_requests=50))
     values = {"router": ["round_robin", "least_loaded"]}
-    found = grid(simulation, values, seeds=2)
-    assert "weighted_goodput" in found.metrics
-    assert [row.failure for row in found.rows] == [None, None]
-    assert math.isnan(found.to_rows()[0]["weighted_goodput"])
+    sweep = grid(simulation, values, seeds=2)
+    assert "weighted_goodput" in sweep.metrics
+    assert [row.failure for row in sweep.rows] == [None, None]
+    assert math.isnan(sweep.to_rows()[0]["weighted_goodput"])
     with pytest.raises(ConfigError, match="no class of these requests has a target"):
         grid(simulation, values, seeds=2, metrics=["weighted_goodput"])
 
 
 def test_grid_runs_every_combination_under_the_same_seeds() -> None:
-    found = grid(
+    sweep = grid(
         overloaded(), {LIMIT: [4, 16], TIMEOUT: [1, 5]}, seeds=[2, 7], metrics=["goodput", "shed"]
     )
-    assert [row.settings for row in found.rows] == [
+    assert [row.settings for row in sweep.rows] == [
         {LIMIT: limit, TIMEOUT: timeout} for limit, timeout in itertools.product((4, 16), (1, 5))
     ]
-    for row, simulation in zip(found.rows, found.simulations, strict=True):
+    for row, simulation in zip(sweep.rows, sweep.simulations, strict=True):
         assert simulation == overloaded().with_(row.settings)
         goodput = [simulate(simulation, seed).summary()["goodput"] for seed in (2, 7)]
         assert row.values[0] == tuple(goodput)
 
 
 def test_differences_are_paired() -> None:
-    found = grid(overloaded(), {LIMIT: [4, 16]}, seeds=4, metrics=["goodput"])
-    names = [row.name for row in found.rows]
-    gaps = np.subtract(found.rows[1].values[0], found.rows[0].values[0])
-    one = found.difference(names[1], "goodput")
-    assert one is not None
+    sweep = grid(overloaded(), {LIMIT: [4, 16]}, seeds=4, metrics=["goodput"])
+    names = [row.name for row in sweep.rows]
+    gaps = np.subtract(sweep.rows[1].values[0], sweep.rows[0].values[0])
+    difference = sweep.difference(names[1], "goodput")
     low, high = stats.t.interval(0.95, 3, gaps.mean(), stats.sem(gaps))
-    assert (one.mean, one.low, one.high) == pytest.approx((gaps.mean(), low, high))
+    assert (difference.mean, difference.low, difference.high) == pytest.approx(
+        (gaps.mean(), low, high)
+    )
     with pytest.raises(KeyError, match="unknown row"):
-        found.difference("unknown", "goodput")
+        sweep.difference("unknown", "goodput")
     with pytest.raises(KeyError, match="was not recorded"):
-        found.interval(names[0], "shed")
+        sweep.interval(names[0], "shed")
 
 
 def test_sobol_fills_the_space_evenly() -> None:
-    found = sobol(overloaded(), SMALL_SPACE, 16, seeds=1, metrics=["shed"])
-    shares = [math.log(row.settings[TIMEOUT] / 0.05) / math.log(200) for row in found.rows]
+    sweep = sobol(overloaded(), SMALL_SPACE, 16, seeds=1, metrics=["shed"])
+    shares = [math.log(row.settings[TIMEOUT] / 0.05) / math.log(200) for row in sweep.rows]
     # Each sixteenth of a dimension holds exactly one of sixteen points.
     assert sorted(int(share * 16) for share in shares) == list(range(16))
     again = sobol(overloaded(), SMALL_SPACE, 16, seeds=1, metrics=["shed"])
-    assert [row.settings for row in again.rows] == [row.settings for row in found.rows]
+    assert [row.settings for row in again.rows] == [row.settings for row in sweep.rows]
     other = sobol(overloaded(), SMALL_SPACE, 16, seed=1, seeds=1, metrics=["shed"])
-    assert [row.settings for row in other.rows] != [row.settings for row in found.rows]
+    assert [row.settings for row in other.rows] != [row.settings for row in sweep.rows]
 
 
 def test_one_at_a_time_changes_one_thing() -> None:
     space = {**SMALL_SPACE, "router": ["round_robin", "least_loaded"]}
-    found = one_at_a_time(overloaded(), space, 3, seeds=1, metrics=["goodput"])
-    changed = [row.settings for row in found.rows]
+    sweep = one_at_a_time(overloaded(), space, 3, seeds=1, metrics=["goodput"])
+    changed = [row.settings for row in sweep.rows]
     assert changed[0] == {}
-    assert [one[LIMIT] for one in changed if LIMIT in one] == [1, 8, 64]
-    assert [one["router"] for one in changed if "router" in one] == ["round_robin", "least_loaded"]
-    for row, simulation in zip(found.rows, found.simulations, strict=True):
+    assert [settings[LIMIT] for settings in changed if LIMIT in settings] == [1, 8, 64]
+    assert [settings["router"] for settings in changed if "router" in settings] == [
+        "round_robin",
+        "least_loaded",
+    ]
+    for row, simulation in zip(sweep.rows, sweep.simulations, strict=True):
         assert simulation == overloaded().with_(row.settings)
 
 
@@ -112,13 +100,13 @@ def test_isolation_matrix() -> None:
         "timeout": {TIMEOUT: 0.5},
         "turns": {"gateway.bands[0].fairness": "deficit_round_robin"},
     }
-    found = isolation(overloaded(), components, seeds=2, metrics=["goodput"])
-    assert [row.name for row in found.rows] == [
+    sweep = isolation(overloaded(), components, seeds=2, metrics=["goodput"])
+    assert [row.name for row in sweep.rows] == [
         "base", "limit", "timeout", "turns",
         "all", "all but limit", "all but timeout", "all but turns",
     ]  # fmt: skip
-    by_name = dict(zip([row.name for row in found.rows], found.simulations, strict=True))
-    everything = {path: v for one in components.values() for path, v in one.items()}
+    by_name = dict(zip([row.name for row in sweep.rows], sweep.simulations, strict=True))
+    everything = {path: v for component in components.values() for path, v in component.items()}
     assert by_name["all"] == overloaded().with_(everything)
     without = overloaded().with_({**components["limit"], **components["turns"]})
     assert by_name["all but timeout"] == without
@@ -127,25 +115,24 @@ def test_isolation_matrix() -> None:
 
 
 def test_invalid_row_is_marked_and_the_others_run(tmp_path: Path) -> None:
-    found = grid(overloaded(), {LIMIT: [-1, 4]}, seeds=2, metrics=["goodput", "p99_tpot_ms"])
-    assert found.simulations[0] is None
-    assert "must be >= 0" in str(found.rows[0].failure)
-    assert found.rows[1].failure is None
-    assert "failed" in repr(found)
-    found.write(tmp_path / "sweep.csv")
+    sweep = grid(overloaded(), {LIMIT: [-1, 4]}, seeds=2, metrics=["goodput", "p99_tpot_ms"])
+    assert sweep.simulations[0] is None
+    assert "must be >= 0" in str(sweep.rows[0].failure)
+    assert sweep.rows[1].failure is None
+    assert "failed" in repr(sweep)
+    sweep.write(tmp_path / "sweep.csv")
     with (tmp_path / "sweep.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert rows[0]["goodput"] == ""
-    assert float(rows[1]["goodput"]) == sum(found.rows[1].values[0]) / 2
-    seeds = [float(one) for one in rows[1]["goodput_per_seed"].split()]
-    assert tuple(seeds) == found.rows[1].values[0]
-    assert [line["fingerprint"] is None for line in found.to_rows()] == [True, False]
-    frame = found.to_frame()
+    assert float(rows[1]["goodput"]) == sum(sweep.rows[1].values[0]) / 2
+    seeds = [float(text) for text in rows[1]["goodput_per_seed"].split()]
+    assert tuple(seeds) == sweep.rows[1].values[0]
+    assert [line["fingerprint"] is None for line in sweep.to_rows()] == [True, False]
+    frame = sweep.to_frame()
     assert frame["figure"].tolist() == ["goodput", "p99_tpot_ms"]  # of the row that ran
     assert frame[LIMIT].tolist() == [4, 4]
-    assert frame["unit"].tolist() == [FIGURES[name].unit for name in found.metrics]
-    interval = found.interval(found.rows[1].name, "goodput")
-    assert interval is not None
+    assert frame["unit"].tolist() == [FIGURES[name].unit for name in sweep.metrics]
+    interval = sweep.interval(sweep.rows[1].name, "goodput")
     assert frame.loc[0, ["value", "low", "high", "n"]].tolist() == [
         interval.mean, interval.low, interval.high, 2
     ]  # fmt: skip
@@ -154,11 +141,11 @@ def test_invalid_row_is_marked_and_the_others_run(tmp_path: Path) -> None:
 
 def test_a_sweep_draws_itself() -> None:
     pytest.importorskip("matplotlib").use("agg")
-    found = grid(
+    sweep = grid(
         overloaded(), {LIMIT: [4, 16], "router": ["round_robin", "least_loaded"]}, seeds=2,
         metrics=["goodput", "shed"],
     )  # fmt: skip
-    axes = found.plot("shed")
+    axes = sweep.plot("shed")
     assert (axes.get_xlabel(), axes.get_ylabel()) == (LIMIT, "shed")
     assert axes.get_title(loc="right") == "mean of 2 seeds, 95% interval"
     assert axes.get_ylim()[0] == 0
@@ -166,17 +153,20 @@ def test_a_sweep_draws_itself() -> None:
     assert labels == ["router = round_robin", "router = least_loaded"]
     for container, router in zip(axes.containers, ("round_robin", "least_loaded"), strict=True):
         x, y = container.lines[0].get_data()
-        rows = [row for row in found.rows if row.settings["router"] == router]
-        intervals = [found.interval(row.name, "shed") for row in rows]
-        assert (list(x), list(y)) == ([4, 16], [one.mean for one in intervals if one])
+        rows = [row for row in sweep.rows if row.settings["router"] == router]
+        intervals = [sweep.interval(row.name, "shed") for row in rows]
+        assert (list(x), list(y)) == (
+            [4, 16],
+            [interval.mean for interval in intervals if interval],
+        )
     named = isolation(overloaded(), {"small": {LIMIT: 4}}, seeds=2, metrics=["goodput"])
     lines = named.plot()
     assert [label.get_text() for label in lines.get_yticklabels()] == ["base", "small"]
     assert lines.get_xlabel() == FIGURES["goodput"].label
     with pytest.raises(KeyError, match="'speed' was not recorded"):
-        found.plot("speed")
+        sweep.plot("speed")
     with pytest.raises(ValueError, match="no row ran with a number for 'router'"):
-        found.plot("shed", "router")
+        sweep.plot("shed", "router")
 
 
 def test_values_of_a_grid_must_be_lists() -> None:
@@ -210,20 +200,16 @@ def erlang_wait_s(places: int, rate: float, service_s: float) -> float:
 @pytest.mark.parametrize("start", [2, 40])
 def test_highest_rate_is_where_the_queue_grows_too_long(start: float) -> None:
     # 8 places of 0.5 s: the mean wait of M/D/8 is about half of that of M/M/8, which Erlang knows.
-    found = max_rate_under_slo(server(start), QUEUE_SLO, tolerance=0.02, seeds=4)
-    low, high = found.feasible_max, found.infeasible_min
-    assert low is not None
-    assert high is not None
+    solution = max_rate_under_slo(server(start), QUEUE_SLO, tolerance=0.02, seeds=4)
+    low, high = solution.feasible_max, solution.infeasible_min
     assert low < high <= low * 1.02
     assert erlang_wait_s(8, low, 0.5) / 2 == pytest.approx(0.05, rel=0.25)
-    assert found.first_breach is not None
-    assert re.fullmatch(r"mean_queue_ms = \S+, must be <= 50", found.first_breach)
-    assert found.simulation is not None
-    assert found.simulation.workload.requests_per_s == pytest.approx(low)  # type: ignore[union-attr]
-    assert found.simulation.workload.num_requests == 3000  # type: ignore[union-attr]
+    assert re.fullmatch(r"mean_queue_ms = \S+, must be <= 50", solution.first_breach)
+    assert solution.simulation.workload.requests_per_s == pytest.approx(low)
+    assert solution.simulation.workload.num_requests == 3000
     waits = [
         np.mean([
-            simulate(server(r, num_requests=100_000), s).summary()["mean_queue_ms"]  # type: ignore[misc]
+            simulate(server(r, num_requests=100_000), s).summary()["mean_queue_ms"]
             for s in range(4)
         ])
         for r in (low, high)
@@ -244,39 +230,35 @@ def test_what_only_short_runs_sustain_is_no_capacity(start: float) -> None:
     short = server(start, num_requests=500).with_(PATIENT)
     at_capacity = short.with_({"workload.requests_per_s": 1.05 * CAPACITY_PER_S})
     goodput = simulate(at_capacity, seeds=range(4)).summary()["goodput"]
-    assert goodput is not None
     assert goodput.mean > 0.99
-    found = max_rate_under_slo(short, PROMISE, tolerance=0.02, max_requests=50_000)
-    assert found.feasible is not None
-    assert found.infeasible is not None
-    assert 0.95 * CAPACITY_PER_S < found.feasible < 1.005 * CAPACITY_PER_S
-    assert found.infeasible < 1.05 * CAPACITY_PER_S
+    solution = max_rate_under_slo(short, PROMISE, tolerance=0.02, max_requests=50_000)
+    assert 0.95 * CAPACITY_PER_S < solution.feasible < 1.005 * CAPACITY_PER_S
+    assert solution.infeasible < 1.05 * CAPACITY_PER_S
     ends = {
-        one.value: one for one in found.probes if one.value in (found.feasible, found.infeasible)
+        probe.value: probe
+        for probe in solution.probes
+        if probe.value in (solution.feasible, solution.infeasible)
     }
-    assert ends[found.feasible].num_requests == 50_000
-    assert ends[found.feasible].growth is not None
-    assert not ends[found.feasible].growth.is_growing  # type: ignore[union-attr]
-    assert found.undecided == ()
-    assert found.notes == ()
-    assert "50,000" in repr(found)
+    assert ends[solution.feasible].num_requests == 50_000
+    assert not ends[solution.feasible].growth.is_growing
+    assert solution.undecided == ()
+    assert solution.notes == ()
+    assert "50,000" in repr(solution)
 
 
 @pytest.mark.slow
 def test_what_the_budget_cannot_decide_is_undecided() -> None:
     short = server(4, num_requests=500).with_(PATIENT)
-    found = max_rate_under_slo(short, PROMISE, tolerance=0.02, max_requests=500)
-    assert found.feasible is not None
-    assert found.infeasible is not None
-    assert found.undecided
-    assert found.feasible < min(found.undecided) <= max(found.undecided) < found.infeasible
-    assert all(one.num_requests == 500 for one in found.probes)
-    assert "a larger max_requests would decide" in found.notes[0]
-    assert "undecided at" in repr(found)
+    solution = max_rate_under_slo(short, PROMISE, tolerance=0.02, max_requests=500)
+    assert solution.undecided
+    assert (
+        solution.feasible < min(solution.undecided) <= max(solution.undecided) < solution.infeasible
+    )
+    assert all(probe.num_requests == 500 for probe in solution.probes)
+    assert "a larger max_requests would decide" in solution.notes[0]
+    assert "undecided at" in repr(solution)
     more = max_rate_under_slo(short, PROMISE, tolerance=0.02, max_requests=50_000)
-    assert more.feasible is not None
-    assert more.infeasible is not None
-    assert more.infeasible / more.feasible < found.infeasible / found.feasible
+    assert more.infeasible / more.feasible < solution.infeasible / solution.feasible
 
 
 @pytest.mark.parametrize(
@@ -294,42 +276,40 @@ def test_workloads_that_end_by_themselves_are_not_lengthened(
     changes: dict[str, Any], reason: str
 ) -> None:
     short = server(4, num_requests=500).with_({**PATIENT, **changes})
-    found = max_rate_under_slo(short, PROMISE, tolerance=0.1, seeds=2, high=64)
-    assert {one.num_requests for one in found.probes} == {500}
-    assert any(f"no run was lengthened: {reason}" in note for note in found.notes)
+    solution = max_rate_under_slo(short, PROMISE, tolerance=0.1, seeds=2, high=64)
+    assert {probe.num_requests for probe in solution.probes} == {500}
+    assert any(f"no run was lengthened: {reason}" in note for note in solution.notes)
 
 
 def test_a_rate_whose_backlog_grows_until_the_end_is_not_feasible() -> None:
     # The horizon ends the runs before the queue is too long.
     short = server(4, num_requests=4000).with_({"horizon_s": 120})
     slo = {"mean_queue_ms": "<=10000", "shed": "<=0"}
-    found = max_rate_under_slo(short, slo, tolerance=0.1, seeds=4, high=64)
-    print(found)
-    assert found.feasible is not None
-    assert found.undecided
-    verdicts = {one.value: one.saturation for one in found.probes}
-    assert verdicts[found.feasible] != "saturated"
-    assert {verdicts[value] for value in found.undecided} == {"saturated"}
-    assert any("the runs are saturated" in note for note in found.notes)
-    assert "saturated" in repr(found)
-    assert "saturated" in {one["saturation"] for one in found.to_dict()["probes"]}
+    solution = max_rate_under_slo(short, slo, tolerance=0.1, seeds=4, high=64)
+    assert solution.undecided
+    verdicts = {probe.value: probe.saturation for probe in solution.probes}
+    assert verdicts[solution.feasible] != "saturated"
+    assert {verdicts[value] for value in solution.undecided} == {"saturated"}
+    assert any("the runs are saturated" in note for note in solution.notes)
+    assert "saturated" in repr(solution)
+    assert "saturated" in {probe["saturation"] for probe in solution.to_dict()["probes"]}
 
 
 def test_rows_carry_the_verdict() -> None:
     slow, fast = 4.0, 40.0
     metrics = ["request_throughput"]
-    found = grid(server(4, num_requests=1000), {RATE: [slow, fast]}, seeds=2, metrics=metrics)
-    assert [row.saturation for row in found.rows] == ["unsaturated", "saturated"]
-    assert [line["saturation"] for line in found.to_rows()] == ["unsaturated", "saturated"]
-    assert "1 of 2 configurations are saturated" in repr(found)
-    assert repr(found).splitlines()[2].split()[-1] == "saturation"
+    sweep = grid(server(4, num_requests=1000), {RATE: [slow, fast]}, seeds=2, metrics=metrics)
+    assert [row.saturation for row in sweep.rows] == ["unsaturated", "saturated"]
+    assert [line["saturation"] for line in sweep.to_rows()] == ["unsaturated", "saturated"]
+    assert "1 of 2 configurations are saturated" in repr(sweep)
+    assert repr(sweep).splitlines()[2].split()[-1] == "saturation"
     calm = grid(server(4, num_requests=1000), {RATE: [slow]}, seeds=2, metrics=metrics)
     assert "satur" not in repr(calm)
     streamed = server(4).with_({"metrics.streaming": True})
     few = server(4, num_requests=200)
     for unknown in (streamed, few):
-        found = grid(unknown, {RATE: [fast]}, seeds=2, metrics=metrics)
-        assert found.rows[0].saturation is None
+        sweep = grid(unknown, {RATE: [fast]}, seeds=2, metrics=metrics)
+        assert sweep.rows[0].saturation is None
 
 
 def test_verdicts_of_large_runs_take_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,7 +322,7 @@ def test_verdicts_of_large_runs_take_several_calls(monkeypatch: pytest.MonkeyPat
 
         def counted(simulations: Any, seeds: Any, calls: Any = calls, **options: Any) -> Any:
             calls.append((len(simulations), len(seeds)))
-            return run_many(simulations, seeds, **options)
+            return spillway.run_many(simulations, seeds, **options)
 
         monkeypatch.setattr(evaluation, "finished_runs", counted)
         assert grid(base, values, seeds=3, metrics=["mean_queue_ms"], threads=1) == whole
@@ -350,16 +330,13 @@ def test_verdicts_of_large_runs_take_several_calls(monkeypatch: pytest.MonkeyPat
 
 
 def test_duration_is_lengthened_as_well() -> None:
-    timed = server(4).with_(
-        {**PATIENT, "workload": {"kind": "synthetic", "requests_per_s": 4, "duration_s": 100}}
-    )
-    found = max_rate_under_slo(timed, PROMISE, tolerance=0.1, seeds=2, max_requests=10_000)
-    assert found.feasible is not None
-    assert found.feasible < CAPACITY_PER_S
-    ends = [one for one in found.probes if one.value == found.feasible]
+    load = {"kind": "synthetic", "requests_per_s": 4, "duration_s": 100}
+    timed = server(4).with_({**PATIENT, "workload": load})
+    solution = max_rate_under_slo(timed, PROMISE, tolerance=0.1, seeds=2, max_requests=10_000)
+    assert solution.feasible < CAPACITY_PER_S
+    ends = [probe for probe in solution.probes if probe.value == solution.feasible]
     assert ends[0].num_requests == 10_000
-    assert found.simulation is not None
-    assert found.simulation.workload.duration_s == 100  # type: ignore[union-attr]
+    assert solution.simulation.workload.duration_s == 100
 
 
 def test_budget_must_be_positive() -> None:
@@ -370,22 +347,18 @@ def test_budget_must_be_positive() -> None:
 @pytest.mark.slow
 def test_all_clients_grow_by_the_same_factor() -> None:
     base = overloaded().with_({"gateway.limit[0].max_in_flight": 16})
-    found = max_rate_under_slo(base, {"goodput": ">=0.9", "shed": "<=0.1"}, tolerance=0.1, seeds=2)
-    assert found.simulation is not None
-    shares = [client.rate_fraction for client in found.simulation.workload.clients]  # type: ignore[union-attr]
-    assert shares == [0.5, 0.5]
-    explicit = base.replace(
-        workload=workload.Synthetic(
-            num_requests=200,
-            clients=[
-                workload.Client(name="a", tenant="a", slo_class="critical", requests_per_s=9),
-                workload.Client(name="b", tenant="b", slo_class="critical", requests_per_s=3),
-            ],
-        )
+    solution = max_rate_under_slo(
+        base, {"goodput": ">=0.9", "shed": "<=0.1"}, tolerance=0.1, seeds=2
     )
+    shares = [client.rate_fraction for client in solution.simulation.workload.clients]
+    assert shares == [0.5, 0.5]
+    clients = [
+        workload.Client(name=name, tenant=name, slo_class="critical", requests_per_s=rate)
+        for name, rate in (("a", 9), ("b", 3))
+    ]
+    explicit = base.replace(workload=workload.Synthetic(num_requests=200, clients=clients))
     scaled = max_rate_under_slo(explicit, {"goodput": ">=0.9"}, tolerance=0.1, seeds=2)
-    assert scaled.simulation is not None
-    rates = [client.requests_per_s for client in scaled.simulation.workload.clients]  # type: ignore[union-attr]
+    rates = [client.requests_per_s for client in scaled.simulation.workload.clients]
     assert rates[0] == pytest.approx(3 * rates[1])
     assert sum(rates) == pytest.approx(scaled.feasible_max)
 
@@ -404,29 +377,25 @@ def test_bounds_of_the_rate_are_kept() -> None:
 @pytest.mark.parametrize("rate", [5, 60, 200])
 def test_fewest_instances(rate: float) -> None:
     # An instance's places are its own; the gateway has permits for all.
-    group = instance.InstanceGroup(
-        plant=instance.ProcessorSharing(
-            concurrency=[0, 8, 80], e2e_s=[0.5, 0.5, 5], ttft_s=[0.1] * 3
-        )
-    )
+    plant = instance.ProcessorSharing(concurrency=[0, 8, 80], e2e_s=[0.5, 0.5, 5], ttft_s=[0.1] * 3)
+    group = instance.InstanceGroup(plant=plant)
     base = server(rate, permits=10_000).replace(instances=group, router="least_loaded")
     slo = {"mean_e2el_ms": "<=520", "shed": "<=0"}
-    found = min_instances_for_rate(base, slo, seeds=2)
-    assert found.feasible is not None
-    assert found.infeasible in (None, found.feasible - 1)
+    solution = min_instances_for_rate(base, slo, seeds=2)
+    assert solution.infeasible in (None, solution.feasible - 1)
 
     def mean_ms(count: float) -> float:
         there = base.with_({"instances[0].count": int(count)})
-        return float(np.mean([simulate(there, s).summary()["mean_e2el_ms"] for s in range(2)]))  # type: ignore[arg-type]
+        return float(np.mean([simulate(there, s).summary()["mean_e2el_ms"] for s in range(2)]))
 
-    assert mean_ms(found.feasible) <= 520
-    if found.infeasible is not None:
-        assert mean_ms(found.infeasible) > 520
+    assert mean_ms(solution.feasible) <= 520
+    if solution.infeasible is not None:
+        assert mean_ms(solution.infeasible) > 520
     else:
-        assert found.feasible == 1
-    again = min_instances_for_rate(server(1, permits=10_000).replace(
-        instances=group, router="least_loaded"), slo, rate, seeds=2)  # fmt: skip
-    assert again.feasible == found.feasible
+        assert solution.feasible == 1
+    slow = server(1, permits=10_000).replace(instances=group, router="least_loaded")
+    again = min_instances_for_rate(slow, slo, rate, seeds=2)
+    assert again.feasible == solution.feasible
 
 
 def test_solvers_need_promises_about_who_got_through() -> None:
