@@ -25,10 +25,10 @@ def test_skeleton_makes_the_steps_and_figures_of_w8(tmp_path: Path) -> None:
     result = spillway.simulate(scenarios.w8(3000))
     arrivals = tmp_path / "arrivals"
     (result.requests["arrival_s"] * 1e9).round().astype(np.int64).tofile(arrivals)
-    found = skeleton.run(program, "--arrivals", arrivals, "--repeats", 1)
-    assert found["steps"] == result.steps
+    figures = skeleton.run(program, "--arrivals", arrivals, "--repeats", 1)
+    assert figures["steps"] == result.steps
     summary = result.summary()
-    names = [name for name in found if name.endswith("_ms")]
+    names = [name for name in figures if name.endswith("_ms")]
     assert len(names) > 5
     for name in names:
-        assert found[name] == pytest.approx(summary[name], rel=1e-13), name
+        assert figures[name] == pytest.approx(summary[name], rel=1e-13), name

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def runs() -> demo.Runs:
-    return {name: spillway.simulate(one) for name, one in demo.simulations().items()}
+    return {name: spillway.simulate(simulation) for name, simulation in demo.simulations().items()}
 
 
 def run_demo(folder: Path, *, before: str = "") -> subprocess.CompletedProcess[str]:
@@ -85,7 +85,7 @@ def test_demo_compares_equal_requests(runs: demo.Runs) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_demo_holds_for_other_seeds(seed: int) -> None:
     without, protected = (
-        spillway.simulate(one, seed).by_tenant() for one in demo.simulations().values()
+        spillway.simulate(each, seed).by_tenant() for each in demo.simulations().values()
     )
     for name in ("gold", "silver"):
         assert without[name]["goodput"] < 0.7
@@ -140,7 +140,7 @@ def shown(stream: io.StringIO) -> str:
 def test_progress_is_a_line_for_every_tenth() -> None:
     lines = shown(io.StringIO()).splitlines()
     told = [re.fullmatch(r"  compiling: (\d+) of 40 \(0 min 00 s\)", line) for line in lines]
-    assert [int(one[1]) for one in told if one] == [1, *range(4, 41, 4)]
+    assert [int(match[1]) for match in told if match] == [1, *range(4, 41, 4)]
     assert all(told)
 
 

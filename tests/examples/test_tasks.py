@@ -85,12 +85,12 @@ def test_task_is_answered(
     out, err = capfd.readouterr()
     assert err == ""
     assert re.search(SHOWN[name], out), out
-    assert [one for one in WRITTEN.get(name, ()) if not (work / one).stat().st_size] == []
+    assert [file for file in WRITTEN.get(name, ()) if not (work / file).stat().st_size] == []
 
 
 def test_every_task_is_run_and_listed() -> None:
     called = {
-        called for one in SHELL for called in re.findall(r"\w+\.(?:py|yaml)", one.read_text())
+        called for script in SHELL for called in re.findall(r"\w+\.(?:py|yaml)", script.read_text())
     }
     scripts = {path.name for path in TASKS.glob("*.py")} | {path.name for path in SHELL}
     assert scripts == set(SHOWN) | (called & scripts) | {"shed_policy.py"}

@@ -28,7 +28,7 @@ def surroundings(draws: random.Random) -> Simulation:
         limits.append({"kind": "token_budget", "max_tokens_in_flight": draws.randint(500, 9000)})
     lengths = {"kind": "uniform", "min_tokens": 1, "max_tokens": draws.randint(10, 1500)}
     return Simulation(
-        tenants=[{"name": one, "weight": draws.choice([0.3, 1, 1, 2.5])} for one in names],
+        tenants=[{"name": name, "weight": draws.choice([0.3, 1, 1, 2.5])} for name in names],
         instances=[
             {
                 "count": count,
@@ -49,12 +49,12 @@ def surroundings(draws: random.Random) -> Simulation:
             "num_requests": 120,
             "clients": [
                 {
-                    "name": one,
-                    "tenant": one,
+                    "name": name,
+                    "tenant": name,
                     "input_tokens": lengths,
                     "output_tokens": {"kind": "uniform", "min_tokens": 1, "max_tokens": 60},
                 }
-                for one in names
+                for name in names
             ],
         },
     )
@@ -90,12 +90,12 @@ def test_twins_agree_decision_by_decision(pair: Any) -> None:
         draws = random.Random(f"{pair.__name__} {seed}")
         around = surroundings(draws)
         path, compiled, written = pair(draws)
-        one, other = (simulate(around.with_({path: each}), seed) for each in (compiled, written))
-        assert set(one.requests) == set(other.requests)
-        for column, values in one.requests.items():
+        result, other = (simulate(around.with_({path: each}), seed) for each in (compiled, written))
+        assert set(result.requests) == set(other.requests)
+        for column, values in result.requests.items():
             if column != "reason":  # which the core names otherwise
                 np.testing.assert_array_equal(
                     values, other.requests[column], f"seed {seed}: {column}"
                 )
-        matters += one.outcome_digest != simulate(around, seed).outcome_digest
+        matters += result.outcome_digest != simulate(around, seed).outcome_digest
     assert matters >= often(80)

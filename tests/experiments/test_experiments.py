@@ -49,7 +49,7 @@ def test_experiments_prefix_groups_follow_zipf() -> None:
     assert len(by_group) == 24
     assert sum(by_group.values()) == pytest.approx(1)
     assert by_group["group 1"] == pytest.approx(24 * by_group["group 24"])
-    assert {one.prefix_tokens for one in load.clients} == {2048}
+    assert {client.prefix_tokens for client in load.clients} == {2048}
 
 
 def test_verdict_needs_the_whole_interval() -> None:
@@ -101,8 +101,8 @@ def test_head_to_head_has_every_admission_policy() -> None:
         field for field in Simulation._describe()["fields"] if field["name"] == "gateway"
     )
     admission = next(field for field in gateway["of"]["fields"] if field["name"] == "admission")
-    kinds = {one["kind"] for one in admission["alternatives"]}
-    compared = {one.admission.kind for one in head_to_head.contenders().values()}
+    kinds = {alternative["kind"] for alternative in admission["alternatives"]}
+    compared = {simulation.admission.kind for simulation in head_to_head.contenders().values()}
     assert compared == kinds - {
         "reject_all",
         "python",
@@ -122,11 +122,11 @@ def test_iteration_14_settles_every_hypothesis() -> None:
     )
     text = iteration_14.report([cell], published, num_seeds=2, num_theirs=3, threads=1)
     configurations = [f"| {number} " for number in range(1, 8)]
-    assert all(one in text for one in configurations)
+    assert all(configuration in text for configuration in configurations)
     verdicts = [line for line in text.splitlines() if line.startswith("| tiny | E")]
     assert len(verdicts) == 2
     for line in verdicts:
-        rejected, *words = [one.strip() for one in line.split("|")[3:9]]
+        rejected, *words = [cell.strip() for cell in line.split("|")[3:9]]
         assert rejected == "0.0%"  # 3 is 6 then, so nothing is said of prediction
         assert words[1] in ("confirmed", "refuted", "undecided", "not applicable")
         assert words[:1] + words[2:] == ["not applicable"] * 4
@@ -140,8 +140,8 @@ def test_iteration_14_says_where_a_hypothesis_is_not_applicable() -> None:
     simulations["3 predictive E3"] = simulations["3 predictive E3"].with_(
         {"gateway.admission": tight}
     )
-    found = iteration_14.run_matrix(simulations, range(2), threads=1)
-    row = iteration_14.verdict_row(cell, "seats_and_memory", found)
+    runs = iteration_14.run_matrix(simulations, range(2), threads=1)
+    row = iteration_14.verdict_row(cell, "seats_and_memory", runs)
     assert row[2] != "0.0%"
     # All prompts share one prefix, which is warm at once: no hit rate is left to gain.
     assert row[5] == "not applicable"

@@ -86,9 +86,9 @@ def drawn(index: int, seed: int) -> tuple[Drawn, list[str]]:
     """
     rounds, position = divmod(index, len(ALTERNATIVES))
     pressure = PRESSURES[(position + rounds) % len(PRESSURES)]
-    one = random_simulation((seed, index), force=ALTERNATIVES[position], pressure=pressure)
-    simulation, extensions = extended(one.simulation, random.Random(f"extensions {seed} {index}"))
-    return replace(one, simulation=simulation), extensions
+    plain = random_simulation((seed, index), force=ALTERNATIVES[position], pressure=pressure)
+    simulation, extensions = extended(plain.simulation, random.Random(f"extensions {seed} {index}"))
+    return replace(plain, simulation=simulation), extensions
 
 
 def looked_at(
@@ -107,7 +107,7 @@ def looked_at(
             )
             causes = list(dict.fromkeys(failure.cause for failure in failures + failed))
     except SlowError as error:
-        frames = [one.name for one in traceback.extract_tb(error.__traceback__)]
+        frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
         causes = [f"{error} in {frames[-2]}"]
     except Exception as error:
         causes = [Failure("simulate", error).cause]
@@ -122,27 +122,27 @@ def work(options: tuple[range, argparse.Namespace]) -> Report:
     report = Report()
     every = max(1, stated_options.configurations // max(1, stated_options.plots))
     for index in indices:
-        one, extensions = drawn(index, stated_options.seed)
+        case, extensions = drawn(index, stated_options.seed)
         draws = bool(stated_options.plots) and index % every == 0
-        report.counts += Counter(configurations=1, refused=one.refused, drawn=int(draws))
-        found = alternatives_of(one.simulation)
-        report.alternatives.update(map(str, found))
-        result, made, causes = looked_at(one.simulation, index, stated_options.slow_s, draws=draws)
+        report.counts += Counter(configurations=1, refused=case.refused, drawn=int(draws))
+        alternatives = alternatives_of(case.simulation)
+        report.alternatives.update(map(str, alternatives))
+        result, made, causes = looked_at(case.simulation, index, stated_options.slow_s, draws=draws)
         report.counts += Counter(f"with {name}" for name in (*extensions, *made))
         for cause in causes:
             report.failures.setdefault(cause, []).append(index)
         if result is None:
             continue
         share = shed_share(result)
-        names = set(map(str, found))
+        names = set(map(str, alternatives))
         report.counts += Counter(
             {
                 "runs": 1,
                 "shed more than half": share > 0.5,
                 "shed nothing": share == 0,
                 "closed loops": "Client.arrivals=closed_loop" in names,
-                "changes": bool(one.simulation.changes),
-                "streaming": one.simulation.metrics.streaming,
+                "changes": bool(case.simulation.changes),
+                "streaming": case.simulation.metrics.streaming,
                 "requests": result.ledger["logical_requests"],
             }
         )
@@ -151,24 +151,22 @@ def work(options: tuple[range, argparse.Namespace]) -> Report:
 
 def shortage(report: Report, configurations: int) -> list[str]:
     """What occurred too rarely."""
-    found = []
+    rare = []
     least = LEAST_PER_10_000 * configurations // 10_000
     for alternative in ALTERNATIVES:
         count = report.alternatives[str(alternative)]
         if count < least:
-            found.append(f"{alternative} occurred {count} times, not {least}")
+            rare.append(f"{alternative} occurred {count} times, not {least}")
     shares = {**EXTENSIONS, **{name: share for name, (share, _) in EXPERIMENTS.items()}}
     for name, share in shares.items():
         expected = int(LEAST_MADE * share * configurations)
         if report.counts[f"with {name}"] < expected:
-            found.append(f"{name}: {report.counts[f'with {name}']} times, not {expected}")
+            rare.append(f"{name}: {report.counts[f'with {name}']} times, not {expected}")
     if report.counts["shed more than half"] < LEAST_SHEDDING * report.counts["runs"]:
-        found.append(f"fewer than {LEAST_SHEDDING:.0%} of the runs shed more than half")
+        rare.append(f"fewer than {LEAST_SHEDDING:.0%} of the runs shed more than half")
     if report.counts["configurations"] < configurations:
-        found.append(
-            f"{report.counts['configurations']} of {configurations} configurations in time"
-        )
-    return found
+        rare.append(f"{report.counts['configurations']} of {configurations} configurations in time")
+    return rare
 
 
 def told(cause: str, indices: list[int], options: argparse.Namespace, trials: int) -> str:
@@ -228,18 +226,19 @@ def publish(report: Report, options: argparse.Namespace, took_s: float) -> int:
     """Prints the report; the exit status."""
     for name, count in report.counts.items():
         print(f"{count:10,} {name}")
-    rarest = sorted(ALTERNATIVES, key=lambda one: report.alternatives[str(one)])[:5]
-    shown = ", ".join(f"{one} {report.alternatives[str(one)]:,} times" for one in rarest)
+    counts = {str(kind): report.alternatives[str(kind)] for kind in ALTERNATIVES}
+    rarest = sorted(counts, key=lambda kind: counts[kind])[:5]
+    shown = ", ".join(f"{kind} {counts[kind]:,} times" for kind in rarest)
     print(f"{len(ALTERNATIVES):10,} alternatives; the rarest: {shown}")
-    for seam in dict.fromkeys(one.seam for one in VARIANTS):
-        kinds = (one for one in VARIANTS if one.seam == seam)
-        counts = ", ".join(f"{one.name} {report.alternatives[str(one)]:,}" for one in kinds)
-        print(f"{seam}: {counts}")
+    for seam in dict.fromkeys(variant.seam for variant in VARIANTS):
+        kinds = (variant for variant in VARIANTS if variant.seam == seam)
+        shown = ", ".join(f"{kind.name} {report.alternatives[str(kind)]:,}" for kind in kinds)
+        print(f"{seam}: {shown}")
     print(f"{took_s / 60:10.1f} min of at most {options.minutes:g}")
     missing = shortage(report, options.configurations)
     for line in missing:
         print(f"TOO RARE: {line}")
-    causes = sorted(report.failures.items(), key=lambda one: -len(one[1]))
+    causes = sorted(report.failures.items(), key=lambda failure: -len(failure[1]))
     if causes:
         print(f"\n{len(causes)} causes of failures:")
     for rank, (cause, indices) in enumerate(causes):

@@ -54,7 +54,7 @@ def fuzz(name: str, seconds: float, seed: int, folder: Path) -> dict[str, int]:
                 counts[outcome(reader, current)] += 1
             continue
         except SlowError as error:
-            frames = [one.name for one in traceback.extract_tb(error.__traceback__)]
+            frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
             cause = f"{error} in {frames[-2]}"
         except Exception as error:
             cause = Failure(name, error).cause
@@ -101,7 +101,7 @@ def main() -> int:
         print(f"{name:<32} {line}", flush=True)
         if done.returncode != 0 or counts.get("failed"):
             failed = True
-            print("\n".join(f"    {one}" for one in done.stderr.splitlines()[-40:]), flush=True)
+            print("\n".join(f"    {line}" for line in done.stderr.splitlines()[-40:]), flush=True)
     return 1 if failed else 0
 
 

@@ -29,11 +29,11 @@ def test_valid_files_are_read(name: str, tmp_path: Path) -> None:
     """Or the damaged ones would all fail for a reason of their own."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = [
+        outcomes = [
             outcome(READERS[name], _written(files, tmp_path / str(i)))
             for i, files in enumerate(READERS[name].seeds())
         ]
-    assert "value" in found
+    assert "value" in outcomes
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -53,24 +53,23 @@ CURED = workload.Retry(max_attempts=6, backoff_s=1, budget_ratio=0.1, jitter="fu
 
 @pytest.mark.slow
 def test_p29_a_retry_storm_outlives_its_trigger_and_a_budget_cures_it() -> None:
-    runs = run_many(
-        [storm(rules) for rules in ([], [BLIND], [SPREAD], [CURED])], SEEDS, keep_requests=True
-    )
+    storms = [storm(rules) for rules in ([], [BLIND], [SPREAD], [CURED])]
+    replications = run_many(storms, SEEDS, keep_requests=True)
     silent, blind, spread, cured = (
-        [result.recovery(*TRIGGER_S, step_s=10) for result in results] for results in runs
+        [result.recovery(*TRIGGER_S, step_s=10) for result in results] for results in replications
     )
     attempts = [
         np.mean([r.ledger["attempts"] / r.ledger["logical_requests"] for r in results])
-        for results in runs
+        for results in replications
     ]
-    assert min(one.before for found in (silent, blind, spread, cured) for one in found) > 0.9
+    assert min(run.before for runs in (silent, blind, spread, cured) for run in runs) > 0.9
     # No request is served in time for the remaining 450 s, at three quarters of the capacity.
-    for found in (blind, spread):
-        assert all(one.is_metastable for one in found), "longer and random waits are not enough"
-        assert max(one.after for one in found) < 0.02
-    for found in (silent, cured):
-        assert max(one.recovered_after_s for one in found) <= 60
-        assert min(one.after for one in found) > 0.9
+    for runs in (blind, spread):
+        assert all(run.is_metastable for run in runs), "longer and random waits are not enough"
+        assert max(run.after for run in runs) < 0.02
+    for runs in (silent, cured):
+        assert max(run.recovered_after_s for run in runs) <= 60
+        assert min(run.after for run in runs) > 0.9
     assert attempts[0] == 1
     assert attempts[1] > attempts[2] > 4
     assert attempts[3] < 1.1
@@ -133,7 +132,11 @@ def test_p32_agents_thrash_the_cache_before_memory_is_full_and_concur_cures_it()
 
     # A limit helps if it keeps the same agents at work: the one that was served last goes first.
     crowd, newest, oldest = run_many(
-        [agents(32), *(agents(32, gateway=controlled(one)) for one in ("lifo", "fcfs"))], SEEDS[:3]
+        [
+            agents(32),
+            *(agents(32, gateway=controlled(discipline)) for discipline in ("lifo", "fcfs")),
+        ],
+        SEEDS[:3],
     )
     assert mean(newest, "output_throughput") > 1.6 * mean(crowd, "output_throughput")
     assert mean(newest, "cache_hit_rate") > 0.5

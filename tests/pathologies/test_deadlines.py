@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from support.runs import fixed, flat
 
-from spillway import Simulation, gateway, instance, router, run_many, workload
+from spillway import Results, Simulation, gateway, instance, router, run_many, workload
 
 SEEDS = range(5)
 
@@ -21,8 +21,8 @@ def deadlines(load: float, **queue: Any) -> Simulation:
         workload.SloClass(name="patient", target_ttft_s=6),
     ]
     clients = [
-        workload.Client(name=one.name, slo_class=one.name, requests_per_s=5 * load)
-        for one in classes
+        workload.Client(name=slo_class.name, slo_class=slo_class.name, requests_per_s=5 * load)
+        for slo_class in classes
     ]
     return Simulation(
         workload=workload.Synthetic(clients=clients, duration_s=300),
@@ -60,31 +60,31 @@ def shared_prefix(affinity: float, load: float) -> Simulation:
 
     Where one instance keeps winning is a law of its own, see tests/router/test_routing_theory.py.
     """
+    prompt = workload.Gaussian(mean_tokens=256, std_dev_tokens=100, min_tokens=64, max_tokens=512)
     client = workload.Client(
         prefix_group="system",
         prefix_tokens=512,
-        input_tokens=workload.Gaussian(
-            mean_tokens=256, std_dev_tokens=100, min_tokens=64, max_tokens=512
-        ),
+        input_tokens=prompt,
         output_tokens={"kind": "fixed", "tokens": 128},
     )
     scorers = [router.PrefixAffinity(weight=affinity), router.QueueDepth(weight=load)]
     return Simulation(
         workload=workload.Synthetic(requests_per_s=2000, num_requests=500, clients=[client]),
         router=router.Weighted(scorers=scorers),
-        instances=instance.InstanceGroup(
-            count=8, latency=instance.Linear.preset("llama-3.1-8b-h100-tp2")
-        ),
+        instances={"count": 8, "latency": instance.Linear.preset("llama-3.1-8b-h100-tp2")},
     )
 
 
 def test_p31_a_little_more_weight_on_load_cures_the_cliff() -> None:
     sunk, fine = run_many([shared_prefix(4, 2), shared_prefix(4, 3)], SEEDS, keep_requests=True)
-    p99 = [float(np.mean([r.summary()["p99_ttft_ms"] for r in one])) for one in (sunk, fine)]
-    busiest = [
-        float(np.mean([np.bincount(r.requests["instance"]).max() / 500 for r in one]))
-        for one in (sunk, fine)
-    ]
-    assert p99[0] > 5 * p99[1]
-    assert busiest[0] > 0.9
-    assert busiest[1] < 0.4
+
+    def p99_ms(results: Results) -> float:
+        return float(np.mean([result.summary()["p99_ttft_ms"] for result in results]))
+
+    def share_of_busiest(results: Results) -> float:
+        counts = [np.bincount(result.requests["instance"]).max() for result in results]
+        return float(np.mean(counts)) / 500
+
+    assert p99_ms(sunk) > 5 * p99_ms(fine)
+    assert share_of_busiest(sunk) > 0.9
+    assert share_of_busiest(fine) < 0.4

@@ -31,16 +31,9 @@ def e2e_s(n: float) -> float:
 
 
 def client(tenant: str, requests_per_s: float, until_s: float, **settings: Any) -> workload.Client:
-    start_s = settings.get("start_s", 0)
-    return workload.Client(
-        **{
-            "name": tenant,
-            "tenant": tenant,
-            "requests_per_s": requests_per_s,
-            "duration_s": until_s - start_s,
-            **settings,
-        }
-    )
+    duration_s = until_s - settings.get("start_s", 0)
+    load = {"requests_per_s": requests_per_s, "duration_s": duration_s}
+    return workload.Client(name=tenant, tenant=tenant, **(load | settings))
 
 
 def asked(
@@ -51,20 +44,12 @@ def asked(
     queue_max: tuple[int, int] | None = None,
 ) -> Simulation:
     """A preset with changes before the plant, under the load of `clients`."""
-    loaded = presets.get("toy-plant").apply(
-        Simulation(
-            instances=vllm_on_eks.toy_plant().instances,
-            horizon_s=horizon_s,
-            metrics={"timeline_step_s": 1},
-        )
-    )
+    fleet = vllm_on_eks.toy_plant().instances
+    plain = Simulation(instances=fleet, horizon_s=horizon_s, metrics={"timeline_step_s": 1})
+    loaded = presets.get("toy-plant").apply(plain)
     simulation = preset.apply(loaded.replace(workload=workload.Synthetic(clients=clients)))
-    if queue_max is not None:
-        a, b, c = simulation.tenants
-        simulation = simulation.replace(
-            tenants=[a.replace(queue_max=queue_max[0]), b.replace(queue_max=queue_max[1]), c]
-        )
-    return simulation.with_(changes)
+    queues = {f"tenants[{i}].queue_max": most for i, most in enumerate(queue_max or ())}
+    return simulation.with_({**queues, **changes})
 
 
 def at(result: Result, time_s: float) -> float:
@@ -115,9 +100,8 @@ def test_limit_never_climbs_if_demand_is_a_queue() -> None:
             "gateway.guard.ceiling": 256,
             "gateway.guard.demand": demand,
         }
-        return list(
-            simulate(asked(vllm_on_eks.post4(), clients, 300, changes, (2, 2)), seeds=SEEDS)
-        )
+        simulation = asked(vllm_on_eks.post4(), clients, 300, changes, (2, 2))
+        return list(simulate(simulation, seeds=SEEDS))
 
     for result in run("queued_only"):
         assert result.control["setting"].max() <= 40
@@ -137,9 +121,8 @@ def cuts(cooldown_ticks: int, clients: Sequence[workload.Client], horizon_s: flo
         "gateway.guard.ceiling": 64,
         "gateway.guard.cooldown_ticks": cooldown_ticks,
     }
-    return list(
-        simulate(asked(vllm_on_eks.post4(), clients, horizon_s, changes, (64, 64)), seeds=SEEDS)
-    )
+    simulation = asked(vllm_on_eks.post4(), clients, horizon_s, changes, (64, 64))
+    return list(simulate(simulation, seeds=SEEDS))
 
 
 @pytest.mark.parametrize(("cooldown_ticks", "fewest", "most"), [(0, 10, 15), (3, 2, 3), (9, 1, 1)])
@@ -165,11 +148,8 @@ def test_lasting_overload_is_cut_for_at_every_tick_without_cooldown() -> None:
             "gateway.guard.ceiling": 256,
             "gateway.guard.cooldown_ticks": cooldown_ticks,
         }
-        simulation = asked(vllm_on_eks.post4(), clients, 120, changes)
-        return [
-            (one.control.count("decrease"), at(one, 120))
-            for one in simulate(simulation, seeds=SEEDS)
-        ]
+        results = simulate(asked(vllm_on_eks.post4(), clients, 120, changes), seeds=SEEDS)
+        return [(result.control.count("decrease"), at(result, 120)) for result in results]
 
     # At the floor after half of the time; 54 per worker are near the best there is.
     assert set(counts(0)) == {(21, 16)}
@@ -182,10 +162,7 @@ def test_lasting_overload_is_cut_for_at_every_tick_without_cooldown() -> None:
 def scoped(scope: str) -> list[Result]:
     """A pays and offers little load; B waits in a long queue that it causes itself."""
     lengths = workload.Exponential(mean_tokens=128, max_tokens=1280)
-    clients = [
-        client("A", 1, 600, output_tokens=lengths),
-        client("B", 8, 600, output_tokens=lengths),
-    ]
+    clients = [client(*load, 600, output_tokens=lengths) for load in (("A", 1), ("B", 8))]
     changes = {
         "instances.plant.reference_output_tokens": 128,
         "gateway.bands[0].fairness": gateway.StartTimeFair(),
@@ -225,15 +202,8 @@ def adaptive(controller: Any, **settings: Any) -> Simulation:
     horizon_s = settings.pop("horizon_s", 1200)
     guard = {"floor": 1, "ceiling": 1000, **settings.pop("guard", {})}
     start = settings.pop("start", 20)
-    sensor = {
-        "source": "e2e",
-        "aggregation": "mean",
-        "tick_s": 1,
-        "window_s": 1,
-        "tick_drift_s": 0,
-        "min_samples": 1,
-        **settings,
-    }
+    ticks = {"tick_s": 1, "window_s": 1, "tick_drift_s": 0, "min_samples": 1}
+    sensor = {"source": "e2e", "aggregation": "mean", **ticks, **settings}
     return Simulation(
         gateway=gateway.Gateway(
             bands=gateway.Band(queue=gateway.Queue(max_requests=1, timeout_s=1)),
@@ -250,30 +220,21 @@ def adaptive(controller: Any, **settings: Any) -> Simulation:
 
 def settled(simulation: Simulation) -> float:
     """The limit in the last ten minutes, on average; median over the runs."""
-    return float(
-        np.median(
-            [
-                one.control["setting"][one.control["time_s"] > 600].mean()
-                for one in simulate(simulation, seeds=SEEDS)
-            ]
-        )
-    )
+    controls = [result.control for result in simulate(simulation, seeds=SEEDS)]
+    late = [control["setting"][control["time_s"] > 600].mean() for control in controls]
+    return float(np.median(late))
 
 
 NEVER_S = 1e6
+ENVOY = gateway.EnvoyGradient(interval_s=NEVER_S)
 
 
 @pytest.mark.parametrize(
     ("simulation", "published"),
     [
         (adaptive(gateway.Vegas(probe_multiplier=1e9)), 27),
-        (adaptive(gateway.EnvoyGradient(interval_s=NEVER_S), guard={"floor": 3}), 39),
-        (
-            adaptive(
-                gateway.EnvoyGradient(interval_s=NEVER_S), source="engine_ttft", guard={"floor": 3}
-            ),
-            17,
-        ),
+        (adaptive(ENVOY, guard={"floor": 3}), 39),
+        (adaptive(ENVOY, source="engine_ttft", guard={"floor": 3}), 17),
     ],
     ids=["vegas", "envoy on e2e", "envoy on ttft"],
 )
@@ -330,7 +291,7 @@ def stall_s(controller: gateway.EnvoyGradient, **settings: Any) -> list[float]:
         controller, tick_s=0.1, horizon_s=250, start=int(least), guard={"floor": least}, **settings
     ).with_({"gateway.bands[0].queue.max_requests": 32})
     controls = [result.control for result in simulate(simulation, seeds=SEEDS)]
-    return [float(one["time_s"][one["setting"] > least][0]) for one in controls]
+    return [float(control["time_s"][control["setting"] > least][0]) for control in controls]
 
 
 @pytest.mark.parametrize("min_concurrency", [3, 8, 16, 32])
@@ -348,15 +309,15 @@ def test_measuring_the_least_latency_takes_many_service_times(min_concurrency: i
 @pytest.mark.parametrize("source", ["engine_ttft", "e2e_per_token"])
 def test_another_sample_does_not_shorten_the_measurement(source: str) -> None:
     """Whatever is measured, three streams at a time hold their permits to the end."""
-    assert min(stall_s(gateway.EnvoyGradient(interval_s=NEVER_S), source=source)) > 120
+    assert min(stall_s(ENVOY, source=source)) > 120
 
 
 def test_given_least_latency_is_not_measured() -> None:
-    given = gateway.EnvoyGradient(interval_s=NEVER_S, fixed_min_rtt_s=e2e_s(128))
+    known = ENVOY.replace(fixed_min_rtt_s=e2e_s(128))
     # From the first completions on.
-    assert max(stall_s(given)) < 10
+    assert max(stall_s(known)) < 10
     # With ticks longer than a sample takes it settles where (1 + buffer) x least = latency.
-    slow = adaptive(given, tick_s=30, guard={"floor": 3})
+    slow = adaptive(known, tick_s=30, guard={"floor": 3})
     for result in simulate(slow, seeds=SEEDS):
         limits = result.control["setting"][result.control["time_s"] > 800]
         assert np.ptp(limits) < 10
@@ -374,9 +335,7 @@ def contended(fairness: Any, clients: Sequence[workload.Client], queue_max: int 
             bands=gateway.Band(fairness=fairness, queue=gateway.Queue(max_requests=queue_max)),
             limit=gateway.FixedLimit(max_in_flight=64),
         ),
-        instances=instance.InstanceGroup(
-            plant=instance.ProcessorSharing(reference_output_tokens=128)
-        ),
+        instances={"plant": instance.ProcessorSharing(reference_output_tokens=128)},
         workload=workload.Synthetic(clients=clients),
         tenants=[{"name": "A"}, {"name": "B"}],
         horizon_s=900,
@@ -385,10 +344,8 @@ def contended(fairness: Any, clients: Sequence[workload.Client], queue_max: int 
 
 
 def lengths(prompt: int, output: int) -> dict[str, Any]:
-    return {
-        "input_tokens": workload.Fixed(tokens=prompt),
-        "output_tokens": workload.Fixed(tokens=output),
-    }
+    sizes = {"input_tokens": prompt, "output_tokens": output}
+    return {name: workload.Fixed(tokens=tokens) for name, tokens in sizes.items()}
 
 
 def between(result: Result, column: str, from_s: float, to_s: float) -> Any:
@@ -405,10 +362,8 @@ def by_tokens(**settings: Any) -> gateway.Cost:
 @pytest.mark.slow
 def test_tenant_that_returns_monopolises_without_a_lift() -> None:
     """A is alone for 300 s; then B claims its unused share."""
-    clients = [
-        client("A", 8, 900, **lengths(512, 128)),
-        client("B", 8, 900, start_s=300, **lengths(512, 128)),
-    ]
+    alike = lengths(512, 128)
+    clients = [client("A", 8, 900, **alike), client("B", 8, 900, start_s=300, **alike)]
     for seed in SEEDS:
         no_lift = simulate(contended(gateway.VirtualTokenCounter(lift="none"), clients), seed)
         of_a, of_b = between(no_lift, "dispatched", 305, 560)
@@ -515,12 +470,12 @@ def replicated(replicas: int, split: str = "round_robin", divided_by: int = 1) -
 def test_floors_of_several_gateways_add_up_and_absorb_them_all() -> None:
     """Four gateways, each with a floor that is right for one: 256 streams, 16 s to first token."""
     alone, four, divided = replicated(1), replicated(4), replicated(4, divided_by=4)
-    for one, sick, well in zip(alone, four, divided, strict=True):
+    for single, sick, well in zip(alone, four, divided, strict=True):
         late = sick.timeline["time_s"] > 300
         assert (sick.timeline["permits"][sick.timeline["time_s"] > 600] == 4 * 2 * 32).all()
         assert timely(sick, after_s=300) == 0
         assert p99_s(sick, after_s=300) > 15
-        assert timely(well, after_s=300) > 0.95 * timely(one, after_s=300)
+        assert timely(well, after_s=300) > 0.95 * timely(single, after_s=300)
         assert p99_s(well, after_s=300) < 2.4
         assert well.timeline["permits"][late].max() <= 150
 
@@ -551,22 +506,22 @@ def test_gateways_of_equal_load_keep_unequal_budgets() -> None:
     def spread(result: Result) -> float:
         return float(result.timeline["permits"][result.timeline["time_s"] > 300].std())
 
-    one, four = run(1), run(4)
+    single, four = run(1), run(4)
     assert np.median([unevenness(result, 4) for result in four]) > 1.3
-    assert np.median([spread(result) for result in four]) < np.median([spread(r) for r in one])
+    assert np.median(list(map(spread, four))) < np.median(list(map(spread, single)))
 
 
 def test_gateway_per_tenant_knows_no_weights() -> None:
     """A is entitled to twice what B gets; where each has gateways of its own, both get the same."""
-    for one, hashed in zip(replicated(1), replicated(4, split="tenant_hash"), strict=True):
+    for single, hashed in zip(replicated(1), replicated(4, split="tenant_hash"), strict=True):
 
         def ratio(result: Result) -> float:
             of_a, of_b, _ = between(result, "dispatched", 300, 890)
             return float(of_a / of_b)
 
-        assert ratio(one) > 1.3
+        assert ratio(single) > 1.3
         assert ratio(hashed) == pytest.approx(1, abs=0.15)
         # Permits of gateways without requests stay idle.
-        late = hashed.timeline["time_s"] > 300
         timeline = hashed.timeline
+        late = timeline["time_s"] > 300
         assert timeline["permits"][late].mean() > 2 * timeline["in_flight"][late].mean()

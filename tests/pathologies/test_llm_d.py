@@ -20,13 +20,13 @@ CLASSES = [workload.SloClass(name="high", priority=4), workload.SloClass(name="l
 
 def preset(**arguments: Any) -> dict[str, Any]:
     """Settings of a simulation: llm-d's gateway and its signals from the instances."""
-    found = llm_d.flow_control(**arguments)
-    return {"gateway": found.gateway, "signals": found.signals}
+    flow_control = llm_d.flow_control(**arguments)
+    return {"gateway": flow_control.gateway, "signals": flow_control.signals}
 
 
 def dispatches(result: Result) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Instants, in order."""
-    at = [one.dispatched for one in ways(result) if one.dispatched is not None]
+    at = [way.dispatched for way in ways(result) if way.dispatched is not None]
     return np.sort(np.array(at, dtype=np.int64))
 
 
@@ -54,7 +54,7 @@ def test_a_fleet_that_looks_idle_for_50_ms_gets_50_requests() -> None:
     # millisecond, whatever has gone since.
     sizes = list(per_refresh.values())
     assert max(sizes) == 50
-    assert sum(one == 50 for one in sizes) >= len(sizes) - 2
+    assert sum(size == 50 for size in sizes) >= len(sizes) - 2
     # Two queues of 5 are what the detector calls saturated.
     assert waiting_at_engines(herd) > 3 * 2 * 5
 
@@ -77,7 +77,7 @@ def test_overshoot_is_what_goes_between_two_scrapes() -> None:
         herds = dispatches(result)[30:] // round(period_s * SECOND)
         return max(Counter(herds.tolist()).values())
 
-    assert [largest(one) for one in (0.025, 0.05, 0.1)] == [25, 50, 100]
+    assert [largest(span_s) for span_s in (0.025, 0.05, 0.1)] == [25, 50, 100]
 
 
 # --- P18: a blocked band blocks those below -------------------------------------------------------
@@ -86,8 +86,8 @@ def test_overshoot_is_what_goes_between_two_scrapes() -> None:
 def served(result: Result, slo_class: str, until_s: float) -> int:
     classes = result.requests["slo_class"].tolist()
     return sum(
-        one.dispatched is not None and one.dispatched < until_s * SECOND
-        for one, name in zip(ways(result), classes, strict=True)
+        way.dispatched is not None and way.dispatched < until_s * SECOND
+        for way, name in zip(ways(result), classes, strict=True)
         if name == slo_class
     )
 

@@ -39,13 +39,12 @@ def admitted(result: Result) -> float:
 
 def burst(admission: Any) -> list[Result]:
     """Instances are scraped once, at the start, when nothing waits anywhere."""
+    prompt = workload.Gaussian(mean_tokens=256, std_dev_tokens=100, min_tokens=64, max_tokens=512)
     clients = [
         workload.Client(
             name=name,
             slo_class=name,
-            input_tokens=workload.Gaussian(
-                mean_tokens=256, std_dev_tokens=100, min_tokens=64, max_tokens=512
-            ),
+            input_tokens=prompt,
             output_tokens=workload.Exponential(mean_tokens=128, min_tokens=16, max_tokens=1024),
             prefix_group="all",
             prefix_tokens=512,
@@ -64,18 +63,14 @@ def burst(admission: Any) -> list[Result]:
 def test_stale_reports_admit_everything_whatever_the_budget() -> None:
     uncontrolled = burst("always_admit")
     for budgets_s in (BUDGETS_S, TUNED_S):
-        for sick, none in zip(
-            burst(predictive(budgets_s, corrects_staleness=False)), uncontrolled, strict=True
-        ):
+        stale = burst(predictive(budgets_s, corrects_staleness=False))
+        for sick, none in zip(stale, uncontrolled, strict=True):
             assert admitted(sick) == 1
             assert p99_s(sick) == p99_s(none) > 0.3
-    for loose, tuned, backlog, none in zip(
-        burst(predictive(BUDGETS_S)),
-        burst(predictive(TUNED_S)),
-        burst(predictive(TUNED_S, estimator="token_backlog", ahead="all")),
-        uncontrolled,
-        strict=True,
-    ):
+    policies = [predictive(BUDGETS_S), predictive(TUNED_S)]
+    policies.append(predictive(TUNED_S, estimator="token_backlog", ahead="all"))
+    runs = zip(*map(burst, policies), uncontrolled, strict=True)
+    for loose, tuned, backlog, none in runs:
         # What was sent since is not forgotten; but published budgets are far from binding.
         assert 0.9 < admitted(loose) < 1
         assert p99_s(loose) > 0.7 * p99_s(none)
@@ -104,20 +99,15 @@ def late_group(**settings: Any) -> Result:
 
     established = [client(f"group {i}", 2, 0) for i in range(8)]
     overload = [client(f"group {i}", 150, 3) for i in range(8)]
-    return simulate(
-        Simulation(
-            workload=workload.Synthetic(clients=[*established, *overload, client("late", 20, 6)]),
-            gateway=gateway.Gateway(
-                admission=predictive(
-                    {"standard": 0.1},
-                    estimator="token_backlog",
-                    cold_start=gateway.ColdStart(**settings),
-                )
-            ),
-            router=router.LeastLoaded(),
-            instances=[BLIS_SERVER.replace(count=2)],
-        )
+    cold_start = gateway.ColdStart(**settings)
+    admission = predictive({"standard": 0.1}, estimator="token_backlog", cold_start=cold_start)
+    simulation = Simulation(
+        workload=workload.Synthetic(clients=[*established, *overload, client("late", 20, 6)]),
+        gateway=gateway.Gateway(admission=admission),
+        router=router.LeastLoaded(),
+        instances=[BLIS_SERVER.replace(count=2)],
     )
+    return simulate(simulation)
 
 
 def test_cold_prefixes_are_locked_out_while_others_keep_the_fleet_busy() -> None:
@@ -168,15 +158,12 @@ def served(
         gateway=gateway.Gateway(admission=admission),
         instances=[group.replace(count=count)],
     )
-    return [one.summary() for one in simulate(simulation, seeds=range(1, 4))]
+    return [result.summary() for result in simulate(simulation, seeds=range(1, 4))]
 
 
 SMALL = instance.InstanceGroup()  # Llama 3.1 8B on an H100
 LARGE = Server(model="llama-3.1-70b", gpu="h100", tp=4).group
-BELL = (
-    workload.Gaussian(mean_tokens=512, std_dev_tokens=256, max_tokens=2048),
-    workload.Gaussian(mean_tokens=512, std_dev_tokens=256, max_tokens=2048),
-)
+BELL = 2 * (workload.Gaussian(mean_tokens=512, std_dev_tokens=256, max_tokens=2048),)
 SKEWED = (
     workload.Exponential(mean_tokens=1000, max_tokens=8000),
     workload.Exponential(mean_tokens=200, max_tokens=2000),
@@ -196,13 +183,8 @@ def test_at_light_load_a_learned_estimate_does_not_lock_itself_shut(
     requests_per_s: float, group: Any, count: int, forgetting: float, lengths: Any
 ) -> None:
     """Without any policy every first token comes within a third of the target."""
-    for summary in served(
-        learning(forgetting=forgetting),
-        requests_per_s=requests_per_s,
-        group=group,
-        count=count,
-        lengths=lengths,
-    ):
+    load = {"requests_per_s": requests_per_s, "group": group, "count": count, "lengths": lengths}
+    for summary in served(learning(forgetting=forgetting), **load):
         assert summary["rejected"] <= 20
         assert summary["goodput"] > 0.997
 
@@ -258,6 +240,7 @@ def goodput_before(routing: Any, **settings: Any) -> list[float]:
         for group, weight in enumerate(weights)
         for name, share in classes.items()
     ]
+    admission = predictive({}, protected_priority=None, ahead="all", **settings)
     latency = instance.Linear(preset="llama-3.1-8b-h100-tp2")
     simulation = Simulation(
         workload=workload.Synthetic(requests_per_s=1600, num_requests=2000, clients=clients),
@@ -266,13 +249,11 @@ def goodput_before(routing: Any, **settings: Any) -> list[float]:
             workload.SloClass(name="standard", priority=3, target_ttft_s=0.5),
             workload.SloClass(name="sheddable", priority=-2, target_ttft_s=0.3),
         ],
-        gateway=gateway.Gateway(
-            admission=predictive({}, protected_priority=None, ahead="all", **settings)
-        ),
+        gateway=gateway.Gateway(admission=admission),
         router=routing,
         instances=[BLIS_SERVER.replace(count=8, latency=latency)],
     )
-    return [one.summary()["goodput"] for one in simulate(simulation, seeds=range(600, 605))]
+    return [result.summary()["goodput"] for result in simulate(simulation, seeds=range(600, 605))]
 
 
 @pytest.mark.parametrize("routing", [router.LeastLoaded(), router.KvCost()], ids=lambda r: r.kind)

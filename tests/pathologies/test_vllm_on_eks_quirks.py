@@ -48,7 +48,7 @@ def order(result: Result) -> list[str]:
     """Tenants in the order of dispatch."""
     requests = result.requests
     dispatched = requests["arrival_s"] + requests["queue_s"]
-    return [str(one) for one in requests["tenant"][np.argsort(dispatched, kind="stable")]]
+    return [str(tenant) for tenant in requests["tenant"][np.argsort(dispatched, kind="stable")]]
 
 
 def drr(semantics: Semantics) -> gateway.Band:
@@ -229,7 +229,7 @@ def measured(ttft_s: float, aggregation: str) -> tuple[float, str]:
         limit=gateway.FixedLimit(max_in_flight=1000),
         controller=gateway.Aimd(target_s=2, band=0.2),
         guard=gateway.Guard(ceiling=2000),
-        sensor=signals.Sensor(aggregation=aggregation),  # type: ignore[arg-type]
+        sensor=signals.Sensor(aggregation=aggregation),
     )
     control = run([(i / 10, "A") for i in range(600)], config, plant(60, ttft_s)).control
     row = np.searchsorted(control["time_s"], 50)

@@ -29,26 +29,24 @@ def systems() -> dict[str, Simulation]:
 
 
 def test_differences_are_paired_with_an_adjusted_level(systems: dict[str, Simulation]) -> None:
-    found = compare(systems, seeds=5, figures=["goodput", "rejected"])
-    assert found.level == pytest.approx(1 - 0.05 / 4)
-    assert found.seeds == (0, 1, 2, 3, 4)
-    assert [(one.challenger, one.figure) for one in found.verdicts] == [
+    comparison = compare(systems, seeds=5, figures=["goodput", "rejected"])
+    assert comparison.level == pytest.approx(1 - 0.05 / 4)
+    assert comparison.seeds == (0, 1, 2, 3, 4)
+    assert [(verdict.challenger, verdict.figure) for verdict in comparison.verdicts] == [
         (name, figure) for name in ("gated", "shed") for figure in ("goodput", "rejected")
     ]
-    runs = {name: spillway.simulate(one, seeds=range(5)) for name, one in systems.items()}
-    for one in found.verdicts:
+    runs = {name: spillway.simulate(systems[name], seeds=range(5)) for name in systems}
+    for verdict in comparison.verdicts:
         gaps = [
-            float(b.summary()[one.figure] or 0) - float(a.summary()[one.figure] or 0)
-            for a, b in zip(runs["today"], runs[one.challenger], strict=True)
+            float(b.summary()[verdict.figure] or 0) - float(a.summary()[verdict.figure] or 0)
+            for a, b in zip(runs["today"], runs[verdict.challenger], strict=True)
         ]
-        assert one.difference == interval(gaps, found.level)
-        assert one.difference.low is not None
-        assert one.difference.high is not None
-        excluded = one.difference.low > 0 or one.difference.high < 0
-        higher_is_better = one.figure == "goodput"
-        expected = "better" if (one.difference.mean > 0) == higher_is_better else "worse"
-        assert one.outcome == (expected if excluded else "undecided")
-        assert (one.more_seeds is not None) == (one.outcome == "undecided")
+        assert verdict.difference == interval(gaps, comparison.level)
+        excluded = verdict.difference.low > 0 or verdict.difference.high < 0
+        higher_is_better = verdict.figure == "goodput"
+        expected = "better" if (verdict.difference.mean > 0) == higher_is_better else "worse"
+        assert verdict.outcome == (expected if excluded else "undecided")
+        assert (verdict.more_seeds is not None) == (verdict.outcome == "undecided")
 
 
 def test_shares_that_differ_equally_under_every_seed_have_no_interval() -> None:
@@ -56,68 +54,64 @@ def test_shares_that_differ_equally_under_every_seed_have_no_interval() -> None:
     served = Simulation(slo_classes=classes)
     refused = served.with_({"gateway.admission": "reject_all"})
     systems = {"served": served, "again": served.replace(warm_up_s=0), "refused": refused}
-    found = compare(systems, seeds=12, figures=["goodput"])
-    worse, same = found["refused", "goodput"], found["again", "goodput"]
+    comparison = compare(systems, seeds=12, figures=["goodput"])
+    worse, same = comparison["refused", "goodput"], comparison["again", "goodput"]
     assert (worse.outcome, worse.difference.mean) == ("worse", -1)
     assert (worse.difference.low, worse.difference.high) == (None, None)
     assert (same.outcome, same.difference.mean, same.difference.low) == ("same", 0, None)
     assert worse.seeds_for(0.1) is None
-    (row,) = (
-        line for line in str(found).splitlines() if line.startswith("goodput") and "-1" in line
-    )
+    rows = [line for line in str(comparison).splitlines() if line.startswith("goodput")]
+    (row,) = (row for row in rows if "-1" in row)
     assert row.split()[4:6] == ["-", "-"]
     # The signs of three pairs show nothing.
-    assert compare(systems, seeds=3, figures=["goodput"])["refused", "goodput"].outcome == (
-        "undecided"
-    )
-    narrow = compare(
-        {"served": served, "again": served}, seeds=4, figures=["goodput"], half_width=0.01
-    )
+    few = compare(systems, seeds=3, figures=["goodput"])
+    assert few["refused", "goodput"].outcome == "undecided"
+    twins = {"served": served, "again": served}
+    narrow = compare(twins, seeds=4, figures=["goodput"], half_width=0.01)
     assert (narrow.seeds, narrow.reached_half_width) == ((0, 1, 2, 3), True)
 
 
 def test_all_pairs_share_the_error(systems: dict[str, Simulation]) -> None:
     pytest.importorskip("matplotlib").use("agg")
-    found = compare(systems, seeds=4, figures=["goodput", "rejected"], all_pairs=True)
-    assert found.pairs == (("today", "gated"), ("today", "shed"), ("gated", "shed"))
-    assert found.level == pytest.approx(1 - 0.05 / 6)
-    assert len(found.verdicts) == 6
+    comparison = compare(systems, seeds=4, figures=["goodput", "rejected"], all_pairs=True)
+    assert comparison.pairs == (("today", "gated"), ("today", "shed"), ("gated", "shed"))
+    assert comparison.level == pytest.approx(1 - 0.05 / 6)
+    assert len(comparison.verdicts) == 6
     gated, shed = (spillway.simulate(systems[name], seeds=4) for name in ("gated", "shed"))
-    one = found["shed", "gated", "goodput"]
-    assert one.difference == shed.minus(gated, found.level)["goodput"]
-    assert one.before == pytest.approx(gated.summary()["goodput"].mean)  # type: ignore[union-attr]
-    assert found["shed", "goodput"] == found["shed", "today", "goodput"]
-    assert found["shed", "goodput"].baseline == "today"
+    verdict = comparison["shed", "gated", "goodput"]
+    assert verdict.difference == shed.minus(gated, comparison.level)["goodput"]
+    assert verdict.before == pytest.approx(gated.summary()["goodput"].mean)
+    assert comparison["shed", "goodput"] == comparison["shed", "today", "goodput"]
+    assert comparison["shed", "goodput"].baseline == "today"
     with pytest.raises(KeyError):
-        _ = found["gated", "shed", "goodput"]
-    shown = str(found)
+        _ = comparison["gated", "shed", "goodput"]
+    shown = str(comparison)
     assert shown.startswith("all pairs, 4 seeds")
     assert "shed against gated  " in shown
-    axes = found.plot()
-    labels = [one.get_text() for one in axes.get_yticklabels()]
+    axes = comparison.plot()
+    labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels[-2].endswith(", shed against gated")
     assert axes.get_xlabel() == "difference from the baseline of each pair (%)"
     # Of two systems there is one pair, and the default is against the first alone.
     pair = {name: systems[name] for name in ("today", "shed")}
     assert str(compare(pair, seeds=2, all_pairs=True)) == str(compare(pair, seeds=2))
     with pytest.raises(TypeError, match="all_pairs must be True or False"):
-        compare(pair, all_pairs="best")  # type: ignore[arg-type]
+        compare(pair, all_pairs="best")
 
 
 def test_a_system_is_the_same_as_itself(systems: dict[str, Simulation]) -> None:
-    found = compare({"a": systems["today"], "b": systems["today"]}, seeds=3)
-    assert {one.outcome for one in found.verdicts} == {"same"}
+    comparison = compare({"a": systems["today"], "b": systems["today"]}, seeds=3)
+    assert {verdict.outcome for verdict in comparison.verdicts} == {"same"}
 
 
 def test_latencies_of_different_populations_are_not_compared(
     systems: dict[str, Simulation],
 ) -> None:
     pair = {name: systems[name] for name in ("today", "gated")}
-    one = compare(pair, seeds=4, figures=["p99_ttft_ms"])["gated", "p99_ttft_ms"]
-    assert one.outcome == "not comparable"
-    assert one.populations is not None
-    assert one.populations[0] != one.populations[1]
-    assert "per run in today and of" in one.note
+    verdict = compare(pair, seeds=4, figures=["p99_ttft_ms"])["gated", "p99_ttft_ms"]
+    assert verdict.outcome == "not comparable"
+    assert verdict.populations[0] != verdict.populations[1]
+    assert "per run in today and of" in verdict.note
     allowed = compare(pair, seeds=4, figures=["p99_ttft_ms"], allow_different_populations=True)
     assert allowed["gated", "p99_ttft_ms"].outcome == "better"
     assert "that of the populations" in str(allowed)
@@ -126,9 +120,9 @@ def test_latencies_of_different_populations_are_not_compared(
 def test_different_workloads_have_no_verdict_unless_asked() -> None:
     calm = Simulation().with_({"workload.num_requests": 300})
     pair = {"calm": calm, "busy": calm.with_({"workload.requests_per_s": 10_000.0})}
-    found = compare(pair, seeds=3, figures=["mean_e2el_ms"])
-    assert found["busy", "mean_e2el_ms"].outcome == "not comparable"
-    assert "allow_different_workloads" in found.notes[0]
+    comparison = compare(pair, seeds=3, figures=["mean_e2el_ms"])
+    assert comparison["busy", "mean_e2el_ms"].outcome == "not comparable"
+    assert "allow_different_workloads" in comparison.notes[0]
     asked = compare(pair, seeds=3, figures=["mean_e2el_ms"], allow_different_workloads=True)
     assert asked["busy", "mean_e2el_ms"].outcome == "worse"
 
@@ -147,20 +141,22 @@ def test_a_sequential_comparison_stops_at_its_half_width(systems: dict[str, Simu
 
 def test_forms(systems: dict[str, Simulation]) -> None:
     pytest.importorskip("matplotlib").use("agg")
-    found = compare(systems, seeds=4, figures=["goodput", "rejected"])
-    document = json.loads(json.dumps(found.to_dict()))
-    assert [one["outcome"] for one in document["verdicts"]] == [v.outcome for v in found.verdicts]
-    frame = found.to_frame()
-    assert frame["value"].tolist() == [one.difference.mean for one in found.verdicts]
-    assert frame["unit"].tolist() == [FIGURES[one.figure].unit for one in found.verdicts]
-    prints = [fingerprint(one) for one in systems.values()]
+    comparison = compare(systems, seeds=4, figures=["goodput", "rejected"])
+    document = json.loads(json.dumps(comparison.to_dict()))
+    verdicts = comparison.verdicts
+    outcomes = [verdict.outcome for verdict in verdicts]
+    assert [verdict["outcome"] for verdict in document["verdicts"]] == outcomes
+    frame = comparison.to_frame()
+    assert frame["value"].tolist() == [verdict.difference.mean for verdict in verdicts]
+    assert frame["unit"].tolist() == [FIGURES[verdict.figure].unit for verdict in verdicts]
+    prints = [fingerprint(simulation) for simulation in systems.values()]
     assert frame.attrs["fingerprint"] == document["fingerprint"] == prints
     assert (frame.attrs["seeds"], document["schema"]) == ([0, 1, 2, 3], 1)
-    axes = found.plot()
-    assert len(axes.containers) == len(found.verdicts)
-    assert (len(axes.texts), found.unvalidated) == (0, ())
+    axes = comparison.plot()
+    assert len(axes.containers) == len(comparison.verdicts)
+    assert (len(axes.texts), comparison.unvalidated) == (0, ())
     with pytest.raises(KeyError):
-        found["today", "goodput"]
+        comparison["today", "goodput"]
 
 
 def test_unvalidated_servers_are_named_and_marked(systems: dict[str, Simulation]) -> None:
@@ -168,27 +164,28 @@ def test_unvalidated_servers_are_named_and_marked(systems: dict[str, Simulation]
     server = instance.Server(model="llama-3.1-8b", gpu="mi300x")
     today = systems["today"]
     pair = {"today": today, "mi300x": today.replace(instances=[server.group])}
-    found = compare(pair, seeds=2, figures=["goodput"])
-    assert found.unvalidated == ("mi300x",)
-    assert "computed, not measured (unvalidated): mi300x." in str(found)
-    assert [one.get_text() for one in found.plot().texts] == ["step times: unvalidated"]
+    comparison = compare(pair, seeds=2, figures=["goodput"])
+    assert comparison.unvalidated == ("mi300x",)
+    assert "computed, not measured (unvalidated): mi300x." in str(comparison)
+    assert [label.get_text() for label in comparison.plot().texts] == ["step times: unvalidated"]
 
 
 def test_without_randomness_there_is_no_verdict() -> None:
     trace = spillway.trace(arrival_s=[0, 0.1, 0.2], input_tokens=[100] * 3, output_tokens=[5] * 3)
-    one = Simulation(workload=trace)
-    found = compare({"a": one, "b": one.with_({"instances[0].count": 2})}, seeds=3)
-    assert {v.outcome for v in found.verdicts} == {"undecided"}
-    assert "nothing in the configuration is random" in str(found)
+    simulation = Simulation(workload=trace)
+    larger = simulation.with_({"instances[0].count": 2})
+    comparison = compare({"a": simulation, "b": larger}, seeds=3)
+    assert {v.outcome for v in comparison.verdicts} == {"undecided"}
+    assert "nothing in the configuration is random" in str(comparison)
 
 
 def test_a_saturated_system_is_named() -> None:
     calm = Simulation().with_({"workload.num_requests": 10_000})
     busy = calm.with_({"workload.requests_per_s": 10_000.0})
     pair = {"calm": calm, "busy": busy}
-    found = compare(pair, seeds=2, figures=["mean_e2el_ms"], allow_different_workloads=True)
-    assert found["busy", "mean_e2el_ms"].outcome == "worse"
-    (note,) = (one for one in found.notes if "seed 0" in one)
+    comparison = compare(pair, seeds=2, figures=["mean_e2el_ms"], allow_different_workloads=True)
+    assert comparison["busy", "mean_e2el_ms"].outcome == "worse"
+    (note,) = (text for text in comparison.notes if "seed 0" in text)
     assert note.startswith("busy, seed 0: saturated: the requests in the system grow by")
 
 
@@ -218,6 +215,11 @@ def test_one_system_is_not_a_comparison() -> None:
 # --- error rates ----------------------------------------------------------------------------------
 
 
+NO_COSTS = dict.fromkeys(
+    ("alpha0_us", "alpha_input_us", "alpha_output_us", "beta_prefill_us", "beta_decode_us"), 0
+)
+
+
 def mirrored(slower: float = 1) -> dict[str, Simulation]:
     """Two systems that prefer one or the other of two equal classes.
 
@@ -226,6 +228,8 @@ def mirrored(slower: float = 1) -> dict[str, Simulation]:
     """
 
     def system(first: int, second: int, factor: float) -> Simulation:
+        priorities = {"x": first, "y": second}
+        classes = [{"name": name, "priority": priorities[name]} for name in priorities]
         return Simulation.from_dict(
             {
                 "workload": {
@@ -243,23 +247,12 @@ def mirrored(slower: float = 1) -> dict[str, Simulation]:
                         for name in ("x", "y")
                     ],
                 },
-                "slo_classes": [
-                    {"name": "x", "priority": first},
-                    {"name": "y", "priority": second},
-                ],
+                "slo_classes": classes,
                 "warm_up_s": 2 * factor,
                 "instances": {
                     "scheduler": "priority_fcfs",
                     "max_num_seqs": 4,
-                    "latency": {
-                        "kind": "linear",
-                        "alpha0_us": 0,
-                        "alpha_input_us": 0,
-                        "alpha_output_us": 0,
-                        "beta0_us": 10_000 * factor,
-                        "beta_prefill_us": 0,
-                        "beta_decode_us": 0,
-                    },
+                    "latency": {"kind": "linear", **NO_COSTS, "beta0_us": 10_000 * factor},
                 },
             }
         )
@@ -272,7 +265,7 @@ def test_equal_systems_with_different_paths_are_rarely_distinguished() -> None:
     pair = mirrored()
     errors = looks = 0
     for i in range(1000):
-        found = compare(
+        comparison = compare(
             pair,
             seeds=range(100 * i, 100 * i + 8),
             figures=["mean_e2el_ms", "p90_e2el_ms"],
@@ -281,8 +274,8 @@ def test_equal_systems_with_different_paths_are_rarely_distinguished() -> None:
             allow_different_workloads=True,
             allow_different_populations=True,
         )
-        errors += any(one.outcome in ("better", "worse") for one in found.verdicts)
-        looks += len(found.seeds) > 8
+        errors += any(verdict.outcome in ("better", "worse") for verdict in comparison.verdicts)
+        looks += len(comparison.seeds) > 8
     print(f"errors {errors} of 1000; {looks} went on after the first look")
     assert errors <= 60
     assert looks > 100
@@ -291,20 +284,15 @@ def test_equal_systems_with_different_paths_are_rarely_distinguished() -> None:
 @pytest.mark.long
 def test_a_difference_of_two_percent_is_found_within_the_announced_seeds() -> None:
     pair = mirrored(1.02)
-    found = 0
+    num_found = 0
     announced = []
     for i in range(200):
         first = 10_000 * i
-        figures = ["mean_e2el_ms"]
-        pilot = compare(
-            pair, seeds=range(first, first + 16), figures=figures, allow_different_workloads=True
-        )
+        options = {"figures": ["mean_e2el_ms"], "allow_different_workloads": True}
+        pilot = compare(pair, seeds=range(first, first + 16), **options)
         count = pilot["y first", "mean_e2el_ms"].seeds_for(0.02)
-        assert count is not None
         announced.append(count)
-        run = compare(
-            pair, seeds=range(first, first + count), figures=figures, allow_different_workloads=True
-        )
-        found += run["y first", "mean_e2el_ms"].outcome == "worse"
-    print(f"found {found} of 200; announced seeds: {np.percentile(announced, [5, 50, 95])}")
-    assert found >= 160
+        run = compare(pair, seeds=range(first, first + count), **options)
+        num_found += run["y first", "mean_e2el_ms"].outcome == "worse"
+    print(f"found {num_found} of 200; announced seeds: {np.percentile(announced, [5, 50, 95])}")
+    assert num_found >= 160

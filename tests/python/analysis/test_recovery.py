@@ -27,7 +27,7 @@ CLASSES = [
 
 def told(good: NDArray[np.bool_], arrival_s: NDArray[np.float64]) -> Result:
     """A run in which exactly these requests meet their targets."""
-    names = ["met" if one else "missed" for one in good]
+    names = ["met" if is_good else "missed" for is_good in good]
     return run(
         arrival_s, slo_class=names, slo_classes=CLASSES, instances=flat(e2e_s=0.1, ttft_s=0.01)
     )
@@ -50,12 +50,10 @@ def chance(
 @pytest.mark.parametrize("level", [0.98, 0.82, 1.0])
 @pytest.mark.parametrize("rate", [5, 20])
 def test_without_a_trigger_goodput_never_left(level: float, rate: float) -> None:
-    found = [
-        chance(lambda t: np.full(len(t), level), seed, rate=rate).recovery(*TRIGGER_S)
-        for seed in range(60)
-    ]
-    assert sum(one.left for one in found) <= 2
-    still = next(one for one in found if not one.left)
+    runs = [chance(lambda t: np.full(len(t), level), seed, rate=rate) for seed in range(60)]
+    recoveries = [result.recovery(*TRIGGER_S) for result in runs]
+    assert sum(recovered.left for recovered in recoveries) <= 2
+    still = next(recovered for recovered in recoveries if not recovered.left)
     assert still.recovered_after_s == 0
     assert not still.is_metastable
     assert "never left" in str(still)
@@ -68,17 +66,16 @@ def test_without_a_trigger_a_queue_never_left_either() -> None:
         input_tokens=workload.Fixed(tokens=768),
         output_tokens=workload.Fixed(tokens=32),
     )
+    latency = instance.Linear(preset="llama-3.1-8b-h100-tp2")
     simulation = Simulation(
         workload=workload.Synthetic(clients=[client], duration_s=180),
         slo_classes=[workload.SloClass(target_ttft_s=0.05)],
         router="least_loaded",
-        instances=BLIS_SERVER.replace(
-            count=2, latency=instance.Linear(preset="llama-3.1-8b-h100-tp2")
-        ),
+        instances=BLIS_SERVER.replace(count=2, latency=latency),
     )
-    found = [simulate(simulation, seed).recovery(*TRIGGER_S) for seed in range(60)]
-    assert np.mean([one.before for one in found]) == pytest.approx(0.98, abs=0.005)
-    assert sum(one.left for one in found) <= 3
+    recoveries = [simulate(simulation, seed).recovery(*TRIGGER_S) for seed in range(60)]
+    assert np.mean([recovered.before for recovered in recoveries]) == pytest.approx(0.98, abs=0.005)
+    assert sum(recovered.left for recovered in recoveries) <= 3
 
 
 @pytest.mark.parametrize("lasts_s", [0, 7, 60])
@@ -87,10 +84,10 @@ def test_end_of_a_collapse_is_found_within_a_step_or_two(lasts_s: float, step_s:
     end_s = TRIGGER_S[1] + lasts_s
     for seed in range(10):
         result = chance(lambda t: np.where((t >= 30) & (t < end_s), 0.1, 0.98), seed)
-        found = result.recovery(*TRIGGER_S, step_s=step_s)
-        assert found.left
-        assert found.recovered_after_s == pytest.approx(lasts_s, abs=2 * step_s)
-        assert found.during == pytest.approx(0.1, abs=0.1)
+        recovery = result.recovery(*TRIGGER_S, step_s=step_s)
+        assert recovery.left
+        assert recovery.recovered_after_s == pytest.approx(lasts_s, abs=2 * step_s)
+        assert recovery.during == pytest.approx(0.1, abs=0.1)
 
 
 @pytest.mark.parametrize("after", [0.0, 0.5, 0.8])
@@ -98,19 +95,19 @@ def test_collapse_that_stays_is_metastable(after: float) -> None:
     # A loss to 0.8 is too small to be seen in most single steps.
     for seed in range(10):
         result = chance(lambda t: np.where(t < 30, 0.98, np.where(t < 40, 0, after)), seed)
-        found = result.recovery(*TRIGGER_S)
-        assert found.is_metastable
-        assert found.recovered_after_s is None
-        assert found.after == pytest.approx(after, abs=0.05)
-        assert "never recovered" in str(found)
+        recovery = result.recovery(*TRIGGER_S)
+        assert recovery.is_metastable
+        assert recovery.recovered_after_s is None
+        assert recovery.after == pytest.approx(after, abs=0.05)
+        assert "never recovered" in str(recovery)
 
 
 def test_single_burst_long_after_the_trigger_does_not_count() -> None:
     def burst(t: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.where(((t >= 30) & (t < 45)) | ((t >= 120) & (t < 121)), 0, 1)
 
-    found = chance(burst, 0).recovery(*TRIGGER_S)
-    assert found.recovered_after_s == 5
+    recovery = chance(burst, 0).recovery(*TRIGGER_S)
+    assert recovery.recovered_after_s == 5
     again = chance(lambda t: burst(t) * np.where((t >= 121) & (t < 125), 0, 1), 0)
     assert again.recovery(*TRIGGER_S).recovered_after_s == 85
 
@@ -118,29 +115,18 @@ def test_single_burst_long_after_the_trigger_does_not_count() -> None:
 def test_requests_without_targets_do_not_count() -> None:
     arrival_s = np.arange(0, 100, 0.05)
     names = np.where(np.arange(len(arrival_s)) % 2, "unpromised", "met").tolist()
-    found = run(arrival_s, slo_class=names, slo_classes=CLASSES, instances=flat(e2e_s=0.1))
-    assert found.recovery(*TRIGGER_S).before == 1
+    result = run(arrival_s, slo_class=names, slo_classes=CLASSES, instances=flat(e2e_s=0.1))
+    assert result.recovery(*TRIGGER_S).before == 1
 
 
 def test_requests_under_way_at_the_end_may_yet_be_good() -> None:
     arrival_s = np.arange(0, 100, 0.05)
-    result = run(
-        arrival_s,
-        slo_class="met",
-        slo_classes=CLASSES,
-        instances=flat(e2e_s=20, ttft_s=0.5),
-        horizon_s=100,
-    )
-    found = result.recovery(*TRIGGER_S)
-    assert (found.after, found.left) == (1, False)
+    slow = {"slo_classes": CLASSES, "instances": flat(e2e_s=20, ttft_s=0.5), "horizon_s": 100}
+    recovery = run(arrival_s, slo_class="met", **slow).recovery(*TRIGGER_S)
+    assert (recovery.after, recovery.left) == (1, False)
     # Those that are late already are known to be bad.
-    late = run(
-        arrival_s,
-        slo_class=["met" if one < 60 else "missed" for one in arrival_s],
-        slo_classes=CLASSES,
-        instances=flat(e2e_s=20, ttft_s=0.5),
-        horizon_s=100,
-    )
+    names = ["met" if arrival < 60 else "missed" for arrival in arrival_s]
+    late = run(arrival_s, slo_class=names, **slow)
     assert late.recovery(*TRIGGER_S).is_metastable
 
 

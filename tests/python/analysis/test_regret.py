@@ -16,20 +16,10 @@ ALPHA0_US, ALPHA_INPUT_US, ALPHA_OUTPUT_US = 1700, 3, 40
 BETA0_US, BETA_PREFILL_US, BETA_DECODE_US = 5000, 17, 90
 ADMISSION_NS, ROUTING_NS = 2_000_001, 3_000_007
 REGRET_COLUMNS = [
-    "row",
-    "request_id",
-    "tenant",
-    "slo_class",
-    "reason",
-    "unloaded_ttft_s",
-    "unloaded_tpot_s",
-    "unloaded_e2e_s",
-    "all_admitted_ttft_s",
-    "all_admitted_tpot_s",
-    "all_admitted_e2e_s",
-    "has_targets",
-    "meets_on_idle_fleet",
-    "meets_when_all_admitted",
+    *("row", "request_id", "tenant", "slo_class", "reason"),
+    *("unloaded_ttft_s", "unloaded_tpot_s", "unloaded_e2e_s"),
+    *("all_admitted_ttft_s", "all_admitted_tpot_s", "all_admitted_e2e_s"),
+    *("has_targets", "meets_on_idle_fleet", "meets_when_all_admitted"),
 ]
 
 
@@ -102,10 +92,8 @@ def test_a_rejected_request_alone_takes_one_prompt_and_its_decoding_steps() -> N
         assert regret["unloaded_ttft_s"][at] == ttft_ns / 1e9
         assert regret["unloaded_e2e_s"][at] == e2e_ns / 1e9
         tpot_s = regret["unloaded_tpot_s"][at]
-        if output > 1:
-            assert tpot_s == (e2e_ns - ttft_ns) / (output - 1) / 1e9
-        else:
-            assert np.isnan(tpot_s)
+        expected = (e2e_ns - ttft_ns) / (output - 1) / 1e9 if output > 1 else np.nan
+        np.testing.assert_array_equal(tpot_s, expected)
     with pytest.raises(ValueError, match="read-only"):
         regret["unloaded_ttft_s"][0] = 0
     assert repr(regret).startswith(f"<AdmissionRegret: {len(rows)} rows, columns row, request_id")
@@ -118,8 +106,8 @@ def test_the_better_group_counts_where_it_can_serve() -> None:
     lengths = [(100, 20), (500, 20), (500_000, 1)]
     for groups in ([slow, fast_but_small], [fast_but_small, slow]):
         regret = refused(lengths, instances=groups).admission_regret()
-        found = np.rint(regret["unloaded_ttft_s"][:3] * 1e9)
-        assert found[:2].tolist() == [alone_ns(100, 20)[0], alone_ns(500, 20, 3)[0]]
+        rounded_ns = np.rint(regret["unloaded_ttft_s"][:3] * 1e9)
+        assert rounded_ns[:2].tolist() == [alone_ns(100, 20)[0], alone_ns(500, 20, 3)[0]]
         assert np.isnan([regret[f"unloaded_{name}_s"][2] for name in ("ttft", "tpot", "e2e")]).all()
 
 
@@ -135,7 +123,7 @@ def test_a_rejected_request_meets_its_targets_if_it_meets_all_of_them() -> None:
         {},
     ]
     classes = [{"name": f"c{i}", **target} for i, target in enumerate(targets)]
-    names = [*(one["name"] for one in classes), "unknown", "c0"]
+    names = [*(slo_class["name"] for slo_class in classes), "unknown", "c0"]
     # The last of them fits nowhere.
     lengths = [(1000, 20)] * 8 + [(50_000_000, 1)]
     regret = refused(lengths, classes=names, slo_classes=classes).admission_regret()
@@ -194,9 +182,8 @@ def test_changes_of_the_admission_policy_do_not_reject_when_all_are_admitted() -
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("profile", profiles.NAMES)
 def test_unloaded_latencies_are_those_of_sparse_requests(name: str, profile: str) -> None:
-    simulation = profiles.apply(
-        profile, Simulation(workload=WORKLOADS[name], instances=BLIS_SERVER), {}
-    )
+    plain = Simulation(workload=WORKLOADS[name], instances=BLIS_SERVER)
+    simulation = profiles.apply(profile, plain, {})
     simulation = simulation.with_({"gateway.admission": "reject_all", "horizon_s": 1.5})
     result = simulate(simulation, seed=3)
     regret = result.admission_regret()

@@ -25,24 +25,20 @@ TARGET_S = 1.0
 def by_hand(simulation: Simulation, prompt: int, output: int) -> list[float]:
     """TTFT, TPOT and E2E of the only request of a run, on the group that answers first."""
     best = [np.nan] * 3
+    request = trace(arrival_s=[0], input_tokens=[prompt], output_tokens=[output])
+    parts = ("admission_latency_s", "drain_latency_s", "routing_latency_s")
     for group in simulation.instances:
-        alone = simulate(
-            Simulation(
-                workload=trace(
-                    arrival_s=[0], input_tokens=[prompt], output_tokens=[output]
-                ).replace(empty_outputs="served"),
-                gateway={
-                    name: getattr(simulation.gateway, name)
-                    for name in ("admission_latency_s", "drain_latency_s", "routing_latency_s")
-                },
-                instances=group,
-                metrics={"accounting": simulation.metrics.accounting},
-                quantum_ns=simulation.quantum_ns,
-            )
-        ).requests
-        found = [float(alone[name][0]) for name in FIGURES]
-        if np.isnan(best[0]) or found[0] < best[0]:
-            best = found
+        alone = Simulation(
+            workload=request.replace(empty_outputs="served"),
+            gateway={name: getattr(simulation.gateway, name) for name in parts},
+            instances=group,
+            metrics={"accounting": simulation.metrics.accounting},
+            quantum_ns=simulation.quantum_ns,
+        )
+        requests = simulate(alone).requests
+        latencies_s = [float(requests[name][0]) for name in FIGURES]
+        if np.isnan(best[0]) or latencies_s[0] < best[0]:
+            best = latencies_s
     return best
 
 
@@ -51,25 +47,29 @@ def check(result: Result, output_of: Callable[[int], int], most: int = 6) -> int
     regret = result.admission_regret()
     rejected = np.flatnonzero(result.requests["outcome"] == "rejected")
     assert regret["row"].tolist() == rejected.tolist()
-    for at in (
-        np.unique(np.linspace(0, len(rejected) - 1, most).astype(int)) if rejected.size else ()
-    ):
-        row = int(rejected[at])
-        expected = by_hand(
-            result.simulation, int(result.requests["input_tokens"][row]), output_of(row)
-        )
-        found = [float(regret[f"unloaded_{name}"][at]) for name in FIGURES]
-        np.testing.assert_array_equal(found, expected)
+    places = np.unique(np.linspace(0, len(rejected) - 1, most).astype(int))
+    for place in places if rejected.size else ():
+        row = int(rejected[place])
+        prompt = int(result.requests["input_tokens"][row])
+        unloaded = [float(regret[f"unloaded_{name}"][place]) for name in FIGURES]
+        np.testing.assert_array_equal(unloaded, by_hand(result.simulation, prompt, output_of(row)))
     return len(rejected)
 
 
 # --- settings of the run that have no bearing on an idle fleet ------------------------------------
 
 
+def fixed(max_in_flight: int) -> dict[str, Any]:
+    return {"kind": "fixed", "max_in_flight": max_in_flight}
+
+
 def bucket(**settings: Any) -> dict[str, Any]:
     return {"kind": "token_bucket", "capacity_tokens": 2000, "refill_tokens_per_s": 5000} | settings
 
 
+RETRY = {"max_attempts": 2, "backoff_s": 0.5}
+FULL = {"kind": "engine_request_limit", "max_requests": 1, "queue_size": 1}
+SHORT_QUEUE = {"kind": "vllm_queue_limits", "max_num_queued_tokens": 100}
 SCALER = fleet.QueueScaler(min_instances=1, max_instances=3)
 SETTINGS: dict[str, dict[str, Any]] = {
     "nothing": {},
@@ -77,9 +77,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "short timeout": {"reaction": {"timeout_s": 0.001}},
     "first token timeout": {"reaction": {"first_token_timeout_s": 0.001}},
     "deadline": {"reaction": {"deadline_s": 3}},
-    "timeout and retry": {
-        "reaction": {"timeout_s": 5, "retries": [{"max_attempts": 2, "backoff_s": 0.5}]}
-    },
+    "timeout and retry": {"reaction": {"timeout_s": 5, "retries": [RETRY]}},
     "tenant's timeout": {"tenants": [{"name": "default", "reaction": {"timeout_s": 0.001}}]},
     "tenant's queue": {"tenants": [{"name": "default", "queue_max": 3}]},
     "tenant's permits": {"tenants": [{"name": "default", "max_in_flight": 1}]},
@@ -95,14 +93,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "gateway.split": "random",
         "gateway.admission": [bucket(refill_tokens_per_s=1500)],
     },
-    "queue bound": {
-        "gateway.max_queued": 1,
-        "gateway.limit": {"kind": "fixed", "max_in_flight": 1},
-    },
-    "limit and controller": {
-        "gateway.limit": {"kind": "fixed", "max_in_flight": 2},
-        "gateway.controller": "aimd",
-    },
+    "queue bound": {"gateway.max_queued": 1, "gateway.limit": fixed(1)},
+    "limit and controller": {"gateway.limit": fixed(2), "gateway.controller": "aimd"},
     "latencies of the gateway": {
         "gateway.admission_latency_s": 0.002000001,
         "gateway.drain_latency_s": 0.25,
@@ -115,12 +107,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "timeline": {"metrics.timeline_step_s": 1},
     "quantum": {"quantum_ns": 1_000_000},
     "ranks": {"instances[0].data_parallel_size": 4},
-    "full ingress": {
-        "instances[0].ingress": {"kind": "engine_request_limit", "max_requests": 1, "queue_size": 1}
-    },
-    "queue limits of the server": {
-        "instances[0].ingress": {"kind": "vllm_queue_limits", "max_num_queued_tokens": 100}
-    },
+    "full ingress": {"instances[0].ingress": FULL},
+    "queue limits of the server": {"instances[0].ingress": SHORT_QUEUE},
     "steps that begin with their effects": {"instances[0].completion": "step_start"},
     "plant": {"instances[0].plant": "processor_sharing"},
     "two groups": {
@@ -233,10 +221,8 @@ def random_group(draw: random.Random) -> dict[str, Any]:
         ),
     }
     if draw.random() < 0.2:
-        group["plant"] = {
-            "kind": "processor_sharing",
-            "reference_output_tokens": draw.choice([None, 128]),
-        }
+        reference = draw.choice([None, 128])
+        group["plant"] = {"kind": "processor_sharing", "reference_output_tokens": reference}
     return group
 
 
@@ -247,7 +233,7 @@ def random_settings(draw: random.Random) -> dict[str, Any]:
             "admission_latency_s": draw.choice([0, 0.001]),
             "drain_latency_s": draw.choice([0, 0.004]),
             "routing_latency_s": draw.choice([0, 0.002]),
-            "limit": draw.choice(["unlimited", {"kind": "fixed", "max_in_flight": 2}]),
+            "limit": draw.choice(["unlimited", fixed(2)]),
             "max_queued": draw.choice([None, 2]),
             "replicas": draw.choice([1, 2]),
         },
@@ -258,7 +244,7 @@ def random_settings(draw: random.Random) -> dict[str, Any]:
         "quantum_ns": draw.choice([1, 1000]),
         "router": draw.choice(["round_robin", "least_loaded"]),
     }
-    total = sum(one.count for one in settings["instances"])
+    total = sum(group.count for group in settings["instances"])
     reaction = draw.choice([{}, {"timeout_s": 0.5}, {"deadline_s": 1}])
     if draw.random() < 0.5:
         reaction = reaction | {"retries": [{"max_attempts": 2, "backoff_s": 0.1}]}
@@ -309,31 +295,27 @@ def test_random_step_times_are_drawn_for_every_request() -> None:
 
 
 def closed_loop() -> Simulation:
-    client = workload.Client(
-        arrivals=workload.ClosedLoop(users=20, think_time_s=0.2, turns=3),
-        prefix_group="g",
-        prefix_tokens=10,
-    )
+    users = workload.ClosedLoop(users=20, think_time_s=0.2, turns=3)
+    client = workload.Client(arrivals=users, prefix_group="g", prefix_tokens=10)
     return base(workload.Synthetic(clients=[client], duration_s=6))
 
 
 def recorded() -> Simulation:
     n = 100
-    return base(
-        trace(
-            arrival_s=np.arange(n) * 0.01,
-            input_tokens=[100 + row for row in range(n)],
-            output_tokens=list(range(n)),
-            prefix_group=["a", "", "b", "b"] * (n // 4),
-            prefix_tokens=[20] * n,
-        )
+    requests = trace(
+        arrival_s=np.arange(n) * 0.01,
+        input_tokens=[100 + row for row in range(n)],
+        output_tokens=list(range(n)),
+        prefix_group=["a", "", "b", "b"] * (n // 4),
+        prefix_tokens=[20] * n,
     )
+    return base(requests)
 
 
-def same(one: Any, other: Any) -> None:
-    assert list(one) == list(other)
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name])
+def same(first: Any, second: Any) -> None:
+    assert list(first) == list(second)
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name])
 
 
 @pytest.mark.parametrize("simulation", [base, closed_loop, recorded])
@@ -346,24 +328,21 @@ def test_a_loaded_result_knows_what_its_requests_asked_for(
     result.save(tmp_path / "result.npz")
     loaded = Result.load(tmp_path / "result.npz")
     loaded.save(tmp_path / "again.npz")
-    for one in (loaded, Result.load(tmp_path / "again.npz"), pickle.loads(pickle.dumps(result))):
-        found = one.admission_regret()
+    for again in (loaded, Result.load(tmp_path / "again.npz"), pickle.loads(pickle.dumps(result))):
+        same_regret = again.admission_regret()
         # There is no second run of a trace that is not saved, nor of users that wait for answers.
         is_paired = simulation is base or (
             simulation is recorded
-            and one.simulation.workload.rows
-            and bool(one.simulation.workload._columns())
+            and again.simulation.workload.rows
+            and bool(again.simulation.workload._columns())
         )
-        assert found.is_paired == is_paired
-        same(
-            *(
-                {k: v for k, v in x.items() if is_paired or "all_admitted" not in k}
-                for x in (found, regret)
-            )
-        )
-        same(one.admission_by_group_age(step_s=1), result.admission_by_group_age(step_s=1))
-        assert one.why(int(regret["row"][0])) == result.why(int(regret["row"][0]))
-        assert one.digest == result.digest
+        assert same_regret.is_paired == is_paired
+        kept = [name for name in regret if is_paired or "all_admitted" not in name]
+        assert list(same_regret) == list(regret)
+        same({name: same_regret[name] for name in kept}, {name: regret[name] for name in kept})
+        same(again.admission_by_group_age(step_s=1), result.admission_by_group_age(step_s=1))
+        assert again.why(int(regret["row"][0])) == result.why(int(regret["row"][0]))
+        assert again.digest == result.digest
 
 
 def test_group_age_in_a_closed_loop_follows_the_requests_of_the_run() -> None:
@@ -403,9 +382,8 @@ def test_longer_than_the_clock_is_an_error() -> None:
             latency={"kind": "linear", "beta0_us": 1.5e7}, block_size_tokens=1_000_000
         ),
     )
-    with pytest.raises(
-        UsageError, match="one of the 3 rejected requests takes longer than 800000000 s"
-    ):
+    problem = "one of the 3 rejected requests takes longer than 800000000 s"
+    with pytest.raises(UsageError, match=problem):
         simulate(simulation).admission_regret()
 
 
@@ -413,18 +391,15 @@ def test_longer_than_the_clock_is_an_error() -> None:
 
 
 def refused(targets: dict[str, float], output: int = 20, **columns: Any) -> Result:
-    n = 8
-    return simulate(
-        Simulation(
-            workload=trace(
-                arrival_s=[0] * n, input_tokens=[500] * n, output_tokens=[output] * n, **columns
-            ),
-            slo_classes=[{"name": "standard", **targets}],
-            gateway={"admission": "reject_all"},
-            metrics={"traced_candidates": 1},
-            instances=BLIS_SERVER,
-        )
+    lengths = {"input_tokens": [500] * 8, "output_tokens": [output] * 8}
+    simulation = Simulation(
+        workload=trace(arrival_s=[0] * 8, **lengths, **columns),
+        slo_classes=[{"name": "standard", **targets}],
+        gateway={"admission": "reject_all"},
+        metrics={"traced_candidates": 1},
+        instances=BLIS_SERVER,
     )
+    return simulate(simulation)
 
 
 def latencies(result: Result) -> Sequence[str]:

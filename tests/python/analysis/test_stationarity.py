@@ -52,7 +52,6 @@ def share_flagged(load: float, n: int, *, runs: int, trials: int) -> float:
             for _ in range(runs)
         ]
         growth = stationarity.growth(of_runs)
-        assert growth is not None
         flagged += growth.is_growing
     return flagged / trials
 
@@ -70,9 +69,9 @@ def test_overload_shows_in_a_run_that_is_long_enough(load: float, n: int, runs: 
 
 
 def test_several_seeds_show_it_sooner() -> None:
-    one = share_flagged(1.02, 10_000, runs=1, trials=60)
+    alone = share_flagged(1.02, 10_000, runs=1, trials=60)
     four = share_flagged(1.02, 10_000, runs=4, trials=60)
-    assert one < 0.6
+    assert alone < 0.6
     assert four > 0.8
 
 
@@ -83,7 +82,6 @@ def test_growth_is_the_share_that_is_not_served(load: float) -> None:
         stationarity.of_run(stationarity.in_system(*single_server(load, 40_000, rng)))
         for _ in range(4)
     )
-    assert growth is not None
     assert growth.low < 1 - 1 / load < growth.high
 
 
@@ -100,10 +98,9 @@ def test_in_system_counts_requests_between_arrival_and_end() -> None:
 
 
 def test_few_arrivals_have_no_verdict() -> None:
-    assert all(math.isnan(one) for one in stationarity.of_run(np.arange(299)))
+    assert all(math.isnan(value) for value in stationarity.of_run(np.arange(299)))
     assert stationarity.growth([(math.nan, math.nan)]) is None
     known = stationarity.growth([(math.nan, math.nan), stationarity.of_run(np.arange(300))])
-    assert known is not None
     assert known.mean == pytest.approx(1, rel=0.01)
 
 
@@ -138,12 +135,12 @@ def test_requests_under_way_at_the_end_are_still_there() -> None:
 
 def verdicts(load: float, servers: int, n: int, trials: int) -> collections.Counter[str]:
     rng = np.random.default_rng([round(1000 * load), servers, n])
-    found: collections.Counter[str] = collections.Counter()
+    tally: collections.Counter[str] = collections.Counter()
     for _ in range(trials):
         arrival, left = several_servers(load, servers, n, rng)
         counts = stationarity.in_system(arrival, left)
-        found[stationarity.saturation_of(counts, arrival).verdict] += 1
-    return found
+        tally[stationarity.saturation_of(counts, arrival).verdict] += 1
+    return tally
 
 
 @pytest.mark.parametrize(
@@ -182,11 +179,10 @@ def test_runs_under_several_seeds_are_judged_together() -> None:
         stationarity.trend(stationarity.in_system(*single_server(1.05, 10_000, rng)))
         for _ in range(8)
     ]
-    alone = [stationarity.of_trends([one])[1] for one in runs]
+    alone = [stationarity.of_trends([run])[1] for run in runs]
     assert "undecided" in alone
     growth, verdict = stationarity.of_trends(runs)
     assert verdict == "saturated"
-    assert growth is not None
     assert growth.low < 1 - 1 / 1.05 < growth.high
     assert stationarity.of_trends([]) == (None, "undecided")
 
@@ -196,17 +192,17 @@ def test_runs_under_several_seeds_are_judged_together() -> None:
 def test_the_error_rates_of_the_verdict(servers: int) -> None:
     for load in (0.5, 0.9):
         for n in (1000, 10_000):
-            found = verdicts(load, servers, n, 400)
-            print(f"M/M/{servers}, load {load}, {n} arrivals: {dict(found)}")
-            assert found["saturated"] <= 20
+            counts = verdicts(load, servers, n, 400)
+            print(f"M/M/{servers}, load {load}, {n} arrivals: {dict(counts)}")
+            assert counts["saturated"] <= 20
     for n in (1000, 10_000):
-        found = verdicts(1.05, servers, n, 400)
-        print(f"M/M/{servers}, load 1.05, {n} arrivals: {dict(found)}")
-        assert found["unsaturated"] <= 20
+        counts = verdicts(1.05, servers, n, 400)
+        print(f"M/M/{servers}, load 1.05, {n} arrivals: {dict(counts)}")
+        assert counts["unsaturated"] <= 20
     for load in (1.05, 1.2):
-        found = verdicts(load, servers, 40_000, 200)
-        print(f"M/M/{servers}, load {load}, 40000 arrivals: {dict(found)}")
-        assert found["saturated"] >= 190
+        counts = verdicts(load, servers, 40_000, 200)
+        print(f"M/M/{servers}, load {load}, 40000 arrivals: {dict(counts)}")
+        assert counts["saturated"] >= 190
 
 
 def test_a_backlog_that_fills_or_drains_is_transient() -> None:
@@ -222,21 +218,20 @@ def test_a_backlog_that_fills_or_drains_is_transient() -> None:
 
 
 def test_the_drift_is_per_second() -> None:
-    found = stationarity.saturation_of(np.arange(1000) / 10, np.arange(1000) / 20)
-    assert found.verdict == "saturated"
-    assert found.drift_per_s == pytest.approx(2, rel=0.01)
-    assert found.low_per_s is not None
-    assert found.high_per_s is not None
-    assert found.low_per_s < 2.01
-    assert found.high_per_s > 1.99
-    assert (found.span_s, found.arrivals) == ((0.0, 49.95), 1000)
+    saturation = stationarity.saturation_of(np.arange(1000) / 10, np.arange(1000) / 20)
+    assert saturation.verdict == "saturated"
+    assert saturation.drift_per_s == pytest.approx(2, rel=0.01)
+    assert saturation.low_per_s < 2.01
+    assert saturation.high_per_s > 1.99
+    assert (saturation.span_s, saturation.arrivals) == ((0.0, 49.95), 1000)
 
 
 @pytest.mark.parametrize("n", [0, 1, 299])
 def test_few_arrivals_leave_the_verdict_undecided(n: int) -> None:
-    found = stationarity.saturation_of(np.arange(n), np.arange(n, dtype=float))
-    assert (found.verdict, found.drift_per_s, found.arrivals) == ("undecided", None, n)
-    assert str(found) == f"undecided: {n} arrivals after the warm-up are too few"
+    saturation = stationarity.saturation_of(np.arange(n), np.arange(n, dtype=float))
+    assert saturation.verdict == "undecided"
+    assert (saturation.drift_per_s, saturation.arrivals) == (None, n)
+    assert str(saturation) == f"undecided: {n} arrivals after the warm-up are too few"
 
 
 def test_a_saturated_run_says_so() -> None:

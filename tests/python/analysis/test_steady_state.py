@@ -49,8 +49,6 @@ def test_independent_values_have_the_textbook_interval(percentile: float | None)
     values = np.random.default_rng(3).normal(5, 2, 40_000)
     value, low, high, reason = of_values(values, percentile)
     assert reason == ""
-    assert low is not None
-    assert high is not None
     expected = values.mean() if percentile is None else np.percentile(values, 90)
     assert value == expected
     density = 0.17550 / 2  # of the normal law at its 90th percentile
@@ -87,7 +85,6 @@ def test_figures_of_a_run() -> None:
     kept = requests["arrival_s"] >= 20
     assert mean.value == requests["ttft_s"][kept].mean()
     assert mean.requests == kept.sum()
-    assert mean.low is not None
     assert mean.low < mean.value < (mean.high or 0)
     assert str(mean).endswith("requests from 20 s on)")
     goodput = result.steady_state("goodput", warm_up_s=0)
@@ -122,7 +119,7 @@ def test_what_has_no_steady_state_is_refused() -> None:
 def near(requests_per_s: float, num_requests: int = 6000, **client: object) -> Simulation:
     """A server that is full at about 20 requests/s."""
     exponential = {"kind": "exponential"}
-    one = workload.Client(
+    sender = workload.Client(
         requests_per_s=requests_per_s,
         num_requests=num_requests,
         input_tokens=exponential | {"mean_tokens": 1000},
@@ -130,7 +127,7 @@ def near(requests_per_s: float, num_requests: int = 6000, **client: object) -> S
         **client,
     )
     return Simulation(
-        workload=workload.Synthetic(clients=[one]),
+        workload=workload.Synthetic(clients=[sender]),
         slo_classes=[workload.SloClass(name="standard", target_ttft_s=1)],
     )
 
@@ -146,12 +143,12 @@ def test_near_saturation_a_run_has_no_interval() -> None:
         for num_requests in (6000, 20_000):
             result = spillway.simulate(near(19, num_requests), seed)
             for figure in FIGURES:
-                found = result.steady_state(figure)
-                assert (found.low, found.high, found.batches) == (None, None, 0)
-                assert "no interval: " in str(found)
-                reasons.append(found.reason)
-    assert any("near saturation (a utilization of about" in one for one in reasons)
-    assert any("same value, 1: nothing varies" in one for one in reasons)
+                steady = result.steady_state(figure)
+                assert (steady.low, steady.high, steady.batches) == (None, None, 0)
+                assert "no interval: " in str(steady)
+                reasons.append(steady.reason)
+    assert any("near saturation (a utilization of about" in reason for reason in reasons)
+    assert any("same value, 1: nothing varies" in reason for reason in reasons)
 
 
 @pytest.mark.slow
@@ -159,15 +156,14 @@ def test_near_saturation_a_run_has_no_interval() -> None:
 def test_at_moderate_load_a_run_has_one(client: dict[str, object]) -> None:
     """Bursts alone are no saturation."""
     for seed in range(6):
-        found = spillway.simulate(near(10, 20_000, **client), seed).steady_state("e2e_s")
-        assert found.low is not None
-        assert found.low < found.value
+        steady = spillway.simulate(near(10, 20_000, **client), seed).steady_state("e2e_s")
+        assert steady.low < steady.value
 
 
 def test_goodput_of_1_has_no_interval_at_any_load() -> None:
-    found = spillway.simulate(near(5), 1).steady_state("goodput")
-    assert (found.value, found.low, found.high) == (1, None, None)
-    assert found.reason == "all batches have the same value, 1: nothing varies"
+    steady = spillway.simulate(near(5), 1).steady_state("goodput")
+    assert (steady.value, steady.low, steady.high) == (1, None, None)
+    assert steady.reason == "all batches have the same value, 1: nothing varies"
 
 
 @pytest.mark.parametrize("load", [0.3, 0.5, 0.8, 0.9])
@@ -194,7 +190,7 @@ def test_intervals_of_one_run_cover(load: float, arrivals: int) -> None:
         "goodput": 1 - math.exp(-2),
     }
     held = dict.fromkeys(truths, 0)
-    given = dict.fromkeys(truths, 0)
+    counts = dict.fromkeys(truths, 0)
     rng = np.random.default_rng(round(100 * load))
     for _ in range(1000):
         stay = single_server(load, arrivals, rng)
@@ -207,10 +203,10 @@ def test_intervals_of_one_run_cover(load: float, arrivals: int) -> None:
         ):
             _, low, high, _ = of_values(values, percentile)
             if low is not None and high is not None:
-                given[name] += 1
+                counts[name] += 1
                 held[name] += low <= truths[name] <= high
     for name, truth in truths.items():
-        share = held[name] / given[name]
-        print(f"M/M/1, load {load}, {name}: {share:.1%} of {given[name]}, truth {truth:.4g}")
-    assert min(given.values()) >= 990
-    assert all(0.93 <= held[name] / given[name] <= 0.97 for name in truths)
+        share = held[name] / counts[name]
+        print(f"M/M/1, load {load}, {name}: {share:.1%} of {counts[name]}, truth {truth:.4g}")
+    assert min(counts.values()) >= 990
+    assert all(0.93 <= held[name] / counts[name] <= 0.97 for name in truths)

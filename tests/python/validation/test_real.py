@@ -69,7 +69,7 @@ def test_other_runs_are_predicted(of_others: tuple[list[Recording], real.Report]
         assert predicted.statistics[metric]["mean_real"] == pytest.approx(
             np.nanmean(getattr(other, f"{metric}_s"))
         )
-        assert predicted.statistics[metric]["median_ape_percent"] < 7  # type: ignore[operator]
+        assert predicted.statistics[metric]["median_ape_percent"] < 7
     assert abs(predicted.error_percent("capacity", "")) < 2
     assert not beyond.in_range
     table = report.table()
