@@ -58,8 +58,7 @@ class Engine:
 
     def batch_limits(self, accelerator: Accelerator) -> tuple[int, int]:
         """Maximum number of sequences, and of tokens in a step."""
-        is_large = accelerator.memory_gib >= _LARGE_GIB and "a100" not in accelerator.name.lower()
-        if not is_large:
+        if accelerator.memory_gib < _LARGE_GIB or "a100" in accelerator.name.lower():
             return 256, 2048
         return (1024 if self.version >= (0, 10) else 256), 8192
 

@@ -8,6 +8,7 @@ Llama-70B elsewhere, they reach TPOT within 3 to 4% without calibration, but TTF
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
@@ -149,21 +150,19 @@ def _durations_us(
 ) -> list[float]:
     """Durations in the order of `StepTable.step_us`; those of no request are of the shortest."""
     found = []
-    for requests in (0, *decodes):
-        for prompt in (0, *tokens):
-            for context in contexts:
-                if prompt == 0:
-                    # The output's length of 2 puts the step at the end of the context.
-                    at = context if requests else contexts[0]
-                    ms = steps.decode_step_latency(requests or decodes[0], at, 2)
-                else:
-                    mixed = steps.mixed_step_breakdown
-                    _, shared, attention, _ = mixed(prompt, 0, prompt, 2)
-                    reads = 0.0
-                    if requests:
-                        _, shared, _, reads = mixed(prompt, requests, context, 2)
-                    ms = shared + attention + reads
-                found.append(1e3 * ms)
+    mixed = steps.mixed_step_breakdown
+    for requests, prompt, context in itertools.product((0, *decodes), (0, *tokens), contexts):
+        if prompt == 0:
+            # The output's length of 2 puts the step at the end of the context.
+            at = context if requests else contexts[0]
+            ms = steps.decode_step_latency(requests or decodes[0], at, 2)
+        else:
+            _, shared, attention, _ = mixed(prompt, 0, prompt, 2)
+            reads = 0.0
+            if requests:
+                _, shared, _, reads = mixed(prompt, requests, context, 2)
+            ms = shared + attention + reads
+        found.append(1e3 * ms)
     return found
 
 

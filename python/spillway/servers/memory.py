@@ -59,6 +59,23 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Placement:
+    """A model on accelerators, with the types of its weights and of its KV cache."""
+
+    model: Model
+    accelerator: Accelerator
+    layout: Layout
+    dtype: str
+    kv_cache_dtype: str
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """Bytes of KV that a token of context takes on one accelerator without a pipeline."""
+        element_bytes = ELEMENT_BYTES[self.kv_cache_dtype]
+        return self.model.kv_bytes_per_token(tp=self.layout.tp, element_bytes=element_bytes)
+
+
+@dataclass(frozen=True)
 class Memory:
     """Bytes of one accelerator.
 
@@ -99,16 +116,7 @@ def stored_bytes(count: Parameters, dtype: str) -> tuple[float, float, float]:
 
 
 def memory_of(
-    model: Model,
-    accelerator: Accelerator,
-    engine: Engine,
-    layout: Layout,
-    *,
-    dtype: str,
-    kv_cache_dtype: str,
-    gpu_memory_utilization: float,
-    max_num_seqs: int,
-    max_num_batched_tokens: int,
+    placement: Placement, engine: Engine, utilization: float, batch_limits: tuple[int, int]
 ) -> Memory:
     """The memory of one accelerator.
 
@@ -117,7 +125,9 @@ def memory_of(
     Of a pipeline, it is the accelerator with the most weights: layers are spread evenly, the first
     stage has the embedding, the last one the output head.
     """
-    shared, experts, embedding = stored_bytes(model.parameters, dtype)
+    model, layout = placement.model, placement.layout
+    max_num_seqs, max_num_batched_tokens = batch_limits
+    shared, experts, embedding = stored_bytes(model.parameters, placement.dtype)
     head = WEIGHT_BYTES["bf16"] * model.parameters.head
     ends = head + embedding if layout.pp == 1 else max(head, embedding)
     width = model.intermediate_size
@@ -127,15 +137,12 @@ def memory_of(
     step = _ACTIVATION_BYTES * per_token * max_num_batched_tokens
     sampling = _SAMPLING_BYTES * model.vocab_size * max_num_seqs
     return Memory(
-        budget=gpu_memory_utilization * accelerator.memory_bytes,
+        budget=utilization * placement.accelerator.memory_bytes,
         weights=((shared - head) / layout.pp + ends) / layout.tp
         + experts / layout.pp / layout.expert_ranks,
         reserve=max(step, sampling)
         + _PROCESS
         + _NCCL.get(layout.tp * layout.dp * layout.pp, _NCCL_MANY)
         + (_GRAPHS if engine.counts_graphs else 0.0),
-        kv_bytes_per_token=model.kv_bytes_per_token(
-            tp=layout.tp, element_bytes=ELEMENT_BYTES[kv_cache_dtype]
-        )
-        / layout.pp,
+        kv_bytes_per_token=placement.kv_bytes_per_token / layout.pp,
     )

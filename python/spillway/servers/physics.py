@@ -15,9 +15,7 @@ from spillway.servers.memory import ELEMENT_BYTES, stored_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spillway.servers.accelerator import Accelerator
-    from spillway.servers.memory import Layout
-    from spillway.servers.model import Model
+    from spillway.servers.memory import Placement
 
 
 NORM = 4.0
@@ -108,39 +106,32 @@ class Knowledge:
     source: str
 
 
-def knowledge(accelerator: str, dtype: str, *, kv_cache_dtype: str, is_mixture: bool) -> Knowledge:
+def knowledge(placement: Placement) -> Knowledge:
     """What is known about an accelerator of the catalog with models of this kind.
 
     One that was not measured takes the efficiencies of H100 with the widths of the prior.
     Measurements with another type of KV say nothing about the efficiency of KV reads.
     """
+    accelerator, kind = placement.accelerator.name, (placement.dtype, placement.model.is_mixture)
     measured = {
         (entry["gpu"], entry["dtype"], entry["is_mixture"]): entry
         for entry in entries(_FILE).values()
     }
-    entry = measured.get((accelerator, dtype, is_mixture))
+    entry = measured.get((accelerator, *kind))
     source = f"fitted to {entry['fitted']}" if entry else "unvalidated"
-    entry = entry or measured.get((_REFERENCE, dtype, is_mixture))
+    entry = entry or measured.get((_REFERENCE, *kind))
     if entry is None:
         return Knowledge(PRIOR, WIDTHS, source)
     found, widths = Efficiencies(**entry["efficiencies"]), Efficiencies(**entry["widths"])
     if entry["gpu"] != accelerator:
         widths, source = WIDTHS, f"{source}, with the efficiencies of {_REFERENCE}"
-    if entry["kv_cache_dtype"] != kv_cache_dtype:
+    if entry["kv_cache_dtype"] != placement.kv_cache_dtype:
         found = dataclasses.replace(found, kv=PRIOR.kv)
         widths = dataclasses.replace(widths, kv=WIDTHS.kv)
     return Knowledge(found, widths, source)
 
 
-def roofline(
-    model: Model,
-    accelerator: Accelerator,
-    layout: Layout,
-    *,
-    dtype: str,
-    kv_cache_dtype: str,
-    efficiencies: Efficiencies,
-) -> Roofline:
+def roofline(placement: Placement, efficiencies: Efficiencies) -> Roofline:
     """The step time of one rank.
 
     Every step reads all shared weights and the experts that its tokens use. A token costs two
@@ -154,10 +145,11 @@ def roofline(
     pipeline one after the other, so that its step takes as long as on one stage, and the transfers
     between them.
     """
+    model, accelerator, layout = placement.model, placement.accelerator, placement.layout
     count = model.parameters
-    shared, experts, _ = stored_bytes(count, dtype)
+    shared, experts, _ = stored_bytes(count, placement.dtype)
     bandwidth = 1e12 * accelerator.bandwidth_tb_s
-    flops = accelerator.flops(dtype) * efficiencies.arithmetic
+    flops = accelerator.flops(placement.dtype) * efficiencies.arithmetic
     reads_s = 1 / (bandwidth * efficiencies.memory)
     passed = count.attention + count.dense + count.router + model.expert_share * count.experts
     constant_us = efficiencies.constant_us + model.num_hidden_layers * efficiencies.layer_us
@@ -177,7 +169,6 @@ def roofline(
         exchange_s += collectives * (layout.dp - 1) * hidden_s
         expert_share = 1 - (1 - expert_share) ** layout.dp
     attention = accelerator.flops(_ATTENTION_DTYPE) * efficiencies.arithmetic
-    kv_bytes = model.kv_bytes_per_token(tp=layout.tp, element_bytes=ELEMENT_BYTES[kv_cache_dtype])
     return Roofline(
         alpha0_us=efficiencies.entry_us,
         alpha_input_us=0.0,
@@ -189,7 +180,7 @@ def roofline(
         token_us=1e6 * (2 * passed / layout.tp / flops + exchange_s),
         norm=NORM,
         decode_us=efficiencies.decode_us + 1e6 * 2 * count.head / layout.tp / flops,
-        decode_context_us=1e6 * kv_bytes / (bandwidth * efficiencies.kv),
+        decode_context_us=1e6 * placement.kv_bytes_per_token / (bandwidth * efficiencies.kv),
         prefill_context_us=1e6 * model.attention_flops_per_pair / layout.tp / attention,
         chunk_us=0.0,
     )

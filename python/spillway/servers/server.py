@@ -18,7 +18,7 @@ from spillway.config.yaml import to_flow
 from spillway.servers import physics
 from spillway.servers.accelerator import Accelerator, accelerator
 from spillway.servers.engine import DEFAULT_ENGINE, Engine, engine
-from spillway.servers.memory import ELEMENT_BYTES, Layout, Memory, memory_of
+from spillway.servers.memory import ELEMENT_BYTES, Layout, Memory, Placement, memory_of
 from spillway.servers.model import WEIGHT_BYTES, Model, model
 
 if TYPE_CHECKING:
@@ -162,23 +162,20 @@ class Server:
         return self.dtype or self.architecture.dtype
 
     @property
+    def placement(self) -> Placement:
+        """The model on its accelerators."""
+        types = (self.weight_dtype, self.kv_cache_dtype)
+        return Placement(self.architecture, self.accelerator, self.layout, *types)
+
+    @property
     def memory(self) -> Memory:
         """The memory of one accelerator."""
         return self._memory_with(self.layout)
 
     def _memory_with(self, layout: Layout) -> Memory:
-        seqs, tokens = self._batch_limits
-        return memory_of(
-            self.architecture,
-            self.accelerator,
-            self.version,
-            layout,
-            dtype=self.weight_dtype,
-            kv_cache_dtype=self.kv_cache_dtype,
-            gpu_memory_utilization=self._utilization,
-            max_num_seqs=seqs,
-            max_num_batched_tokens=tokens,
-        )
+        placement = dataclasses.replace(self.placement, layout=layout)
+        utilization = self.gpu_memory_utilization or self.version.gpu_memory_utilization
+        return memory_of(placement, self.version, utilization, self._batch_limits)
 
     @property
     def group(self) -> InstanceGroup:
@@ -198,14 +195,7 @@ class Server:
             block_size_tokens=self.block_size_tokens,
             num_kv_blocks=self._blocks // self.pp,
             kv_cache=KvCache(reserve_full_prompt=version.reserve_full_prompt),
-            latency=physics.roofline(
-                self.architecture,
-                self.accelerator,
-                self.layout,
-                dtype=self.weight_dtype,
-                kv_cache_dtype=self.kv_cache_dtype,
-                efficiencies=efficiencies,
-            ),
+            latency=physics.roofline(self.placement, efficiencies),
             async_scheduling=version.async_scheduling,
             provenance=self.provenance,
         )
@@ -217,12 +207,7 @@ class Server:
     @property
     def knowledge(self) -> physics.Knowledge:
         """The efficiencies; without measurements their source is "unvalidated"."""
-        return physics.knowledge(
-            self.accelerator.name,
-            self.weight_dtype,
-            kv_cache_dtype=self.kv_cache_dtype,
-            is_mixture=self.architecture.is_mixture,
-        )
+        return physics.knowledge(self.placement)
 
     @property
     def provenance(self) -> str:
@@ -285,10 +270,6 @@ class Server:
     def _batch_limits(self) -> tuple[int, int]:
         seqs, tokens = self.version.batch_limits(self.accelerator)
         return self.max_num_seqs or seqs, self.max_num_batched_tokens or tokens
-
-    @property
-    def _utilization(self) -> float:
-        return self.gpu_memory_utilization or self.version.gpu_memory_utilization
 
     @property
     def _blocks(self) -> int:
