@@ -210,13 +210,12 @@ class HistogramPart:
 
     def check(self, results: Sequence[ResultData]) -> None:
         """Raises ConfigError if the workload is not that of the histograms."""
-        served = [_served(result) for result in results]
+        served, served_tokens = np.mean([_served(result) for result in results], axis=0).tolist()
         totals: dict[str, tuple[float, float]] = {}
         if self.given.counts_requests:
-            totals["requests"] = (float(np.mean([n for n, _ in served])), self.given.requests)
-        tokens = self.given.histograms.counters.get("generation_tokens")
-        if tokens:
-            totals["output tokens"] = (float(np.mean([n for _, n in served])), tokens)
+            totals["requests"] = (served, self.given.requests)
+        if tokens := self.given.histograms.counters.get("generation_tokens"):
+            totals["output tokens"] = (served_tokens, tokens)
         for what, (simulated, measured) in totals.items():
             if abs(simulated / measured - 1) > _MOST_MISCOUNT:
                 allowed = (

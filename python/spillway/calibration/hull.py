@@ -32,8 +32,7 @@ def states_of(result: ResultData) -> Floats:
     timeline = result.timeline
     running = timeline["running"] / np.maximum(timeline["ready_instances"], 1)
     states = np.stack([running, timeline["kv_utilization"]], axis=1).astype(float)
-    busy: Floats = states[timeline["running"] > 0]
-    return busy
+    return states[timeline["running"] > 0]
 
 
 @dataclass(frozen=True)

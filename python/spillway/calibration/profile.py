@@ -231,27 +231,22 @@ class Profile:
         except ConfigError:
             raise
         except (KeyError, TypeError, ValueError) as error:
-            raise config_error(
-                [("server profile", str(error), "is missing or malformed; calibrate again")]
-            ) from None
+            allowed = "is missing or malformed; calibrate again"
+            raise config_error([("server profile", str(error), allowed)]) from None
         size = len(profile.coefficients)
         rows = profile.covariance
         if len(rows) != size or any(len(row) != size for row in rows):
             shape = " + ".join(str(len(row)) for row in rows)
-            raise config_error(
-                [("covariance_of_logs", shape, f"must be {size} rows of {size} numbers")]
-            )
-        wrong = [k for k, v in profile.coefficients.items() if not (v > 0 and math.isfinite(v))]
-        if wrong:
-            raise config_error(
-                [(f"coefficients.{wrong[0]}", str(profile.coefficients[wrong[0]]), "must be > 0")]
-            )
+            allowed = f"must be {size} rows of {size} numbers"
+            raise config_error([("covariance_of_logs", shape, allowed)])
+        for name, value in profile.coefficients.items():
+            if not (value > 0 and math.isfinite(value)):
+                raise config_error([(f"coefficients.{name}", str(value), "must be > 0")])
         try:
             profile.text()
         except (TypeError, ValueError, AttributeError) as error:
-            raise config_error(
-                [("server profile", str(error), "holds other values than numbers; calibrate again")]
-            ) from None
+            allowed = "holds other values than numbers; calibrate again"
+            raise config_error([("server profile", str(error), allowed)]) from None
         return profile
 
     def save(self, path: str | os.PathLike[str]) -> None:

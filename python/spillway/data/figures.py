@@ -95,30 +95,18 @@ class FiguresByName(Mapping[str, dict[str, Figure]]):
         return dict, (self._known,)
 
 
-class Figures(Mapping[str, Figure]):
+class Figures(dict[str, Figure]):
     """Named figures of one population; None where a figure has no population.
 
     Keys follow `vllm bench serve`: `p99_ttft_ms`, `mean_tpot_ms`, `request_throughput`, `goodput`.
     `num_ttft` and similar keys count the requests (for `itl`: the gaps) behind a percentile.
     """
 
-    def __init__(self, values: Mapping[str, Figure]) -> None:
-        self._values = dict(values)
-
-    def __getitem__(self, name: str) -> Figure:
-        try:
-            return self._values[name]
-        except KeyError:
-            raise KeyError(unknown(name, self._values)) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+    def __missing__(self, name: str) -> Figure:
+        raise KeyError(unknown(name, self))
 
     def __repr__(self) -> str:
-        return formatting.figures(self._values)
+        return formatting.figures(self)
 
 
 class Groups(dict[str, Figures]):

@@ -28,13 +28,11 @@ def provenance(
     *, seeds: Sequence[int], fingerprint: str | Sequence[str | None] | None
 ) -> dict[str, Any]:
     """What identifies the runs behind numbers: schema, version, seeds, digest of the settings."""
-    prints: str | list[str | None] | None
-    prints = fingerprint if isinstance(fingerprint, str | None) else list(fingerprint)
     return {
         "schema": SCHEMA,
         "version": build_info["version"],
         "seeds": list(seeds),
-        "fingerprint": prints,
+        "fingerprint": fingerprint if isinstance(fingerprint, str | None) else list(fingerprint),
     }
 
 

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     from spillway.result import Result
 
+    _Fleet = list[InstanceSignals]
+
 
 _SEED = 1
 _ROUNDING_S = 1e-8
@@ -273,11 +275,7 @@ def _decisions_of_a_stall(
 
 
 def _admitted(
-    built: Admission,
-    request: Request,
-    instances: list[InstanceSignals],
-    now_s: float,
-    seen: Counter[str],
+    built: Admission, request: Request, instances: _Fleet, now_s: float, seen: Counter[str]
 ) -> Decision:
     decision = built.decide(request, now_s=now_s, instances=instances, next_choice=0)
     seen["admitted" if decision.admitted else "rejected"] += 1
@@ -285,7 +283,7 @@ def _admitted(
 
 
 def _decision(
-    built: Any, request: Request, instances: list[InstanceSignals], now_s: float, seen: Counter[str]
+    built: Any, request: Request, instances: _Fleet, now_s: float, seen: Counter[str]
 ) -> object:
     """The decision about a request, which then passes through its phases."""
     if isinstance(built, Admission):

@@ -63,8 +63,7 @@ _READING = attrgetter(*Reading.__dataclass_fields__)
 
 
 def _values(request: Request) -> tuple[Any, ...]:
-    values: tuple[Any, ...] = _REQUEST(checked("request", request, Request, "a Request"))
-    return values
+    return tuple(_REQUEST(checked("request", request, Request, "a Request")))
 
 
 def _when(now_s: float | None) -> float | None:
@@ -351,8 +350,7 @@ class Controller(_Built):
     @property
     def limit(self) -> float:
         """The limit in force."""
-        limit: float = self._native.limit
-        return limit
+        return float(self._native.limit)
 
     def resize(self, limit: float) -> None:
         """Sets the limit from which the controller continues."""

@@ -63,19 +63,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(
-        (
-            "applied",
-            "at_rate",
-            "block_length_s",
-            "halves",
-            "merged",
-            "rate_per_s",
-            "resampled",
-            "transformed",
-        ),
-        "replication",
-    ),
+    **dict.fromkeys(__all__, "replication"),  # all but these:
     **dict.fromkeys(("ClientFit", "Fit", "fit"), "fitting"),
     **dict.fromkeys(("generated", "zipf_clients"), "generation"),
     "read_load": "loads",

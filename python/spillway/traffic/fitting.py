@@ -76,13 +76,9 @@ class ClientFit:
     def text(self) -> str:
         """The fit as lines of text."""
         client = self.client
-        lines = [
-            (
-                f"{client.tenant} / {client.slo_class}: {self.requests:,} requests, "
-                f"{client.requests_per_s:.4g}/s"
-            ),
-            f"  arrivals: {_arrivals(client)}",
-        ]
+        rate = f"{self.requests:,} requests, {client.requests_per_s:.4g}/s"
+        lines = [f"{client.tenant} / {client.slo_class}: {rate}"]
+        lines.append(f"  arrivals: {_arrivals(client)}")
         for name, found in (("input", self.input_tokens), ("output", self.output_tokens)):
             kept = found.lengths.kind != found.kind
             lines.append(
@@ -101,19 +97,16 @@ def _arrivals(client: Client) -> str:
             for state in arrivals.states
         )
     elif arrivals.kind == "hawkes":
-        text = (
-            f"hawkes, branching ratio {arrivals.branching_ratio:.2f}, "
-            f"decay {arrivals.decay_s:.3g} s"
-        )
+        ratio, decay_s = arrivals.branching_ratio, arrivals.decay_s
+        text = f"hawkes, branching ratio {ratio:.2f}, decay {decay_s:.3g} s"
     elif arrivals.kind == "gamma":
         text = f"gamma, coefficient of variation {arrivals.cv:.2f}"
     else:
         text = "poisson"
     if client.rate_profile:
         factors = [point.factor for point in client.rate_profile]
-        text += (
-            f"; rate in {len(factors)} points, {min(factors):.2f} to {max(factors):.2f} of the mean"
-        )
+        low, high = min(factors), max(factors)
+        text += f"; rate in {len(factors)} points, {low:.2f} to {high:.2f} of the mean"
     return text
 
 

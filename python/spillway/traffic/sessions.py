@@ -431,20 +431,16 @@ def _workload(observed: _Observed) -> tuple[Synthetic, list[int]]:
     for code, names in enumerate(requests.names):
         for prefix_code in sorted(set(group[requests.client[starts] == code].tolist())):
             rows = np.flatnonzero((requests.client[starts] == code) & (group == prefix_code))
+            whose: dict[str, Any] = {"tenant": names[0], "slo_class": names[1]}
+            path = list(names)
+            if prefix_code >= 0:
+                path.append(f"prefix-{prefix_code}")
+                tokens = int(structure.group_tokens[prefix_code])
+                whose |= {"prefix_group": path[-1], "prefix_tokens": tokens}
             for part in _classes(turns[rows], observed.length_s, think_s):
                 client, sessions = _client(observed, starts[rows[part]], turns[rows[part]], think_s)
-                prefix = f"prefix-{prefix_code}" if prefix_code >= 0 else ""
-                parts = [*names, *([prefix] if prefix else []), f"{client['arrivals'].turns}-turns"]
-                clients.append(
-                    Client(
-                        name="/".join(parts),
-                        tenant=names[0],
-                        slo_class=names[1],
-                        prefix_group=prefix,
-                        prefix_tokens=int(structure.group_tokens[prefix_code]) if prefix else 0,
-                        **client,
-                    )
-                )
+                name = "/".join([*path, f"{client['arrivals'].turns}-turns"])
+                clients.append(Client(name=name, **whose, **client))
                 counts.append(sessions)
     return Synthetic(duration_s=observed.length_s, clients=clients), counts
 
@@ -499,24 +495,16 @@ def _statistics_of(
     workload: Synthetic, counts: list[int], observed: _Observed, seed: int
 ) -> dict[str, Floats]:
     """The statistics of a trace that the users send if answers take as long as assumed."""
-    drawn = Synthetic(
-        clients=[
-            client.replace(
-                name=f"{k}",
-                tenant=f"{k}",
-                arrivals=Poisson(),
-                requests_per_s=1.0,
-                num_requests=sessions * _loop(client).turns,
-                prefix_group="",
-                prefix_tokens=0,
-            )
-            for k, (client, sessions) in enumerate(zip(workload.clients, counts, strict=True))
-        ]
-    )
-    columns = generated(drawn, seed)._columns()
+    open_loop: dict[str, Any] = {"arrivals": Poisson(), "requests_per_s": 1.0}
+    open_loop |= {"prefix_group": "", "prefix_tokens": 0}
+    clients = []
+    for k, (client, sessions) in enumerate(zip(workload.clients, counts, strict=True)):
+        number = sessions * _loop(client).turns
+        clients.append(client.replace(name=f"{k}", tenant=f"{k}", num_requests=number, **open_loop))
+    columns = generated(Synthetic(clients=clients), seed)._columns()
     code = {name: k for k, name in enumerate(columns["tenants"])}
     rng = np.random.Generator(np.random.Philox(seed))
-    turn, prompt, shared, think_s = [], [], [], []
+    parts, think_s = [], []
     block = observed.structure.block_tokens
     seen: set[str] = set()
     for k, (client, sessions) in enumerate(zip(workload.clients, counts, strict=True)):
@@ -533,18 +521,16 @@ def _statistics_of(
             seen.add(client.prefix_group)
             again[0, 0] = 0
         again[:, 1:] = whole[:, :-1] // block * block
-        turn.append(np.broadcast_to(np.arange(shape[1]), shape).ravel())
-        prompt.append(whole.ravel())
-        shared.append(again.ravel())
+        turn = np.broadcast_to(np.arange(shape[1]), shape)
+        parts.append((turn.ravel(), whole.ravel(), again.ravel()))
         later = sessions * (shape[1] - 1)
         think_s.append(
             rng.exponential(loop.think_time_s, later)
             if loop.think_time == "exponential"
             else np.full(later, loop.think_time_s)
         )
-    found = _statistics(
-        np.concatenate(turn), np.concatenate(prompt), np.concatenate(shared), observed.turns
-    )
+    turns, prompts, shared = (np.concatenate(column) for column in zip(*parts, strict=True))
+    found = _statistics(turns, prompts, shared, observed.turns)
     thinks = np.concatenate(think_s)
     if observed.think_s.size:
         found["think_s"] = np.quantile(thinks, _SHARES) if thinks.size else np.zeros(len(_SHARES))
@@ -558,10 +544,8 @@ def _zipf(counts: Ints) -> float:
     logs = np.log(np.arange(1, len(counts) + 1))
 
     def cost(exponent: float) -> float:
-        return float(
-            exponent * (counts * logs).sum()
-            + counts.sum() * math.log(float(np.exp(-exponent * logs).sum()))
-        )
+        scale = float(np.exp(-exponent * logs).sum())
+        return float(exponent * (counts * logs).sum() + counts.sum() * math.log(scale))
 
     minimize = require("scipy.optimize", "study").minimize_scalar
     return float(minimize(cost, bounds=(0, 10), method="bounded").x)

@@ -174,15 +174,13 @@ class Statistics:
             return float(found.var(ddof=1) / max(found.mean(), 1e-12))
 
         ranks = [_ranks(tokens) for tokens in (input_tokens, output_tokens)]
+        shortest_s = 1e-3 * self.length_s / len(times)
+        bins = max(round(self.length_s / self.bin_s), 2)
         return {
             # Shorter gaps are one burst: how short they are is a matter of the clock.
-            "gaps_s": np.maximum(
-                np.quantile(np.diff(times), _SHARES), 1e-3 * self.length_s / len(times)
-            ),
+            "gaps_s": np.maximum(np.quantile(np.diff(times), _SHARES), shortest_s),
             "requests_per_s": counts(_INTERVALS) * _INTERVALS / self.length_s,
-            "autocorrelation": _autocorrelation(
-                counts(max(round(self.length_s / self.bin_s), 2)), _LAGS
-            ),
+            "autocorrelation": _autocorrelation(counts(bins), _LAGS),
             "dispersion": np.array([dispersion(window_s) for window_s in self.windows_s]),
             "input_tokens": np.quantile(input_tokens, _SHARES),
             "output_tokens": np.quantile(output_tokens, _SHARES),
@@ -446,6 +444,8 @@ def describe(trace: Trace) -> Description:
     for (tenant, _), count in zip(requests.names, counts, strict=True):
         shares[tenant] = shares.get(tenant, 0.0) + float(count) / len(times)
 
+    windows = zip(counted.windows_s.tolist(), values["dispersion"].tolist(), strict=True)
+
     def quantiles(name: str) -> dict[float, float]:
         pairs = zip(_SHARES.tolist(), values[name].tolist(), strict=True)
         return {p: value for p, value in pairs if p in (0.05, 0.5, 0.95, 0.99)}
@@ -455,9 +455,7 @@ def describe(trace: Trace) -> Description:
         length_s=length_s,
         requests_per_s=(len(times) - 1) / length_s,
         gap_cv=float(gaps.std() / gaps.mean()),
-        dispersion=dict(
-            zip(counted.windows_s.tolist(), values["dispersion"].tolist(), strict=True)
-        ),
+        dispersion=dict(windows),
         input_tokens=quantiles("input_tokens"),
         output_tokens=quantiles("output_tokens"),
         length_correlation=float(values["length_correlation"][0]),

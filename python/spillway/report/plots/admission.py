@@ -196,8 +196,7 @@ def _admitted(run: ResultData) -> Booleans:
     """Which requests the gateway admitted; workers may have refused them afterwards."""
     requests = run.requests
     undecided = (requests["outcome"] == "in_transit") & np.isnan(requests["queue_s"])
-    admitted: Booleans = ~undecided & ~np.isin(requests["reason"], list(run.ledger["rejected"]))
-    return admitted
+    return np.asarray(~undecided & ~np.isin(requests["reason"], list(run.ledger["rejected"])))
 
 
 def _rate(arrivals: Floats, edges: Floats, runs: int) -> Floats:

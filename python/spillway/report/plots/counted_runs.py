@@ -47,12 +47,9 @@ def is_counted(run: ResultData, by: Grouping | None = None, name: str = "") -> B
 
 def bin_edges(bins: int | Sequence[float], last_s: float) -> Floats:
     """The edges of intervals: as given, or of a number of equal intervals from 0 to `last_s`."""
-    # A single instant has no rate.
-    edges = (
-        np.linspace(0, last_s or 1.0, bins + 1)
-        if isinstance(bins, int)
-        else np.asarray(bins, dtype=float)
-    )
+    edges = np.asarray(bins, dtype=float)
+    if isinstance(bins, int):  # a single instant has no rate
+        edges = np.linspace(0, last_s or 1.0, bins + 1)
     if edges.ndim != 1 or len(edges) < 2 or not (np.diff(edges) > 0).all():
         raise ValueError(
             f"bins = {bins!r}: must be >= 1 or at least two ascending edges in seconds"

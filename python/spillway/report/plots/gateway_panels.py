@@ -36,6 +36,15 @@ _SOURCES = {
 }
 
 
+# Column, title and unit of the panels of rates.
+_RATES = {
+    "submitted": ("submitted", "submitted ({} requests)", "requests/s"),
+    "dispatched": ("dispatched", "dispatched", "requests/s"),
+    "shed": ("shed", "shed by the gateway", "requests/s"),
+    "tokens": ("emitted_tokens", "output tokens", "tokens/s"),
+}
+
+
 # (action, color, marker) of a controller's moves; there are too many holds to mark.
 _ACTIONS = (
     ("increase", "#009E73", "^"),
@@ -123,12 +132,7 @@ def _draw_tenants(axes: Mapping[str, Axes], timeline: Timeline, step_s: float | 
         columns = timeline.of(tenant)
         if not columns["submitted"][-1]:
             continue
-        for panel, name in (
-            ("submitted", "submitted"),
-            ("dispatched", "dispatched"),
-            ("shed", "shed"),
-            ("tokens", "emitted_tokens"),
-        ):
+        for panel, (name, *_) in _RATES.items():
             rate = np.diff(columns[name][rows]) / np.diff(time_s[rows])
             label = tenant if panel == "submitted" else None
             axes[panel].stairs(rate, time_s[rows], baseline=None, label=label, **style)
@@ -137,14 +141,9 @@ def _draw_tenants(axes: Mapping[str, Axes], timeline: Timeline, step_s: float | 
     for panel in ("dispatched", "shed"):
         axes[panel].sharey(axes["submitted"])
     total = formatting.number(int(timeline["submitted"][-1].sum()))
-    for panel, title, unit in (
-        ("submitted", f"submitted ({total} requests)", "requests/s"),
-        ("dispatched", "dispatched", "requests/s"),
-        ("shed", "shed by the gateway", "requests/s"),
-        ("queued", "queued in the gateway", "requests"),
-        ("tokens", "output tokens", "tokens/s"),
-    ):
-        _name_panel(axes[panel], title, unit)
+    for panel, (_, title, unit) in _RATES.items():
+        _name_panel(axes[panel], title.format(total), unit)
+    _name_panel(axes["queued"], "queued in the gateway", "requests")
     if not timeline["queued"].any():
         axes["queued"].set(ylim=(0, 1))
 
@@ -247,7 +246,7 @@ def _sensor_in_words(sensor: Sensor) -> tuple[str, str]:
     source, unit = _SOURCES[sensor.source]
     if sensor.source in ("kv_utilization", "hit_rate"):
         return source, unit
-    quantile = f"p{100 * sensor.quantile:g}"
-    statistic = quantile if sensor.aggregation.endswith("quantile") else sensor.aggregation
+    is_quantile = sensor.aggregation.endswith("quantile")
+    statistic = f"p{100 * sensor.quantile:g}" if is_quantile else sensor.aggregation
     whose = {"pooled": "", "tenant": f" of {sensor.tenant}", "max_over_tenants": ", worst tenant"}
     return f"{statistic} of {source}{whose[sensor.scope]}", unit
