@@ -183,8 +183,8 @@ def group_of(
         "block_size_tokens": 16,
         "num_kv_blocks": 132_139,
     }
-    stated = {name: getattr(server, name) for name in limits}
-    limits |= {name: limit for name, limit in stated.items() if limit is not None}
+    facts = {name: getattr(server, name) for name in limits}
+    limits |= {name: limit for name, limit in facts.items() if limit is not None}
     return instance.InstanceGroup(
         **limits,
         kv_cache=instance.KvCache(

@@ -33,11 +33,11 @@ def read(
     known = {field.name for field in dataclasses.fields(ServerFacts)}
     if unknown := sorted(set(server or {}) - known):
         raise TraceError(f"server: {unknown[0]!r} is not one of {', '.join(sorted(known))}")
-    stated = [_stating(item, server or {}) for item in found]
+    measured = [_stating(item, server or {}) for item in found]
     return (
-        [item for item in stated if isinstance(item, Recording)],
-        [item for item in stated if isinstance(item, StepLog)],
-        [item for item in stated if isinstance(item, Scraped)],
+        [item for item in measured if isinstance(item, Recording)],
+        [item for item in measured if isinstance(item, StepLog)],
+        [item for item in measured if isinstance(item, Scraped)],
     )
 
 
