@@ -125,8 +125,8 @@ def document(reader: Callable[..., Any], content: Content) -> None:
             if option.choices:
                 kind = f"{{{', '.join(map(repr, option.choices))}}}"
             allowed = f", {option.allowed}" if option.allowed and not option.choices else ""
-            stated = f"{kind}{allowed}, default {option.default!r}"
-            lines += _filled(f"  - `{option.name}` ({stated}): {option.doc}", 4)
+            facts = f"{kind}{allowed}, default {option.default!r}"
+            lines += _filled(f"  - `{option.name}` ({facts}): {option.doc}", 4)
     reader.__doc__ = "\n".join([*lines, ""])
 
 

@@ -54,9 +54,18 @@ class Block:
             raise self.refuse(name, f"must be {others}{' or ' if others else ''}{allowed[-1]}")
         return str(found)
 
-    def number(self, name: str, low: float, high: float, *, above: bool = False) -> float:
-        """Return a number from `low` (`above`: excluded) to `high`."""
+    def number(
+        self,
+        name: str,
+        low: float,
+        high: float,
+        *,
+        above: bool = False,
+        default: float | None = None,
+    ) -> float:
+        """Return a number from `low` (`above`: excluded) to `high`; the default if it is null."""
         found = self.values.get(name)
+        found = default if found is None else found
         if (
             isinstance(found, bool)
             or not isinstance(found, int | float)
@@ -67,9 +76,10 @@ class Block:
             raise self.refuse(name, f"must be a number {sign} {low:g} and <= {high:g}")
         return float(found)
 
-    def whole(self, name: str, low: int, high: int) -> int:
-        """Return a whole number."""
+    def whole(self, name: str, low: int, high: int, default: int | None = None) -> int:
+        """Return a whole number; the default if it is null."""
         found = self.values.get(name)
+        found = default if found is None else found
         if type(found) is not int or not low <= found <= high:
             raise self.refuse(name, f"must be a whole number >= {low} and <= {high}")
         return found

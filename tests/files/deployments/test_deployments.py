@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import os
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -18,7 +18,7 @@ from support.readers import changed_at, places_of
 
 from spillway import ConfigError, Simulation, gateway
 from spillway.config.differences import differences
-from spillway.files.deployments import TARGETS, carriers, export, import_
+from spillway.files.deployments import TARGETS, Export, carriers, export, import_
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 NAMES = [f"{target.name}@{version}" for target in TARGETS.values() for version in target.versions]
 
 
+def module_of(name: str) -> Any:
+    """The tests of a system."""
+    tool = name.partition("@")[0].replace("-", "_")
+    return importlib.import_module(f"systems.{tool}.test_deployment")
+
+
 def expressible(name: str) -> Simulation:
     """A simulation of which a system carries every setting that it decides."""
-    tool = name.partition("@")[0].replace("-", "_")
-    module = importlib.import_module(f"systems.{tool}.test_deployment")
-    return Simulation().with_(module.expressible(name))
+    return Simulation().with_(module_of(name).expressible(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -54,15 +58,19 @@ def test_what_a_system_can_express_is_equal(name: str, tmp_path: Path) -> None:
     assert imported.unread == ()
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("seed", few_of(range(30), 3))
-def test_export_import_export_is_a_fixed_point(name: str, seed: int, tmp_path: Path) -> None:
+def random_export(name: str, seed: int) -> tuple[Simulation, Export]:
     simulation = random_simulation(f"deployments {seed}").simulation
     try:
-        found = export(simulation, to=name)
+        return simulation, export(simulation, to=name)
     except ConfigError as error:
         assert "cannot be" in str(error)  # noqa: PT017
         pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("seed", few_of(range(30), 3))
+def test_export_import_export_is_a_fixed_point(name: str, seed: int, tmp_path: Path) -> None:
+    _, found = random_export(name, seed)
     if not found.write(tmp_path):
         pytest.skip("the simulation has nothing of this system")
     imported = import_(tmp_path, system=name, onto=found.deployed)
@@ -75,12 +83,7 @@ def test_export_import_export_is_a_fixed_point(name: str, seed: int, tmp_path: P
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("seed", few_of(range(30), 3))
 def test_losses_are_all_that_differs(name: str, seed: int) -> None:
-    simulation = random_simulation(f"deployments {seed}").simulation
-    try:
-        found = export(simulation, to=name)
-    except ConfigError as error:
-        assert "cannot be" in str(error)  # noqa: PT017
-        pytest.skip(str(error))
+    simulation, found = random_export(name, seed)
     lost = {loss.path: loss.deployed for loss in found.losses}
     for difference in differences(simulation.to_dict(), found.deployed.to_dict()):
         if isinstance(difference.before, float) and difference.after == pytest.approx(
@@ -216,6 +219,22 @@ def test_the_guide_names_every_system_and_version() -> None:
     for target in TARGETS.values():
         (row,) = (line for line in page.splitlines() if line.startswith(f"| `{target.name}` |"))
         assert row.endswith(f"| {', '.join(target.versions)} |")
+
+
+REFUSED = [
+    (target.name, file, *row)
+    for target in TARGETS.values()
+    for file, rows in module_of(target.name).REFUSED.items()
+    for row in rows
+]
+
+
+@pytest.mark.parametrize(("system", "file", "text", "message"), REFUSED)
+def test_invalid_files_are_refused(
+    system: str, file: str, text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / file).write_text(text)
+    assert message in refused(tmp_path / file, system=system)
 
 
 DYNAMO = "python -m dynamo.frontend"

@@ -50,24 +50,8 @@ NUMBERS = st.one_of(
     ),
     st.builds("{}.{}".format, st.sampled_from(["", "0", "007"]), st.sampled_from(["", "5", "25"])),
 )
-ODD = [
-    "",
-    " 5",
-    "5 ",
-    "+5",
-    "-5",
-    "-0",
-    "1e3",
-    "1E-3",
-    "1_0",
-    "٣",
-    "nan",
-    "0x1F",
-    "1.2.3",
-    ".",
-    "#",
-]
-ODD += ["9" * 30, "9" * 39, "9" * 70, f"1.{'0' * 30}", "\t5", "5\v", "5\xa0", "\ufeff5"]
+ODD = ["", " 5", "5 ", "+5", "-5", "-0", "1e3", "1E-3", "1_0", "٣", "nan", "0x1F", "1.2.3", "."]
+ODD += ["#", "9" * 30, "9" * 39, "9" * 70, f"1.{'0' * 30}", "\t5", "5\v", "5\xa0", "\ufeff5"]
 CELLS = st.one_of(NUMBERS, st.sampled_from(ODD))
 DATES = st.builds(
     "{:04}-{:02}-{:02}{}{:02}:{:02}:{:02}{}{}".format,
@@ -248,19 +232,7 @@ def test_cells_are_those_of_csv(tmp_path: Path, text: str, monkeypatch: pytest.M
 
 # --- JSONL ----------------------------------------------------------------------------------------
 
-OTHER_VALUES = [
-    "[]",
-    "[1, 2]",
-    "[01]",
-    '"a"',
-    "null",
-    '"\\u0041"',
-    "{}",
-    "true",
-    "NaN",
-    "5.0",
-    "-0",
-]
+OTHER_VALUES = ["[]", "[1, 2]", "[01]", '"a"', "null", '"\\u0041"', "{}", "true", "NaN", "5.0"]
 OTHER_VALUES += ["[1.5]", "[-1]", "[null]", f"[{2**64}]", f"[{2**64 - 1}]", '"5"', '"2023-11-16"']
 VALUES = st.one_of(CELLS.filter(bool), st.sampled_from(OTHER_VALUES))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-from support.deployments import refused, written
+from support.deployments import written
 
 from spillway import workload
 from spillway.files.deployments import import_
@@ -51,15 +50,12 @@ def test_the_published_tenants_file_is_the_preset(tmp_path: Path) -> None:
     assert found.unread == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+REFUSED = {
+    "a.yaml": [
         ("caps_enabled: true\nnum_workers: 2", "cap_per_worker: is missing"),
         (
             "num_workers: 2\ncap_per_worker: 4\ntenants: [{id: a, weight: two}]",
             "tenants[0]: weight = 'two': must be a whole number",
         ),
-    ],
-)
-def test_invalid_files_are_refused(text: str, message: str, tmp_path: Path) -> None:
-    assert message in refused(written(tmp_path, a__yaml=text), system="vllm-on-eks")
+    ]
+}

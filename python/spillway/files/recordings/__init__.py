@@ -34,14 +34,7 @@ __all__ = [
     "read_step_logs",
 ]
 
-_HOMES = {
-    "FORMATS": "reading",
-    "format_of": "reading",
-    "read_histograms": "reading",
-    "read_points": "reading",
-    "read_recordings": "reading",
-    "read_step_logs": "reading",
-}
+_HOMES = {name: "reading" for name in __all__ if name not in ("Format", "TraceError")}
 
 if not TYPE_CHECKING:  # or a type checker would take any name for one of the package's
     __getattr__, __dir__ = lazy_names(globals(), _HOMES)

@@ -211,14 +211,11 @@ def recording(rows: Rows, settings: Settings, form: str) -> Recording:
         sha256=digest(rows.source, *rows.beside),
     )
     if settings.check_units:
-        columns = {
-            "send_s": rows.send,
-            "ttft_s": rows.ttft,
-            "e2e_s": rows.e2e,
-            "token_gaps": rows.token_gaps,
+        times = (rows.send, rows.ttft, rows.e2e, rows.token_gaps)
+        fields = {
+            name: (time.field, time.unit) if time else ("", "s")
+            for name, time in zip(("send_s", "ttft_s", "e2e_s", "token_gaps"), times, strict=True)
         }
-        stated = columns.items()
-        fields = {name: (time.field, time.unit) if time else ("", "s") for name, time in stated}
         check_units(run, path, fields)
     return run
 

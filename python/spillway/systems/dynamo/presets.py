@@ -61,14 +61,8 @@ def v1_2(
         "1.2",
         "Rejects with 503 while all workers are busy. KV blocks are those of the frontend's count.",
         "NVIDIA Dynamo 1.2",
-        admission=BusyThreshold(overload_status=503),
-        busy_monitor=BusyMonitor(
-            active_decode_blocks_threshold=decode,
-            active_prefill_tokens_threshold=prefill,
-            active_prefill_tokens_threshold_frac=frac,
-            decode_latch=False,
-            track_output_blocks=track_output_blocks,
-        ),
+        _monitor(decode, prefill, frac, tracks=track_output_blocks).replace(decode_latch=False),
+        overload_status=503,
         ingress=_request_limit(engine_request_limit, queue_size),
     )
 
@@ -105,12 +99,11 @@ def v1_3(
         "1.3",
         "Rejects with 529 while all workers are busy. KV blocks are those of either count.",
         "NVIDIA Dynamo 1.3 to 1.5",
-        admission=BusyThreshold(),
-        busy_monitor=BusyMonitor(
-            active_decode_blocks_threshold=active_decode_blocks_threshold,
-            active_prefill_tokens_threshold=active_prefill_tokens_threshold,
-            active_prefill_tokens_threshold_frac=active_prefill_tokens_threshold_frac,
-            track_output_blocks=track_output_blocks,
+        _monitor(
+            active_decode_blocks_threshold,
+            active_prefill_tokens_threshold,
+            active_prefill_tokens_threshold_frac,
+            tracks=track_output_blocks,
         ),
         ingress=_request_limit(engine_request_limit, queue_size),
     )
@@ -153,12 +146,11 @@ def dev_b(
         "dev-b",
         "Like 1.3, but no request waits longer than 5 s before the engine.",
         _AFTER_1_5,
-        admission=BusyThreshold(),
-        busy_monitor=BusyMonitor(
-            active_decode_blocks_threshold=active_decode_blocks_threshold,
-            active_prefill_tokens_threshold=active_prefill_tokens_threshold,
-            active_prefill_tokens_threshold_frac=active_prefill_tokens_threshold_frac,
-            track_output_blocks=track_output_blocks,
+        _monitor(
+            active_decode_blocks_threshold,
+            active_prefill_tokens_threshold,
+            active_prefill_tokens_threshold_frac,
+            tracks=track_output_blocks,
         ),
         ingress=ControlledDelay(
             max_requests=engine_request_limit,
@@ -203,12 +195,11 @@ def dev_c(
         "dev-c",
         "Like 1.3, with limits for requests and for prefills.",
         _AFTER_1_5,
-        admission=BusyThreshold(),
-        busy_monitor=BusyMonitor(
-            active_decode_blocks_threshold=active_decode_blocks_threshold,
-            active_prefill_tokens_threshold=active_prefill_tokens_threshold,
-            active_prefill_tokens_threshold_frac=active_prefill_tokens_threshold_frac,
-            track_output_blocks=track_output_blocks,
+        _monitor(
+            active_decode_blocks_threshold,
+            active_prefill_tokens_threshold,
+            active_prefill_tokens_threshold_frac,
+            tracks=track_output_blocks,
         ),
         ingress=DualLimitGate(
             request_limit=request_limit, wait_limit=wait_limit, queue_size=queue_size
@@ -224,10 +215,10 @@ def _preset(
     version: str,
     doc: str,
     source: str,
-    *,
-    admission: BusyThreshold,
     busy_monitor: BusyMonitor,
+    *,
     ingress: ControlledDelay | DualLimitGate | EngineRequestLimit | Open,
+    overload_status: int = 529,
 ) -> Preset:
     return Preset(
         name=f"dynamo-{version}",
@@ -235,11 +226,22 @@ def _preset(
         doc=doc,
         source=source,
         settings={
-            "gateway.admission": admission,
+            "gateway.admission": BusyThreshold(overload_status=overload_status),
             "router": KvCost(),
             "busy_monitor": busy_monitor,
             "instances[].ingress": ingress,
         },
+    )
+
+
+def _monitor(
+    decode: float | None, prefill: int | None, frac: float | None, *, tracks: bool
+) -> BusyMonitor:
+    return BusyMonitor(
+        active_decode_blocks_threshold=decode,
+        active_prefill_tokens_threshold=prefill,
+        active_prefill_tokens_threshold_frac=frac,
+        track_output_blocks=tracks,
     )
 
 

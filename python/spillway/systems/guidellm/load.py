@@ -199,17 +199,9 @@ def _prompts(data: Block) -> list[dict[str, Any]]:
         buckets = data.blocks("prefix_buckets")
     found = []
     for at, bucket in enumerate(buckets):
-        tokens = (
-            bucket.whole("prefix_tokens", 0, MAX_TOKENS) if _has(bucket, "prefix_tokens") else 0
-        )
-        count = (
-            bucket.whole("prefix_count", 1, _MOST_PREFIXES) if _has(bucket, "prefix_count") else 1
-        )
-        weight = (
-            bucket.number("bucket_weight", 0, _MOST, above=True)
-            if _has(bucket, "bucket_weight")
-            else 1.0
-        )
+        tokens = bucket.whole("prefix_tokens", 0, MAX_TOKENS, 0)
+        count = bucket.whole("prefix_count", 1, _MOST_PREFIXES, 1)
+        weight = bucket.number("bucket_weight", 0, _MOST, above=True, default=1.0)
         if tokens == 0 and len(buckets) == 1:
             return [{"name": "guidellm", **lengths}]
         for k in range(count):
