@@ -545,7 +545,7 @@ def test_a_tree_of_scenarios(folder: Path, tmp_path: Path) -> None:
     report = blis.validate(tmp_path)
     assert [scenario.name for scenario in report.scenarios] == ["deep/er/wrong", "tiny"]
     assert not report.agrees
-    same = {"requests": 4, "unsupported": None, "aggregate_mismatches": []}
+    same = {"requests": 4, "unsupported": None, "aggregate_mismatches": ()}
     assert report.to_dict()["scenarios"] == [
         {"name": "deep/er/wrong", "exact": 3} | same,
         {"name": "tiny", "exact": 4} | same,

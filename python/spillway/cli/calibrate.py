@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument(
-        "data",
-        nargs="*",
-        type=Path,
+        "data", nargs="*", type=Path,
         help="measured runs and logs of steps (--enable-logging-iteration-details of vLLM) of one "
         "server: files or folders",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("server.yaml"), metavar="FILE",
         help="the fitted server (default: server.yaml)",

@@ -17,44 +17,35 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument(
-        "configs",
-        type=Path,
-        nargs="+",
-        metavar="CONFIG",
+        "configs", type=Path, nargs="+", metavar="CONFIG",
         help="configuration files, at least two; the first is the baseline",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--seeds", type=int, default=16, metavar="N", help="seeds of each system (default 16)"
     )
     parser.add_argument(
-        "--figures",
-        metavar="NAME,…",
+        "--figures", metavar="NAME,…",
         help="figures of the summary (default: goodput, mean and p99 of TTFT and E2E latency, "
         "rejected)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--all-pairs",
         action="store_true",
         help="judge every pair of systems, not only each against the first",
     )
     parser.add_argument(
-        "--confidence",
-        type=float,
-        default=0.95,
-        metavar="P",
+        "--confidence", type=float, default=0.95, metavar="P",
         help="probability with which all intervals hold together (default 0.95)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--half-width",
         metavar="SHARE",
         help="add seeds until every interval is this narrow, as a share of the baseline, e.g. 2%%",
     )
     parser.add_argument(
-        "--max-seeds",
-        type=int,
-        metavar="N",
+        "--max-seeds", type=int, metavar="N",
         help="most seeds with --half-width (default: 8 times --seeds)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--allow-different-populations",
         action="store_true",

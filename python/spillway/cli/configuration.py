@@ -29,28 +29,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "config", type=Path, metavar="CONFIG", help="configuration file (YAML or JSON)"
     )
     parser.add_argument(
-        "--trace",
-        type=Path,
-        metavar="FILE",
+        "--trace", type=Path, metavar="FILE",
         help="replay these requests instead of the workload's; - is standard input",
-    )
+    )  # fmt: skip
     _add_reading(parser)
     parser.add_argument(
-        "--traffic-rate",
-        type=float,
-        metavar="FACTOR",
+        "--traffic-rate", type=float, metavar="FACTOR",
         help="this many times the request rate: the rates of all clients, or the arrival times of "
         "the trace",
-    )
+    )  # fmt: skip
     change = parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="changes",
-        metavar="PATH=VALUE",
+        "--set", action="append", default=[], dest="changes", metavar="PATH=VALUE",
         help="change one setting, e.g. gateway.admission[0].capacity_tokens=5000, or presets=NAME "
         "for the settings of a preset; may be repeated",
-    )
+    )  # fmt: skip
     completion.completes(change, completion.changes)
 
 

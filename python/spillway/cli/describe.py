@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     path = parser.add_argument(
-        "path",
-        nargs="?",
-        default="",
+        "path", nargs="?", default="",
         help="a setting or policy, e.g. gateway.admission.token_bucket; a figure, e.g. goodput; "
-        "figures, study, study.KEY, sweep, presets, presets.NAME, scenarios or servers",
-    )
+        "figures, study, study.KEY, sweep, presets, presets.NAME or servers",
+    )  # fmt: skip
     completion.completes(path, completion.described)
     parser.add_argument(
         "--schema", action="store_true", help="print the JSON Schema of configuration files"

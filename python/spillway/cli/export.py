@@ -27,24 +27,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="DIR", help="where to write the files (default: print them)"
     )
     parser.add_argument(
-        "--rest",
-        choices=("absent", "kept"),
-        default="absent",
+        "--rest", choices=("absent", "kept"), default="absent",
         help="policies that the system has no say in: absent (default): nothing deploys them, so "
         "they are lost; kept: something else deploys them",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--strict",
         action="store_true",
         help="status 1 if a policy that rejects or holds requests is lost",
     )
     parser.add_argument(
-        "--price",
-        type=int,
-        metavar="N",
+        "--price", type=int, metavar="N",
         help="simulate what was wanted and what is deployed with N seeds, and compare goodput and "
         "the p99 of TTFT",
-    )
+    )  # fmt: skip
     output.add_json(
         parser,
         "target, files {NAME: TEXT}, losses, outside, notes, lost_guards, price (null without "
@@ -60,12 +56,9 @@ def add_system(parser: argparse.ArgumentParser, flag: str) -> None:
         f"{system.name}@{version}" for system in TARGETS.values() for version in system.versions
     ]
     parser.add_argument(
-        flag,
-        required=True,
-        dest="system",
-        metavar="SYSTEM[@VERSION]",
+        flag, required=True, dest="system", metavar="SYSTEM[@VERSION]",
         help=f"the system: {', '.join(names)}; the newest version by default",
-    )
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:

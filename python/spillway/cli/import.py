@@ -22,12 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_system(parser, "--from")
     parser.add_argument(
-        "--onto",
-        type=Path,
-        metavar="CONFIG",
+        "--onto", type=Path, metavar="CONFIG",
         help="the configuration file that is changed: traffic, and servers behind a gateway "
         "(default: all defaults)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--gpu", help="compute the servers of vllm on this accelerator of the catalog"
     )

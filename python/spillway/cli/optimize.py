@@ -24,13 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "check` checks it",
     )  # fmt: skip
     parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
+        "--out", type=Path, metavar="DIR",
         help="write study.yaml, trials.csv, best.yaml, confirmation.json and AIPerf's "
         "search_history.json there; its "
         "journal.log keeps the finished trials, and a second call resumes the study",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--trials", type=int, metavar="N", help="total number (default: from STUDY)"
     )

@@ -45,23 +45,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(summary.csv), figures of each seed (seeds.csv) and both (summary.json)",
     )  # fmt: skip
     parser.add_argument(
-        "--out-format",
-        choices=("csv", "parquet", "vllm_bench", "aiperf", "benchmark_report"),
+        "--out-format", choices=("csv", "parquet", "vllm_bench", "aiperf", "benchmark_report"),
         help="requests.csv (default; with --seeds there are no requests unless this asks for them, "
         "in a folder per seed); requests.parquet; vllm_bench.json, the result of `vllm bench serve "
         "--save-detailed`; profile_export_aiperf.json of AIPerf; or benchmark_report_v0.2.yaml of "
         "llm-d-benchmark",
-    )
+    )  # fmt: skip
     output.add_json(
         parser,
         "the content of summary.json, or with --seeds: seeds, figures {NAME: {mean, low, high}}",
     )
     parser.add_argument(
-        "--allow-python",
-        action="store_true",
+        "--allow-python", action="store_true",
         help="import the policies written in Python that the configuration names, which runs their "
         "code; modules beside the configuration file are found",
-    )
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:

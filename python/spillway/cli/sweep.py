@@ -27,12 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "check` checks it",
     )  # fmt: skip
     parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
+        "--out", type=Path, metavar="DIR",
         help="write sweep.csv, or solution.json, there; after an interruption a second call "
         "runs only what sweep_journal.jsonl there lacks",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--force", action="store_true", help="begin anew: discard the journal in DIR"
     )

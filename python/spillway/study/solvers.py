@@ -98,16 +98,6 @@ class Solution:
     seeds: tuple[int, ...]
     notes: tuple[str, ...]
 
-    @property
-    def feasible_max(self) -> float | None:
-        """`feasible` under its name for quantities such as rates, where larger is harder."""
-        return self.feasible
-
-    @property
-    def infeasible_min(self) -> float | None:
-        """`infeasible` under its name for quantities such as rates, where larger is harder."""
-        return self.infeasible
-
     def to_dict(self) -> dict[str, Any]:
         """The content of solution.json."""
         best = None if self.simulation is None else fingerprint(self.simulation)

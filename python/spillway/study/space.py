@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway.config.classes import config_error
 from spillway.config.messages import checked, checked_simulation
@@ -231,6 +231,20 @@ class Parameter:
         return round(value) if self.kind == "int" else float(value)
 
 
+class _Place(NamedTuple):
+    """A path of the simulation with its dimension, and the kind of policy that opens it."""
+
+    name: str
+    field: Mapping[str, Any]
+    dimension: Any
+    value: Any
+    opens_with: tuple[str, str] | None
+
+
+def _equal(known: Any, value: Any) -> bool:
+    return type(known) is type(value) and known == value
+
+
 class BoundSpace:
     """A space bound to one simulation: types, ranges, current values."""
 
@@ -244,7 +258,7 @@ class BoundSpace:
         found: dict[str, Parameter] = {}
         for path, dimension in space.dimensions.items():
             field, value = descriptors.lookup(simulation, path)
-            for parameter in self._open(path, field, dimension, value, None):
+            for parameter in self._open(_Place(path, field, dimension, value, None)):
                 found[parameter.name] = parameter
         self.parameters = self._narrowed(found)
 
@@ -326,7 +340,7 @@ class BoundSpace:
         if parameter.name not in self._nouns:
             if parameter.is_numeric:
                 return chosen
-            return next(v for k, v in parameter.options if type(k) is type(chosen) and k == chosen)
+            return next(value for key, value in parameter.options if _equal(key, chosen))
         noun = dict(self._nouns[parameter.name][chosen])
         for name, (parent, field) in self._fields.items():
             child = self.parameters[name]
@@ -338,20 +352,14 @@ class BoundSpace:
         opens_with = parameter.opens_with
         return opens_with is None or point.get(opens_with[0]) == opens_with[1]
 
-    def _open(
-        self,
-        name: str,
-        field: Mapping[str, Any],
-        dimension: Any,
-        value: Any,
-        opens_with: tuple[str, str] | None,
-    ) -> Iterator[Parameter]:
+    def _open(self, place: _Place) -> Iterator[Parameter]:
         """The parameter of a dimension, and those that it opens."""
+        name, field, dimension, value, opens_with = place
         self._outside[name] = value
         if isinstance(dimension, Kinds):
-            yield from self._open_kinds(name, field, dimension, value, opens_with)
+            yield from self._open_kinds(place, dimension)
         elif isinstance(dimension, Choice):
-            self._remember_choice(name, field, dimension, value, opens_with)
+            self._remember_choice(place, dimension)
             yield Parameter(name, "choice", options=dimension.options, opens_with=opens_with)
         elif field["type"] in ("bool", "choice") and dimension == "auto":
             self._current[name] = value
@@ -361,14 +369,8 @@ class BoundSpace:
             self._current[name] = value
             yield _numeric(name, field, dimension, opens_with)
 
-    def _open_kinds(
-        self,
-        name: str,
-        field: Mapping[str, Any],
-        dimension: Kinds,
-        value: Any,
-        opens_with: tuple[str, str] | None,
-    ) -> Iterator[Parameter]:
+    def _open_kinds(self, place: _Place, dimension: Kinds) -> Iterator[Parameter]:
+        name, field, _, value, opens_with = place
         if field["type"] != "variant":
             raise config_error([(name, "", "has no kinds; give it a range or a choice")])
         present = value[0] if isinstance(value, list) and len(value) == 1 else value
@@ -391,26 +393,27 @@ class BoundSpace:
                 self._fields[inner_name] = (name, inner)
                 inside = noun.get(inner, inner_field.get("default"))
                 opening = (name, kind)
-                yield from self._open(inner_name, inner_field, inner_dimension, inside, opening)
+                yield from self._open(
+                    _Place(inner_name, inner_field, inner_dimension, inside, opening)
+                )
 
-    def _remember_choice(
-        self,
-        name: str,
-        field: Mapping[str, Any],
-        dimension: Choice,
-        value: Any,
-        opens_with: tuple[str, str] | None,
-    ) -> None:
-        if opens_with is None and field["type"] in ("struct", "variant"):
+    def _remember_choice(self, place: _Place, dimension: Choice) -> None:
+        name, field, _, value, opens_with = place
+        is_policy = opens_with is None and field["type"] in ("struct", "variant")
+        same = itertools.chain(
             # A policy may have a short form; it is the current one if it changes nothing.
-            for label, option in dimension.options:
-                if self.simulation.with_({name: option}) == self.simulation:
-                    self._current[name] = label
-                    return
-        for label, option in dimension.options:
-            if type(option) is type(value) and option == value:
-                self._current[name] = label
-                return
+            (
+                label
+                for label, option in dimension.options
+                if is_policy and self._keeps(name, option)
+            ),
+            (label for label, option in dimension.options if _equal(option, value)),
+        )
+        for label in itertools.islice(same, 1):
+            self._current[name] = label
+
+    def _keeps(self, name: str, option: Any) -> bool:
+        return self.simulation.with_({name: option}) == self.simulation
 
     def _narrowed(self, found: dict[str, Parameter]) -> dict[str, Parameter]:
         """The parameters, limited by the order constraints with paths outside the space."""

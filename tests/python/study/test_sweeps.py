@@ -201,7 +201,7 @@ def erlang_wait_s(places: int, rate: float, service_s: float) -> float:
 def test_highest_rate_is_where_the_queue_grows_too_long(start: float) -> None:
     # 8 places of 0.5 s: the mean wait of M/D/8 is about half of that of M/M/8, which Erlang knows.
     solution = max_rate_under_slo(server(start), QUEUE_SLO, tolerance=0.02, seeds=4)
-    low, high = solution.feasible_max, solution.infeasible_min
+    low, high = solution.feasible, solution.infeasible
     assert low < high <= low * 1.02
     assert erlang_wait_s(8, low, 0.5) / 2 == pytest.approx(0.05, rel=0.25)
     assert re.fullmatch(r"mean_queue_ms = \S+, must be <= 50", solution.first_breach)
@@ -360,16 +360,16 @@ def test_all_clients_grow_by_the_same_factor() -> None:
     scaled = max_rate_under_slo(explicit, {"goodput": ">=0.9"}, tolerance=0.1, seeds=2)
     rates = [client.requests_per_s for client in scaled.simulation.workload.clients]
     assert rates[0] == pytest.approx(3 * rates[1])
-    assert sum(rates) == pytest.approx(scaled.feasible_max)
+    assert sum(rates) == pytest.approx(scaled.feasible)
 
 
 def test_bounds_of_the_rate_are_kept() -> None:
     slo = QUEUE_SLO
     easy = max_rate_under_slo(server(2), slo, high=4, seeds=1)
-    assert (easy.feasible_max, easy.infeasible_min, easy.first_breach) == (4, None, None)
+    assert (easy.feasible, easy.infeasible, easy.first_breach) == (4, None, None)
     hard = max_rate_under_slo(server(100), slo, low=50, seeds=1)
-    assert hard.feasible_max is None
-    assert hard.infeasible_min == 50
+    assert hard.feasible is None
+    assert hard.infeasible == 50
     assert hard.simulation is None
 
 

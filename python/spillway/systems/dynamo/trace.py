@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from spillway.files.format import Format
@@ -94,15 +95,12 @@ FORMAT = Format(
     retime=since_first,
 )
 
-WRAPPED = Format(
+WRAPPED = dataclasses.replace(
+    FORMAT,
     name="dynamo_wrapped",
     doc="the same as written by its file sinks: timestamp,event",
-    layout="jsonl",
     required=("timestamp", "event"),
-    optional=None,
     arrival="timestamp",
-    sorts=True,
     select=_select_wrapped,
     rows=_rows_wrapped,
-    retime=FORMAT.retime,
 )

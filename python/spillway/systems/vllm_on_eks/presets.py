@@ -32,6 +32,7 @@ class has a target of 2 s for the time to first token, the target of that gatewa
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Literal
 
 from spillway._core.gateway import (
@@ -82,6 +83,8 @@ SLO_CLASSES = (
     SloClass(name="sheddable", priority=-2, target_ttft_s=TARGET_TTFT_S),
 )
 
+_aimd = functools.partial(Aimd, target_s=TARGET_TTFT_S, increase_step=1)
+
 _CODE = "https://github.com/Nicolas-Richard/vllm-on-eks"
 _BLOG = "https://nicolas-richard.github.io"
 
@@ -112,12 +115,8 @@ def pre(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> Preset
         cap_per_worker=16,
         acquire_timeout_s=30,
         queue_max=(16, 16, 16),
-        controller=Aimd(
-            target_s=TARGET_TTFT_S, band=0, increase_step=1, decrease="factor", decrease_factor=0.5
-        ),
-        cap_min=1,
-        cap_max=64,
-        cooldown_ticks=0,
+        controller=_aimd(band=0, decrease="factor", decrease_factor=0.5),
+        guard=Guard(floor=1, ceiling=64, cooldown_ticks=0),
         window_s=30,
     )
 
@@ -146,12 +145,8 @@ def post4(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> Pres
         cap_per_worker=64,
         acquire_timeout_s=30,
         queue_max=(8, 2, 2),
-        controller=Aimd(
-            target_s=TARGET_TTFT_S, band=0.2, increase_step=1, decrease="step", decrease_step=4
-        ),
-        cap_min=16,
-        cap_max=128,
-        cooldown_ticks=3,
+        controller=_aimd(band=0.2, decrease="step", decrease_step=4),
+        guard=Guard(floor=16, ceiling=128, cooldown_ticks=3),
         window_s=30,
     )
 
@@ -181,16 +176,8 @@ def post5(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> Pres
         cap_per_worker=64,
         acquire_timeout_s=1,
         queue_max=(2, 1, 1),
-        controller=Aimd(
-            target_s=TARGET_TTFT_S,
-            band=0.2,
-            increase_step=1,
-            decrease="factor",
-            decrease_factor=0.75,
-        ),
-        cap_min=32,
-        cap_max=256,
-        cooldown_ticks=3,
+        controller=_aimd(band=0.2, decrease="factor", decrease_factor=0.75),
+        guard=Guard(floor=32, ceiling=256, cooldown_ticks=3),
         window_s=10,
     )
 
@@ -243,9 +230,7 @@ def _budgeted(
     acquire_timeout_s: float,
     queue_max: Sequence[int],
     controller: Aimd,
-    cap_min: int,
-    cap_max: int,
-    cooldown_ticks: int,
+    guard: Guard,
     window_s: float,
 ) -> Preset:
     gateway = Gateway(
@@ -255,14 +240,8 @@ def _budgeted(
         ),
         limit=WorkerBudget(cap_per_worker=cap_per_worker, workers=workers, resize=semantics),
         controller=controller,
-        guard=Guard(
-            floor=cap_min,
-            ceiling=cap_max,
-            demand_gate=True,
-            demand="in_flight_or_queued",
-            cooldown_ticks=cooldown_ticks,
-            rounding="floor",
-            clamps=semantics,
+        guard=guard.replace(
+            demand_gate=True, demand="in_flight_or_queued", rounding="floor", clamps=semantics
         ),
         sensor=Sensor(
             source="ttft",
