@@ -18,7 +18,7 @@ from support.random_simulations import (
     Pressure,
     alternatives_of,
     random_simulation,
-    stated,
+    settings_of,
 )
 from support.views import CLASSES, failed_checks, failed_views, shed_share
 from support.watchdog import watched
@@ -89,7 +89,7 @@ def assert_views(
     failures = failed_checks(result)
     if failures := failures + failed_views(result, folder, draws=draws, configures=configures):
         lines = "\n".join(map(str, failures))
-        config = yaml.safe_dump(stated(result.simulation), sort_keys=False, allow_unicode=True)
+        config = yaml.safe_dump(settings_of(result.simulation), sort_keys=False, allow_unicode=True)
         pytest.fail(f"{lines}\n\nseed {result.seed} of\n{config}", pytrace=False)
 
 

@@ -139,9 +139,9 @@ def shown(stream: io.StringIO) -> str:
 
 def test_progress_is_a_line_for_every_tenth() -> None:
     lines = shown(io.StringIO()).splitlines()
-    told = [re.fullmatch(r"  compiling: (\d+) of 40 \(0 min 00 s\)", line) for line in lines]
-    assert [int(match[1]) for match in told if match] == [1, *range(4, 41, 4)]
-    assert all(told)
+    matches = [re.fullmatch(r"  compiling: (\d+) of 40 \(0 min 00 s\)", line) for line in lines]
+    assert [int(match[1]) for match in matches if match] == [1, *range(4, 41, 4)]
+    assert all(matches)
 
 
 def test_progress_is_one_line_on_a_terminal() -> None:

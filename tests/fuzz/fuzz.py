@@ -43,7 +43,7 @@ from support.random_simulations import (
     alternatives_of,
     minimal,
     random_simulation,
-    stated,
+    settings_of,
 )
 from support.views import Failure, failed_checks, failed_views, shed_share
 from support.watchdog import SlowError, watched
@@ -169,7 +169,7 @@ def shortage(report: Report, configurations: int) -> list[str]:
     return rare
 
 
-def told(cause: str, indices: list[int], options: argparse.Namespace, trials: int) -> str:
+def line_of(cause: str, indices: list[int], options: argparse.Namespace, trials: int) -> str:
     """A cause with the smallest simulation that shows it."""
     index = indices[0]
 
@@ -180,7 +180,7 @@ def told(cause: str, indices: list[int], options: argparse.Namespace, trials: in
     smallest = minimal(drawn(index, options.seed)[0].simulation, fails, trials) if trials else None
     lines = [f"{len(indices):6,} x {cause}", f"         e.g. --seed {options.seed} --only {index}"]
     if smallest is not None:
-        text = yaml.safe_dump(stated(smallest), sort_keys=False, allow_unicode=True)
+        text = yaml.safe_dump(settings_of(smallest), sort_keys=False, allow_unicode=True)
         lines += [f"         {line}" for line in text.splitlines()]
     return "\n".join(lines)
 
@@ -242,7 +242,10 @@ def publish(report: Report, options: argparse.Namespace, took_s: float) -> int:
     if causes:
         print(f"\n{len(causes)} causes of failures:")
     for rank, (cause, indices) in enumerate(causes):
-        print(told(cause, sorted(indices), options, options.trials if rank < 20 else 0), flush=True)
+        print(
+            line_of(cause, sorted(indices), options, options.trials if rank < 20 else 0),
+            flush=True,
+        )
     return 1 if missing or causes else 0
 
 
@@ -250,7 +253,7 @@ def only(options: argparse.Namespace) -> int:
     """Runs one simulation and shows all of it."""
     warnings.simplefilter("error")
     simulation = drawn(options.only, options.seed)[0].simulation
-    print(yaml.safe_dump(stated(simulation), sort_keys=False, allow_unicode=True))
+    print(yaml.safe_dump(settings_of(simulation), sort_keys=False, allow_unicode=True))
     _, _, causes = looked_at(simulation, options.only, options.slow_s, draws=True)
     print("\n".join(causes) or "nothing fails")
     return 1 if causes else 0

@@ -125,7 +125,7 @@ def simulated(control: plain.FlowControl, requests: list[plain.Request]) -> Resu
     )
 
 
-def told(result: Result) -> list[tuple[str, str, int | None, int | None]]:
+def endings(result: Result) -> list[tuple[str, str, int | None, int | None]]:
     return [
         (way.outcome, reason, way.dispatched, way.ended)
         for way, reason in zip(ways(result), result.requests["reason"].tolist(), strict=True)
@@ -154,7 +154,7 @@ def test_gateway_equals_its_plain_model() -> None:
         requests = random_requests(rng, num_tenants)
         result = simulated(control, requests)
         control.run(requests)
-        assert told(result) == expected(requests), (seed, control)
+        assert endings(result) == expected(requests), (seed, control)
         seen.update(
             {request.reason for request in requests} | {request.outcome for request in requests}
         )

@@ -299,7 +299,7 @@ def test_measuring_the_least_latency_takes_many_service_times(min_concurrency: i
     """50 samples, `min_concurrency` at a time. At 3, Envoy's default: the published 131 s."""
     expected_s = math.ceil(50 / min_concurrency) * e2e_s(min_concurrency)
     stalls = stall_s(gateway.EnvoyGradient(interval_s=NEVER_S, min_concurrency=min_concurrency))
-    # Those that were under way when it began do not count: a round more at most.
+    # Requests under way when it began do not count: a round more at most.
     assert min(stalls) >= expected_s * 0.99
     assert max(stalls) <= expected_s + 1.2 * e2e_s(min_concurrency)
     if min_concurrency == 3:

@@ -146,7 +146,7 @@ def test_holdback_keeps_room_for_the_high_band() -> None:
     assert high_waits_s(flood) > 0.09
     held = contest_of_low(with_ten_places(usage_limit=gateway.PriorityHoldback(min_ceiling=0.5)))
     assert high_waits_s(held) == 0
-    # It costs throughput. The ceiling is one of all that is in flight, so the low band has its half
+    # The ceiling costs throughput. It limits all that is in flight, so the low band has its half
     # less what the high ones take: 5 places in one second, 1 in the next.
     assert served(held, "low", 30) == pytest.approx(15 * (5 + 1), abs=5)
     # All that 10 places serve in 30 s, less 60 high ones.

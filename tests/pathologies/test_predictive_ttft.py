@@ -119,12 +119,12 @@ def test_cold_prefixes_are_locked_out_while_others_keep_the_fleet_busy() -> None
 
 
 @pytest.mark.parametrize(
-    "cure",
+    "remedy",
     [{"floor_per_s": 0.5}, {"bonus_requests": 4}, {"warming_share": 0.5}],
     ids=["floor", "bonus", "slots"],
 )
-def test_cold_start_protection_lets_new_groups_in(cure: dict[str, Any]) -> None:
-    result = late_group(**cure)
+def test_cold_start_protection_lets_new_groups_in(remedy: dict[str, Any]) -> None:
+    result = late_group(**remedy)
     # As soon as both instances know the prefix, it is as good as any.
     table = result.admission_by_group_age(step_s=2, new_for_s=6)
     assert table["ratio"][4:].min() > 0.75

@@ -310,7 +310,7 @@ def test_confirmations_and_comparisons_say_what_is_doubtful() -> None:
     study.optimize(4)
     confirmed = study.confirm(top=1, seeds=range(10, 14), within=0)
     assert "beyond" in confirmed.candidates[0].value.caveat  # type: ignore[union-attr]
-    assert any("beyond" in doubt for doubt in confirmed.caveats)
+    assert any("beyond" in caveat for caveat in confirmed.caveats)
     assert "note: the intervals" in repr(confirmed)
     systems = {"one": simulation, "other": simulation.with_({"gateway.limit[0].max_in_flight": 4})}
     compared = spillway.compare(systems, seeds=6, figures=["p99_ttft_ms", "request_throughput"])

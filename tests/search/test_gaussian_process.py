@@ -92,10 +92,10 @@ def test_fit_separates_signal_from_noise() -> None:
     fitted = search.fit(points, values, np.zeros(300), priors=None)
     assert fitted.extra_noise_variance == pytest.approx(0.25, rel=0.25)
     assert fitted.length_scales[1] > 5 * fitted.length_scales[0]  # the second does not matter
-    told = search.fit(points, values, np.full(300, 0.25), priors=None)
-    assert told.extra_noise_variance < 0.06
-    half_told = search.fit(points, values, np.full(300, 0.15), priors=None)
-    assert half_told.extra_noise_variance == pytest.approx(
+    informed = search.fit(points, values, np.full(300, 0.25), priors=None)
+    assert informed.extra_noise_variance < 0.06
+    half_informed = search.fit(points, values, np.full(300, 0.15), priors=None)
+    assert half_informed.extra_noise_variance == pytest.approx(
         fitted.extra_noise_variance - 0.15, abs=0.005
     )
 

@@ -25,7 +25,7 @@ class Trial:
     result: Result
     requests: list[plain.Request]
 
-    def told(self) -> list[tuple[str, str, int, int]]:
+    def outcomes(self) -> list[tuple[str, str, int, int]]:
         columns = self.result.requests
         return list(
             zip(

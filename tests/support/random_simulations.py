@@ -137,7 +137,7 @@ _INSIDE = {
 
 # How often an optional setting is stated, where that is not one in two.
 _STATED: Mapping[str, float] = {
-    **merged("stated"),
+    **merged("probabilities"),
     "Gateway.max_queued": 0.2,
     "Band.max_requests": 0.2,
     "Queue.codel_target_s": 0.3,
@@ -630,7 +630,7 @@ def minimal(
     return simulation
 
 
-def stated(simulation: Simulation) -> dict[str, Any]:
+def settings_of(simulation: Simulation) -> dict[str, Any]:
     """The settings that are not at their defaults, in their written form."""
 
     def different(noun: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

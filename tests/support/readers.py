@@ -255,14 +255,14 @@ def _only(folder: Path) -> Path:
 
 def _read_mapped(folder: Path) -> object:
     try:
-        stated = json.loads((folder / "columns.json").read_bytes())
+        reading = json.loads((folder / "columns.json").read_bytes())
     except (ValueError, RecursionError):
         return None  # no reader of Spillway: only what it holds is of interest
     (path,) = (file for file in folder.iterdir() if file.name != "columns.json")
-    columns = stated.get("columns") if isinstance(stated, dict) else stated
+    columns = reading.get("columns") if isinstance(reading, dict) else reading
     if not isinstance(columns, dict) or not all(isinstance(v, str) for v in columns.values()):
         return None
-    unit = stated.get("time_unit")
+    unit = reading.get("time_unit")
     unit = unit if isinstance(unit, str) else "s"
     return _first_of(
         lambda: alike(lambda: read_trace(path, columns=columns, time_unit=unit).sha256),

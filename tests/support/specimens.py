@@ -36,7 +36,7 @@ class Specimen:
     """Where the range of the search, or one around the default, makes a run long."""
     inside: Collection[str] = ()
     """Settings that at their lower bound make a run long, or ask for another mechanism."""
-    stated: Mapping[str, float] = field(default_factory=dict)
+    probabilities: Mapping[str, float] = field(default_factory=dict)
     """How often an optional setting is stated, where that is not one in two."""
     own: Mapping[str, Callable[[Drawing], Any]] = field(default_factory=dict)
     """Settings that follow from what else there is."""

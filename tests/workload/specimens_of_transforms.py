@@ -55,7 +55,7 @@ DRAW_LENGTHS = Specimen(
     workload.DrawLengths,
     examples=[workload.DrawLengths(output_tokens=workload.Uniform(max_tokens=40))],
     weight=6,
-    stated={"input_tokens": 0.9, "output_tokens": 0.9},
+    probabilities={"input_tokens": 0.9, "output_tokens": 0.9},
 )
 BLOCK_RESAMPLE = Specimen(
     workload.BlockResample,

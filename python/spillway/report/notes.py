@@ -83,7 +83,7 @@ def deciders(parts: Parts, reason: str) -> list[str]:
                 continue
             if "kind" in noun.description:
                 found[str(noun)] = None
-            found |= dict.fromkeys(filter(None, map(parts.stated, entry["decided_by"])))
+            found |= dict.fromkeys(filter(None, map(parts.setting_text, entry["decided_by"])))
     return list(found)
 
 
@@ -170,7 +170,7 @@ def _small_index(result: ResultData, parts: Parts) -> Iterator[str]:
     sizes = (group.num_kv_blocks * group.block_size_tokens for group in caching)
     cached = max(sizes, default=0)
     if held < cached and result.simulation.metrics.accounting == "clock":
-        capacity = parts.stated("prefix_index.capacity_blocks")
+        capacity = parts.setting_text("prefix_index.capacity_blocks")
         yield (
             f"the gateway's record of prompts was full: {capacity} holds {held:,} tokens per rank, "
             f"the KV memory up to {cached:,}; unset, it holds as many."
@@ -312,7 +312,7 @@ def _idle_reasons(result: ResultData, parts: Parts) -> list[_Idle]:
         for reason in reasons:
             if reason["word"] in _NOT_OVERLOAD or reason["name"] in counts:
                 continue
-            for what in filter(None, map(parts.stated, reason["decided_by"])):
+            for what in filter(None, map(parts.setting_text, reason["decided_by"])):
                 idle[_Idle(what, "shed a request")] = None
     return list(idle)
 
@@ -351,7 +351,7 @@ def _unused_memory(result: ResultData, parts: Parts) -> Iterator[str]:
     has_memory = any(group.plant.kind == "step_loop" for group in result.simulation.instances)
     peak = result.activity["peak_kv_utilization"]
     if has_memory and peak <= _UNUSED_MEMORY:
-        blocks = parts.stated("instances[].num_kv_blocks")
+        blocks = parts.setting_text("instances[].num_kv_blocks")
         yield f"at most {peak:.1%} of the KV blocks were in use ({blocks})."
 
 
@@ -408,7 +408,7 @@ class Parts:
         found = [noun for noun in self.nouns if noun.path.startswith(path)]
         return [noun for noun in found if "." not in noun.path[len(path) :]]
 
-    def stated(self, pattern: str) -> str:
+    def setting_text(self, pattern: str) -> str:
         """The settings at a path in which `[]` matches every entry; empty: all are off."""
         found = [entry for entry in self._by_pattern.get(pattern, ()) if entry.is_on]
         if len(found) > 1:

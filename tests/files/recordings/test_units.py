@@ -146,15 +146,14 @@ def test_gaps_are_compared_with_the_decode_time(
             run_of(path)
 
 
-@pytest.mark.parametrize(("stated", "real"), list(itertools.permutations(("s", "ms", "us"), 2)))
-def test_latencies_in_another_unit_are_refused(stated: str, real: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("unit", "real"), list(itertools.permutations(("s", "ms", "us"), 2)))
+def test_latencies_in_another_unit_are_refused(unit: str, real: str, tmp_path: Path) -> None:
     """A plausible run, all of whose latencies have another unit than their name says."""
-    scale = units.PER_SECOND[real] / units.PER_SECOND[stated]
+    scale = units.PER_SECOND[real] / units.PER_SECOND[unit]
     path = table(tmp_path / "run.csv")
     header, *rows = list(csv.reader(path.read_text().splitlines()))
     names = [
-        name.replace("ttft_s", f"ttft_{stated}").replace("e2e_s", f"e2e_{stated}")
-        for name in header
+        name.replace("ttft_s", f"ttft_{unit}").replace("e2e_s", f"e2e_{unit}") for name in header
     ]
     as_written = [
         [*row[:3], *(str(float(cell) * units.PER_SECOND[real]) for cell in row[3:])] for row in rows
@@ -162,6 +161,6 @@ def test_latencies_in_another_unit_are_refused(stated: str, real: str, tmp_path:
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([names, *as_written])
     words = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
-    with pytest.raises(TraceError, match=f"looks like {words[real]}, read as {words[stated]}"):
+    with pytest.raises(TraceError, match=f"looks like {words[real]}, read as {words[unit]}"):
         run_of(path)
     assert run_of(path, check_units=False).e2e_s[0] == pytest.approx(1.26 * scale)

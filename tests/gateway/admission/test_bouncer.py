@@ -19,7 +19,7 @@ def test_bouncer_keeps_the_target_and_starves_no_class(seed: int) -> None:
         workload.SloClass(name="batch", priority=-1, target_ttft_s=0.3),
     ]
 
-    def told(min_share: float) -> tuple[float, float]:
+    def shares(min_share: float) -> tuple[float, float]:
         rng = random.Random(seed)
         n = 4000
         result = run(
@@ -35,8 +35,8 @@ def test_bouncer_keeps_the_target_and_starves_no_class(seed: int) -> None:
         assert np.nanquantile(ttft_s, 0.9) < 3.3
         return share_of(result, "critical"), share_of(result, "batch")
 
-    starved = told(0)
-    served = told(0.1)
+    starved = shares(0)
+    served = shares(0.1)
     assert starved[1] < 0.05
     assert served[1] == pytest.approx(0.1, abs=0.03)
     assert starved[0] > 0.9

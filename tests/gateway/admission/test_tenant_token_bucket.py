@@ -25,12 +25,12 @@ def test_bucket_of_a_single_tenant_is_the_plain_one(seed: int) -> None:
     arrivals = np.cumsum([rng.expovariate(10) for _ in range(n)]).tolist()
     prompts = [rng.randint(1, 900) for _ in range(n)]
 
-    def told(policy: Any) -> list[str]:
+    def verdicts(policy: Any) -> list[str]:
         admission = gateway.Gateway(admission=policy)
         return outcomes(run(arrivals, input_tokens=prompts, gateway=admission))
 
-    plainly = told(gateway.TokenBucket(**sizes))
-    assert told(gateway.TenantTokenBucket(**sizes)) == plainly
+    plainly = verdicts(gateway.TokenBucket(**sizes))
+    assert verdicts(gateway.TenantTokenBucket(**sizes)) == plainly
     assert 50 < plainly.count("rejected") < 250
 
 

@@ -34,7 +34,7 @@ def test_gateway_equals_its_plain_twin(fairness: Specimen, charge_at: str) -> No
         if compared is None:
             continue
         seen["compared"] += 1
-        assert compared.told() == compared.expected(), seed
+        assert compared.outcomes() == compared.expected(), seed
         seen.update(request.outcome for request in compared.requests)
         seen["estimated"] += sum(request.cost_output > 0 for request in compared.requests)
         dispatched = [request.dispatched for request in compared.requests if request.dispatched]

@@ -51,11 +51,11 @@ def test_queues_equal_their_plain_twin() -> None:
     for seed in trials(600):
         compared = trial(seed)
         assert compared is not None
-        assert compared.told() == compared.expected(), seed
+        assert compared.outcomes() == compared.expected(), seed
         check_ledger(compared.result)
         queue = compared.result.simulation.gateway.bands[0].queue
-        ends = {outcome for outcome, *_ in compared.told()}
-        reasons = {reason for _, reason, *_ in compared.told()}
+        ends = {outcome for outcome, *_ in compared.outcomes()}
+        reasons = {reason for _, reason, *_ in compared.outcomes()}
         dispatched = [way.dispatched for way in ways(compared.result) if way.dispatched is not None]
         seen[queue.ordering] += dispatched != sorted(dispatched)
         seen.update(f"{queue.drop} {outcome}" for outcome in ends)

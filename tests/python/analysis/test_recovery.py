@@ -25,7 +25,7 @@ CLASSES = [
 ]
 
 
-def told(good: NDArray[np.bool_], arrival_s: NDArray[np.float64]) -> Result:
+def result_of(good: NDArray[np.bool_], arrival_s: NDArray[np.float64]) -> Result:
     """A run in which exactly these requests meet their targets."""
     names = ["met" if is_good else "missed" for is_good in good]
     return run(
@@ -44,7 +44,7 @@ def chance(
     rng = np.random.default_rng(seed)
     arrival_s = np.cumsum(rng.exponential(1 / rate, int(1.2 * rate * duration_s)))
     arrival_s = arrival_s[arrival_s < duration_s]
-    return told(rng.random(len(arrival_s)) < goodput(arrival_s), arrival_s)
+    return result_of(rng.random(len(arrival_s)) < goodput(arrival_s), arrival_s)
 
 
 @pytest.mark.parametrize("level", [0.98, 0.82, 1.0])
@@ -124,7 +124,7 @@ def test_requests_under_way_at_the_end_may_yet_be_good() -> None:
     slow = {"slo_classes": CLASSES, "instances": flat(e2e_s=20, ttft_s=0.5), "horizon_s": 100}
     recovery = run(arrival_s, slo_class="met", **slow).recovery(*TRIGGER_S)
     assert (recovery.after, recovery.left) == (1, False)
-    # Those that are late already are known to be bad.
+    # Requests that are late already are known to be bad.
     names = ["met" if arrival < 60 else "missed" for arrival in arrival_s]
     late = run(arrival_s, slo_class=names, **slow)
     assert late.recovery(*TRIGGER_S).is_metastable

@@ -1,4 +1,4 @@
-"""Figures as long tables, and the provenance that they and the files carry."""
+"""Figures as long tables, and the origin that they and the files carry."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_requests_as_a_frame_have_categories_and_text() -> None:
 
 def test_files_carry_their_provenance(tmp_path: Path) -> None:
     result = simulate(simulation(), 5)
-    told = {
+    origin = {
         "schema": 1,
         "version": spillway.__version__,
         "seeds": [5],
@@ -152,10 +152,16 @@ def test_files_carry_their_provenance(tmp_path: Path) -> None:
     }
     result.write(tmp_path, requests="parquet")
     metadata = parquet.read_schema(tmp_path / "requests.parquet").metadata
-    assert json.loads(metadata[b"spillway"]) == told
+    assert json.loads(metadata[b"spillway"]) == origin
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert (summary["version"], summary["fingerprint"]) == (told["version"], told["fingerprint"])
+    assert (summary["version"], summary["fingerprint"]) == (
+        origin["version"],
+        origin["fingerprint"],
+    )
     result.save(tmp_path / "result.npz")
     with np.load(tmp_path / "result.npz") as archive:
         document = json.loads(str(archive["document"]))
-    assert (document["version"], document["fingerprint"]) == (told["version"], told["fingerprint"])
+    assert (document["version"], document["fingerprint"]) == (
+        origin["version"],
+        origin["fingerprint"],
+    )

@@ -51,7 +51,9 @@ def test_optimum_is_found() -> None:
     assert study.best_value < 1e-3
 
 
-def told(points: dict[float, float], se: float, sure: float = math.nan, **attributes: Any) -> Any:
+def finished(
+    points: dict[float, float], se: float, sure: float = math.nan, **attributes: Any
+) -> Any:
     """A study of finished trials: x → value; the one at `sure` has a hundredth of the error."""
     study = optuna.create_study()
     for x, value in points.items():
@@ -71,7 +73,7 @@ VALLEY = {i / 40: (i / 40 - 0.3) ** 2 for i in range(41)}
 
 def test_recommended_is_not_the_luckiest() -> None:
     points = VALLEY | {0.7: -0.05}  # by chance lower than all others
-    study = told(points, se=0.1)
+    study = finished(points, se=0.1)
     assert study.best_params["x"] == 0.7
     assert GpSampler(seed=0).recommend(study).params["x"] == pytest.approx(0.3, abs=0.1)
 
@@ -80,7 +82,7 @@ def test_error_of_few_runs_is_not_taken_at_its_word() -> None:
     points = VALLEY | {0.7: -0.05}  # by chance low, and its runs by chance alike
 
     def recommended(**attributes: Any) -> float:
-        study = told(points, se=0.1, sure=0.7, **attributes)
+        study = finished(points, se=0.1, sure=0.7, **attributes)
         return float(GpSampler(seed=0).recommend(study).params["x"])
 
     assert recommended() == 0.7
@@ -89,8 +91,8 @@ def test_error_of_few_runs_is_not_taken_at_its_word() -> None:
 
 
 def test_a_single_run_is_as_noisy_as_the_runs_of_others() -> None:
-    study = told(VALLEY, se=0.1, num_runs=4)
-    for trial in told({0.7: -0.05}, se=math.nan, num_runs=1).trials:
+    study = finished(VALLEY, se=0.1, num_runs=4)
+    for trial in finished({0.7: -0.05}, se=math.nan, num_runs=1).trials:
         study.add_trial(trial)
     assert GpSampler(seed=0).recommend(study).params["x"] == pytest.approx(0.3, abs=0.1)
 
@@ -139,8 +141,8 @@ def test_order_of_reports_within_a_batch_changes_nothing() -> None:
         study = optuna.create_study(sampler=GpSampler(seed=4))
         for _ in range(4):
             trials = [study.ask() for _ in range(5)]
-            told = [(trial, quadratic(trial)) for trial in trials]
-            for trial, value in reversed(told) if backwards else told:
+            outcomes = [(trial, quadratic(trial)) for trial in trials]
+            for trial, value in reversed(outcomes) if backwards else outcomes:
                 study.tell(trial, value)
         studies.append(study)
     assert parameters(studies[0]) == parameters(studies[1])

@@ -130,11 +130,11 @@ def test_several_command_lines_are_several_groups(tmp_path: Path) -> None:
 
 
 def test_the_version_of_a_servers_defaults_is_noted() -> None:
-    stated = {"model": "llama-3.1-8b", "gpu": "h100"}
-    simulation = Simulation(instances=Server(**stated).group)
+    described = {"model": "llama-3.1-8b", "gpu": "h100"}
+    simulation = Simulation(instances=Server(**described).group)
     (note,) = export(simulation, to="vllm@0.29").notes
     assert "has the defaults of vllm-0.19, and is written for 0.29" in note
     assert export(simulation, to="vllm@0.19").notes == ()
-    same = Simulation(instances=Server(**stated, engine="vllm-0.29").group)
+    same = Simulation(instances=Server(**described, engine="vllm-0.29").group)
     assert export(same, to="vllm@0.29").notes == ()
     assert export(Simulation(), to="vllm@0.29").notes == ()
