@@ -285,21 +285,21 @@ class Method {
   /// Whether the policy has it.
   explicit operator bool() const { return static_cast<bool>(method_); }
 
-  /// Its result for a request and a view.
+  /// Calls the method with a request and a view.
   py::object operator()(const signals::RequestView& request, const signals::View& view, Time now,
                         sim::Draws* draws = nullptr) {
     return held_.call(method_, verb_, &request, &view, now, draws, {});
   }
-  /// Its result for a view.
+  /// Calls the method with a view.
   py::object operator()(const signals::View& view, Time now) {
     return held_.call(method_, verb_, nullptr, &view, now, nullptr, {});
   }
-  /// Its result for a request and what follows.
+  /// Calls the method with a request and what follows.
   py::object about(const signals::RequestView& request, Time now, const auto&... more) {
     const std::array<PyObject*, sizeof...(more)> all{more.ptr()...};
     return held_.call(method_, verb_, &request, nullptr, now, nullptr, all);
   }
-  /// Its result for the arguments.
+  /// Calls the method with the arguments.
   py::object call(Time now, const auto&... arguments) {
     const std::array<PyObject*, sizeof...(arguments)> all{arguments.ptr()...};
     return held_.call(method_, verb_, nullptr, nullptr, now, nullptr, all);

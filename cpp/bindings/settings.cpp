@@ -141,7 +141,7 @@ Value with_changes(Value settings, const py::dict& changes) {
     const std::string path = key_of(key);
     auto place = ordered.end();
     if (path.ends_with("." + std::string(preset))) {
-      // It replaces all values of its structure except those given with it.
+      // The preset replaces all values of its structure except those given with it.
       const std::string noun = path.substr(0, path.size() - preset.size());
       place = std::find_if(ordered.begin(), ordered.end(),
                            [&](const auto& change) { return change.first.starts_with(noun); });

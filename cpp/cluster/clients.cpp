@@ -83,7 +83,7 @@ void Clients::expect(Time at, Phase phase, std::uint32_t subject, std::uint32_t 
   context_.events.push({at, phase, tie, subject});
 }
 
-// Their numbers order those of one instant, whenever they were submitted.
+// The numbers of requests order those of one instant, whenever they were submitted.
 std::size_t Clients::submit(const workload::Submission& request, Time at) {
   const std::size_t number = submissions_.add(request);
   const auto subject = static_cast<std::uint32_t>(number);

@@ -52,7 +52,8 @@ class Fleet final : public gateway::ServiceMeter {
     note_change(instance);
   }
 
-  /// Its permit was released. If it was withdrawn, requests waiting at its instance may enter.
+  /// The request's permit was released. If it was withdrawn, requests waiting at its instance may
+  /// enter.
   void released(sim::RequestId id, workload::Outcome outcome);
 
   // ---- events ------------------------------------------------------------------------------

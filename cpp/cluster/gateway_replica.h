@@ -42,7 +42,7 @@ class GatewayReplica {
   [[nodiscard]] bool pass(sim::RequestId id, std::uint64_t retries, const signals::View& view);
   /// An admitted request has joined its queue. True: drain.
   [[nodiscard]] bool queued();
-  /// Its client withdraws the request. Precondition: it is queued.
+  /// The client withdraws the request. Precondition: it is queued.
   [[nodiscard]] const gateway::Departures& withdraw(sim::RequestId id);
   /// Dispatches requests, and schedules later drains. `view`: null unless policies need
   /// `fleet_signals`. Without workers nothing is dispatched.
@@ -57,7 +57,7 @@ class GatewayReplica {
   void finished(sim::RequestId id, sim::InstanceId instance) {
     dispatcher_.finished(id, instance, context_.now);
   }
-  /// Its permit is released. True: drain.
+  /// The request's permit is released. True: drain.
   [[nodiscard]] bool release(sim::RequestId id, workload::Outcome outcome);
 
   // ---- timers ------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ class Pipeline final {
   /// ended it. True if the queues must be drained.
   bool release(sim::RequestId id, workload::Outcome outcome, sim::Time now);
 
-  /// Its client withdraws the request. Precondition: it waits in a queue.
+  /// The client withdraws the request. Precondition: it waits in a queue.
   [[nodiscard]] const Departures& withdraw(sim::RequestId id, workload::ReasonCode reason,
                                            sim::Time now);
 

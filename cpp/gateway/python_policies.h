@@ -41,7 +41,7 @@ struct PythonAdmission : sim::PythonPolicy<AdmissionFactory> {
       workload::Reason{"python_unservable", workload::categories::kUnservable,
                        "the Python policy rejects the request: Reject('unservable')"}};
   static constexpr bool observes = true;
-  /// It may.
+  /// Python code may draw.
   static bool draws() { return true; }
 };
 

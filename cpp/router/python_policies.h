@@ -24,7 +24,7 @@ struct PythonRouter : sim::PythonPolicy<RouterFactory> {
   static constexpr std::string_view type_name = "PythonRouter";
   static constexpr std::string_view doc =
       "A routing policy written in Python (spillway.policies.Router).";
-  /// It may.
+  /// Python code may draw.
   static bool draws() { return true; }
 };
 
@@ -36,7 +36,7 @@ struct PythonFilter : sim::PythonPolicy<FilterFactory> {
   static constexpr std::string_view doc =
       "A filter written in Python (spillway.policies.Filter). It keeps all instances if none of "
       "those that passed the previous filters passes it.";
-  /// It may.
+  /// Python code may draw.
   static bool draws() { return true; }
 };
 
@@ -60,7 +60,7 @@ std::unique_ptr<Scorer> make(const PythonScorer& config);
 struct PythonPicker : sim::PythonPolicy<PickerFactory> {
   static constexpr std::string_view type_name = "PythonPicker";
   static constexpr std::string_view doc = "A picker written in Python (spillway.policies.Picker).";
-  /// It may.
+  /// Python code may draw.
   static bool draws() { return true; }
 };
 

@@ -40,13 +40,13 @@ class Outstanding {
 
   /// The request has joined a queue.
   void admitted(sim::RequestId id, std::int64_t uncached_tokens);
-  /// It has left the queue without being dispatched.
+  /// The request has left the queue without being dispatched.
   void left_queue(sim::RequestId id);
-  /// It has left the queue for an instance.
+  /// The request has left the queue for an instance.
   void sent(sim::RequestId id, sim::InstanceId instance, std::int64_t uncached_tokens,
             sim::Time now);
   void first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now);
-  /// It has left the instance, with or without a first token.
+  /// The request has left the instance, with or without a first token.
   void ended(sim::RequestId id, sim::InstanceId instance, sim::Time now);
 
   // ---- counts ------------------------------------------------------------------------------

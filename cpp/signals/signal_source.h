@@ -48,7 +48,7 @@ class SignalSource {
   /// Number of leading blocks of the request's prompt that its KV memory holds.
   virtual std::int64_t cached_blocks(sim::RequestId id, sim::Time now) = 0;
 
-  /// Its data-parallel ranks; an instance without ranks is its own single rank.
+  /// Number of data-parallel ranks; an instance without ranks is its own single rank.
   virtual std::size_t num_ranks() const { return 1; }
   virtual SignalSource& rank(std::size_t /*i*/) { return *this; }
   /// The rank to which the instance assigns the next request, unless the router chooses one.

@@ -111,7 +111,7 @@ class View {
   sim::InstanceId id(std::size_t i) const {
     return candidates_.empty() ? sim::InstanceId{i} : candidates_[i];
   }
-  /// Its metrics as reported, possibly old.
+  /// The candidate's metrics as reported, possibly old.
   InstanceSignal instance(std::size_t i) const {
     const sim::InstanceId at = id(i);
     return is_live() ? sources_->instances[at.index()]->read(now_) : reported(at);

@@ -99,7 +99,7 @@ struct Client {
 
   /// Whether its own settings bound the number of requests.
   bool is_finite() const { return duration_s || num_requests; }
-  /// Its closed-loop users; null: its arrivals are an open process.
+  /// The client's closed-loop users; null: its arrivals are an open process.
   const ClosedLoop* closed_loop() const { return std::get_if<ClosedLoop>(&arrivals); }
   /// No request of the client arrives at or after this time.
   sim::Time end(sim::Time workload_end) const;

@@ -58,12 +58,12 @@ struct RequestStates {
 class RequestListener {
  public:
   virtual ~RequestListener() = default;
-  /// Its first token has been emitted; called only if first-token notifications are on.
+  /// The request's first token has been emitted; called only if first-token notifications are on.
   virtual void first_token(sim::RequestId id) = 0;
-  /// It has left the instance.
+  /// The request has left the instance.
   virtual void finished(sim::RequestId id) = 0;
-  /// Its permit is released. An instance calls this where an event of phase `permit_release` would
-  /// be the next one.
+  /// The request's permit is released. An instance calls this where an event of phase
+  /// `permit_release` would be the next one.
   virtual void released(sim::RequestId id) = 0;
 };
 

@@ -62,7 +62,7 @@ class RequestTable {
   /// differ.
   void know(const std::vector<std::string>& tenant_names,
             const std::vector<std::string>& class_names);
-  /// Its client sends the next attempt. Precondition: `keep_attempts` was called before the first
+  /// The client sends the next attempt. Precondition: `keep_attempts` was called before the first
   /// request.
   void retry(sim::RequestId id, sim::Time now) { attempts_[id.index()] = now; }
   void keep_attempts();

@@ -54,10 +54,10 @@ class AdmissionPolicy {
 
   /// The request has left its queue for the router.
   virtual void dispatched(const signals::RequestView& /*request*/, sim::Time /*now*/) {}
-  /// Its first token has arrived from `instance`.
+  /// The request's first token has arrived from `instance`.
   virtual void first_token(const signals::RequestView& /*request*/, sim::InstanceId /*instance*/,
                            sim::Time /*now*/) {}
-  /// It has left the system, from a queue or from an instance.
+  /// The request has left the system, from a queue or from an instance.
   virtual void finished(const signals::RequestView& /*request*/, workload::Outcome /*outcome*/,
                         sim::Time /*now*/) {}
 };

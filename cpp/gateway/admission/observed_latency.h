@@ -48,7 +48,7 @@ class ObservedLatency {
 
   /// Admitted requests that have not left the system.
   std::int64_t inside() const { return inside_; }
-  /// Those of them that await their first tokens.
+  /// Requests of `inside` that await their first tokens.
   std::int64_t before_first_token() const {
     return inside_ - static_cast<std::int64_t>(streams_.size());
   }

@@ -55,7 +55,7 @@ class SharedProgress {
       : e2e_(std::move(e2e)), quantum_ns_(quantum_ns) {}
 
   std::size_t inside() const { return inside_; }
-  /// Its value at the last `advance`.
+  /// The progress at the last `advance`.
   double value() const { return value_; }
   double at(sim::Time now) const {
     return inside_ > 0 ? value_ + static_cast<double>((now - updated_).ns) / e2e_ns_ : value_;

@@ -28,8 +28,8 @@ std::size_t least_urgent(const EngineState& s) {
   return last;
 }
 
-// Its planned tokens return to the budget. Blocks filled by these tokens are already registered. A
-// token that it emits in the current step is not lost.
+// The request's planned tokens return to the budget. Blocks filled by these tokens are already
+// registered. A token that it emits in the current step is not lost.
 void preempt(EngineState& s, Recorder& recorder, std::size_t which, std::int64_t& budget,
              Time now) {
   s.preempted = true;

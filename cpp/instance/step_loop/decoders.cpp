@@ -44,7 +44,7 @@ Decoders::Finishing Decoders::finishing() const {
   for (const Member& member : members()) {
     if (member.finish_step != step_ + 1) break;
     ++found.requests;
-    // Its last token completes its context; the step after it would add one more.
+    // The last token completes a request's context; the step after it would add one more.
     found.blocks += block_size_.blocks_for(member.final_computed + 1) -
                     block_size_.blocks_for(member.final_computed);
   }

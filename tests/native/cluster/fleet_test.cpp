@@ -185,7 +185,7 @@ void a_request_is_in_transit_for_its_entry_delay() {
   check(setup.enter_next(kFirstInstance, 3) == RequestId{0}, "a second later");
 }
 
-// It is reported ready after 1 s, but serves after 5 s.
+// The instance is reported ready after 1 s, but serves after 5 s.
 void an_instance_that_does_not_serve_yet_lets_nothing_in() {
   FleetSetup setup(simulation_with(2, {.initial_instances = 1,
                                        .target_instances = 2,

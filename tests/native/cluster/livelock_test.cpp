@@ -24,7 +24,7 @@ void few_may_not_do_much() {
 void many_may_do_much() {
   LivelockGuard guard(1);
   check(!guard.suspects(Time{5}, 0, kMany), "a burst arrives");
-  // They leave one by one.
+  // The requests leave one by one.
   check(!guard.suspects(Time{5}, 10 * kMany, kMany / 2), "a burst takes many events");
   check(!guard.suspects(Time{5}, 20 * kMany, 0), "also once the requests have gone");
   check(guard.suspects(Time{5}, 30 * kMany, 0), "not any number");
