@@ -257,16 +257,17 @@ py::dict state_of(const cluster::Observation& seen, const std::vector<std::strin
   result["tenants"] = by_tenant;
   if (is_true) return result;
   py::dict instances;
-  for (const cluster::SeenInstance& one : seen.instances) {
+  for (const cluster::SeenInstance& instance : seen.instances) {
     py::dict entry;
-    entry["waiting"] = one.signal.waiting;
-    entry["running"] = one.signal.running;
-    entry["kv_utilization"] = one.signal.kv_utilization;
-    entry["age_s"] = sim::is_set(one.signal.measured)
-                         ? py::object(py::float_(sim::to_seconds(state.at - one.signal.measured)))
-                         : py::object(py::none());
-    entry["in_flight"] = one.in_flight;
-    instances[py::int_(one.id.value)] = entry;
+    entry["waiting"] = instance.signal.waiting;
+    entry["running"] = instance.signal.running;
+    entry["kv_utilization"] = instance.signal.kv_utilization;
+    entry["age_s"] =
+        sim::is_set(instance.signal.measured)
+            ? py::object(py::float_(sim::to_seconds(state.at - instance.signal.measured)))
+            : py::object(py::none());
+    entry["in_flight"] = instance.in_flight;
+    instances[py::int_(instance.id.value)] = entry;
   }
   result["instances"] = instances;
   return result;
@@ -365,7 +366,7 @@ py::list run_batch(const std::vector<Settings>& settings, const std::vector<std:
                    std::size_t threads, bool reference, bool keep_requests,
                    const py::object& progress) {
   std::vector<Simulation> simulations;
-  for (const Settings& one : settings) simulations.push_back(one.as<Simulation>());
+  for (const Settings& simulation : settings) simulations.push_back(simulation.as<Simulation>());
   bool was_interrupted = false;
   cluster::BatchOptions options{.threads = threads,
                                 .is_checked = true,

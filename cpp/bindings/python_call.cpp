@@ -62,7 +62,7 @@ py::object Held::call(const py::object& method, const char* verb,
     call_view_->set(*view, now, draws);
     arguments[count++] = view_.ptr();
   }
-  for (PyObject* one : more) arguments[count++] = one;
+  for (PyObject* argument : more) arguments[count++] = argument;
   PyObject* result = PyObject_Vectorcall(method.ptr(), arguments.data(), count, nullptr);
   if (request != nullptr) call_request_->set(nullptr);
   if (view != nullptr) call_view_->unset();

@@ -238,7 +238,7 @@ struct Maker {
 
 inline std::vector<py::str> names_of(std::span<const workload::Tenant> tenants) {
   std::vector<py::str> names;
-  for (const workload::Tenant& one : tenants) names.emplace_back(one.name);
+  for (const workload::Tenant& tenant : tenants) names.emplace_back(tenant.name);
   return names;
 }
 
@@ -250,7 +250,7 @@ class Held {
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
   ~Held() {
-    for (py::object* one : {&policy_, &request_, &view_}) release(*one);
+    for (py::object* object : {&policy_, &request_, &view_}) release(*object);
   }
 
   /// The method; unset if the policy has none and it is not `needed`.

@@ -40,7 +40,7 @@ void collect(const TypeInfo& type, std::vector<const TypeInfo*>& found) {
     for (const FieldInfo& field : structure->fields) collect(*field.type, found);
     found.push_back(&type);
   } else if (const auto* variant = std::get_if<sim::VariantType>(&type.of)) {
-    for (const TypeInfo* one : variant->alternatives) collect(*one, found);
+    for (const TypeInfo* alternative : variant->alternatives) collect(*alternative, found);
   } else if (const auto* list = std::get_if<sim::ListType>(&type.of)) {
     collect(*list->item, found);
   } else if (const auto* optional = std::get_if<sim::OptionalType>(&type.of)) {

@@ -44,8 +44,8 @@ void translate_errors(py::module_& module) {
       if (pending) std::rethrow_exception(pending);
     } catch (const sim::ConfigError& error) {
       py::list violations;
-      for (const auto& one : error.violations()) {
-        violations.append(py::make_tuple(one.path, one.value, one.allowed));
+      for (const auto& violation : error.violations()) {
+        violations.append(py::make_tuple(violation.path, violation.value, violation.allowed));
       }
       const py::object exception = py::reinterpret_borrow<py::object>(config_error)(error.what());
       exception.attr("violations") = py::tuple(violations);
@@ -73,8 +73,8 @@ class Calls {
 
   void enter() {
     try {
-      for (const auto& one : objects_) {
-        inside_.push_back(std::make_unique<sim::Exclusive::Call>(*one, name_));
+      for (const auto& object : objects_) {
+        inside_.push_back(std::make_unique<sim::Exclusive::Call>(*object, name_));
       }
     } catch (...) {
       inside_.clear();

@@ -87,7 +87,7 @@ std::uint16_t position(const std::vector<Named>& all, const std::string& name, c
   const std::size_t found = sim::index_of_name(all, name);
   if (found < all.size()) return static_cast<std::uint16_t>(found);
   std::string names;
-  for (const Named& one : all) names += (names.empty() ? "'" : ", '") + one.name + "'";
+  for (const Named& named : all) names += (names.empty() ? "'" : ", '") + named.name + "'";
   refuse(path, "'" + name + "'", "must be one of " + names);
 }
 
@@ -145,8 +145,8 @@ class ScriptedInstance final : public signals::SignalSource {
 class NoArrivals final : public workload::ArrivalStream {
  public:
   explicit NoArrivals(const Simulation& simulation) {
-    for (const auto& one : simulation.tenants) add(tenants_, one.name);
-    for (const auto& one : simulation.slo_classes) add(slo_classes_, one.name);
+    for (const auto& tenant : simulation.tenants) add(tenants_, tenant.name);
+    for (const auto& slo_class : simulation.slo_classes) add(slo_classes_, slo_class.name);
     if (const auto* synthetic = std::get_if<workload::Synthetic>(&simulation.workload)) {
       for (const auto& client : synthetic->clients) add(tenants_, client.tenant);
     } else {
@@ -260,11 +260,11 @@ class Surroundings : private signals::ExactEstimator {
              "must be as many as in the first call: " + std::to_string(fleet_.size()));
     }
     for (std::size_t i = 0; i < fleet_.size(); ++i) {
-      const Script& one = (*scripts)[i];
-      fleet_[i].set(one);
-      in_flight_[i] = std::get<kInFlight>(one);
+      const Script& script = (*scripts)[i];
+      fleet_[i].set(script);
+      in_flight_[i] = std::get<kInFlight>(script);
       busy_->report(InstanceId{i}, {});  // without any load it is not busy
-      if (std::get<kIsBusy>(one)) busy_->mark_overloaded(InstanceId{i});
+      if (std::get<kIsBusy>(script)) busy_->mark_overloaded(InstanceId{i});
     }
   }
   InstanceId instance(std::int64_t index) const {
@@ -334,7 +334,7 @@ class Surroundings : private signals::ExactEstimator {
         fleet_.emplace_back(capacity);
       }
     }
-    for (ScriptedInstance& one : fleet_) signal_sources_.push_back(&one);
+    for (ScriptedInstance& instance : fleet_) signal_sources_.push_back(&instance);
     sources_.instances = signal_sources_;
     in_flight_.resize(count);
     busy_.emplace(signals::BusyMonitor{}, count);

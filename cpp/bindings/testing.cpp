@@ -195,8 +195,8 @@ class Limit : public Single {
  private:
   static gateway::LimitSet make_limits(const Surroundings& around) {
     std::vector<std::unique_ptr<gateway::LimitPolicy>> limits;
-    for (const gateway::Limit& one : around.simulation.gateway.limit) {
-      limits.push_back(gateway::make_limit(one, around.requests.tenants));
+    for (const gateway::Limit& limit : around.simulation.gateway.limit) {
+      limits.push_back(gateway::make_limit(limit, around.requests.tenants));
     }
     return gateway::LimitSet(std::move(limits));
   }
@@ -350,8 +350,8 @@ class Controller : public Single {
   static gateway::Governor make_governor(const Surroundings& around) {
     const gateway::Gateway& config = around.simulation.gateway;
     double limit = 0;
-    for (const gateway::Limit& one : config.limit) {
-      const auto setting = gateway::make_limit(one, around.requests.tenants)->setting();
+    for (const gateway::Limit& policy : config.limit) {
+      const auto setting = gateway::make_limit(policy, around.requests.tenants)->setting();
       if (!setting) continue;
       limit = *setting;
       break;

@@ -48,9 +48,10 @@ class SharedRequests {
 std::vector<std::size_t> same_workload(std::span<const Simulation> simulations) {
   std::vector<sim::Value> written;
   std::vector<std::size_t> first;
-  for (const Simulation& one : simulations) {
-    sim::Value::List key{sim::Value(one.quantum_ns), sim::Value(one.metrics.streaming),
-                         sim::encode(one.workload, sim::Purpose::identity)};
+  for (const Simulation& simulation : simulations) {
+    sim::Value::List key{sim::Value(simulation.quantum_ns),
+                         sim::Value(simulation.metrics.streaming),
+                         sim::encode(simulation.workload, sim::Purpose::identity)};
     written.emplace_back(std::move(key));
     const auto equal = std::find(written.begin(), written.end(), written.back());
     first.push_back(static_cast<std::size_t>(equal - written.begin()));
@@ -93,9 +94,9 @@ class Batch {
         errors_(outputs_.size()),
         same_workload_(same_workload(simulations)),
         workloads_(outputs_.size()) {
-    for (const Simulation& one : simulations) {
-      if (!options.is_checked) sim::check(one);
-      check_has_requests(one);
+    for (const Simulation& simulation : simulations) {
+      if (!options.is_checked) sim::check(simulation);
+      check_has_requests(simulation);
     }
     for (std::size_t i = 0; i < simulations.size(); ++i) {
       const bool is_random = !random_streams(simulations[i]).empty();

@@ -34,10 +34,10 @@ Simulation without_changes(Simulation simulation) {
 std::vector<PlacedChange> changes_of(const Simulation& simulation) {
   std::vector<PlacedChange> all;
   for (std::size_t i = 0; i < simulation.changes.size(); ++i) {
-    const Change& one = simulation.changes[i];
-    const auto& set = *one.set.get_if<Value::Map>();
+    const Change& change = simulation.changes[i];
+    const auto& set = *change.set.get_if<Value::Map>();
     if (set.empty()) continue;
-    all.push_back({sim::from_seconds(one.at_s), set, sim::index_path("changes", i) + ".set"});
+    all.push_back({sim::from_seconds(change.at_s), set, sim::index_path("changes", i) + ".set"});
   }
   std::ranges::stable_sort(all, {}, &PlacedChange::from);
   return all;
@@ -87,9 +87,10 @@ std::optional<Simulation> changed(const Simulation& from, const Value::Map& set,
   std::optional<Simulation> to = with(from, set, out);
   if (!to) return std::nullopt;
   const std::size_t before = out.size();
-  for (const sim::Difference& one : sim::differences(sim::type_of<Simulation>(), &from, &*to)) {
-    if (one.field && one.field->is_runtime) continue;
-    out.push_back({one.path, "", "cannot change during a run"});
+  for (const sim::Difference& difference :
+       sim::differences(sim::type_of<Simulation>(), &from, &*to)) {
+    if (difference.field && difference.field->is_runtime) continue;
+    out.push_back({difference.path, "", "cannot change during a run"});
   }
   if (out.size() > before) return std::nullopt;
   return to;
@@ -108,9 +109,9 @@ std::vector<Version> versions_by(const std::vector<PlacedChange>& changes, const
     const Simulation& current = versions.empty() ? start : versions.back().simulation;
     std::vector<Violation> found;
     std::optional<Simulation> next = changed(current, change.set, found);
-    for (Violation& one : found) {
-      if (!change.place.empty()) one.path = change.place + "[" + one.path + "]";
-      out.push_back(std::move(one));
+    for (Violation& violation : found) {
+      if (!change.place.empty()) violation.path = change.place + "[" + violation.path + "]";
+      out.push_back(std::move(violation));
     }
     if (!next) continue;
     std::optional<std::int64_t> target = next->fleet.target_instances;
@@ -139,7 +140,9 @@ std::vector<Version> versions_from(const Simulation& simulation, std::span<const
                                    sim::Time from, const Value::Map& set) {
   const auto next = std::ranges::upper_bound(later, from, {}, &Version::from);
   std::vector<PlacedChange> changes{{from, set, {}}};
-  for (auto one = next; one != later.end(); ++one) changes.push_back({one->from, one->set, {}});
+  for (auto version = next; version != later.end(); ++version) {
+    changes.push_back({version->from, version->set, {}});
+  }
   std::vector<Violation> violations;
   std::vector<Version> versions =
       next == later.begin() ? versions_by(changes, without_changes(simulation), violations)

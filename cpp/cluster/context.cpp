@@ -12,7 +12,7 @@ namespace {
 
 signals::Needs needs_of(const Simulation& first, std::span<const Version> later) {
   signals::Needs needs = needs_of(first);
-  for (const Version& one : later) needs = needs | needs_of(one.simulation);
+  for (const Version& version : later) needs = needs | needs_of(version.simulation);
   return needs;
 }
 

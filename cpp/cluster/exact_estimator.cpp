@@ -16,7 +16,7 @@ void ExactEstimator::sent(sim::RequestId id, sim::InstanceId instance, sim::Time
 sim::Time ExactEstimator::first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
   std::vector<instance::Entry>& underway = in_transit_[instance.index()];
   // Requests of this instant have not entered yet.
-  std::erase_if(underway, [&](const instance::Entry& one) { return one.at < now; });
+  std::erase_if(underway, [&](const instance::Entry& entry) { return entry.at < now; });
   entries_ = underway;
   const instance::Instance& there = *fleet_[instance.index()];
   entries_.push_back({id, now + there.entry_delay(id)});

@@ -46,19 +46,19 @@ void FittedStates::start() {
 
 void FittedStates::sample(std::span<const std::unique_ptr<instance::Instance>> instances,
                           bool continues) {
-  for (Watched& one : watched_) {
-    const instance::InstanceGroup& group = *one.group;
+  for (Watched& watched : watched_) {
+    const instance::InstanceGroup& group = *watched.group;
     const auto ranks = static_cast<double>(group.data_parallel_size);
     const auto tokens = static_cast<double>(group.num_kv_blocks * group.block_size_tokens);
     Counts counts;
     for (const auto& instance :
-         instances.subspan(one.first, static_cast<std::size_t>(group.count))) {
+         instances.subspan(watched.first, static_cast<std::size_t>(group.count))) {
       if (instance->occupancy().running == 0) continue;
       const signals::InstanceSignal seen = instance->read(context_.now);
       const double running = seen.running / ranks;
       const double used = seen.kv_utilization * tokens;
-      one.most_running_requests = std::max(one.most_running_requests, running);
-      one.most_kv_tokens = std::max(one.most_kv_tokens, used);
+      watched.most_running_requests = std::max(watched.most_running_requests, running);
+      watched.most_kv_tokens = std::max(watched.most_kv_tokens, used);
       ++counts.states;
       if (!is_inside(group.fitted_states, running, used)) ++counts.outside;
     }
@@ -83,10 +83,10 @@ void FittedStates::thin_out() {
 std::vector<FittedStatesReport> FittedStates::report() const {
   std::vector<FittedStatesReport> found;
   for (std::size_t k = 0; k < watched_.size(); ++k) {
-    const Watched& one = watched_[k];
-    FittedStatesReport entry{.group = static_cast<std::int64_t>(one.position),
-                             .most_running_requests = one.most_running_requests,
-                             .most_kv_tokens = one.most_kv_tokens};
+    const Watched& watched = watched_[k];
+    FittedStatesReport entry{.group = static_cast<std::int64_t>(watched.position),
+                             .most_running_requests = watched.most_running_requests,
+                             .most_kv_tokens = watched.most_kv_tokens};
     for (std::size_t i = k; i < counts_.size(); i += watched_.size()) {
       entry.states += counts_[i].states;
       entry.outside += counts_[i].outside;

@@ -183,21 +183,21 @@ void Fleet::note_ready() {
 
 const std::vector<std::int64_t>& Fleet::emitted(Time now) {
   std::fill(emitted_.begin(), emitted_.end(), 0);
-  for (const auto& one : instances_) one->add_emitted(emitted_, now);
+  for (const auto& instance : instances_) instance->add_emitted(emitted_, now);
   return emitted_;
 }
 
 std::vector<std::size_t> Fleet::ranks() const {
   std::vector<std::size_t> ranks;
   ranks.reserve(instances_.size());
-  for (const auto& one : instances_) ranks.push_back(one->num_ranks());
+  for (const auto& instance : instances_) ranks.push_back(instance->num_ranks());
   return ranks;
 }
 
 void Fleet::add_to(metrics::Sample& state, std::span<metrics::TenantSample> tenants) {
   state.ready_instances = num_ready();
-  for (const auto& one : instances_) {
-    const signals::InstanceSignal seen = one->read(context_.now);
+  for (const auto& instance : instances_) {
+    const signals::InstanceSignal seen = instance->read(context_.now);
     state.waiting += seen.waiting;
     state.running += seen.running;
     state.kv_utilization += seen.kv_utilization / static_cast<double>(instances_.size());
@@ -210,7 +210,7 @@ void Fleet::add_to(metrics::Sample& state, std::span<metrics::TenantSample> tena
 }
 
 void Fleet::close(Time end) {
-  for (const auto& one : instances_) one->close(end);
+  for (const auto& instance : instances_) instance->close(end);
   context_.states.token_gaps.close();
 }
 

@@ -28,8 +28,8 @@ LoadEvents::LoadEvents(Context& context,
   emitted_.resize(context.requests.num_groups());
   std::vector<signals::WorkerMonitor::Size> sizes;
   sizes.reserve(workers.size());
-  for (const auto& one : workers) {
-    sizes.push_back({one->num_ranks(), one->rank(0).capacity().block_size_tokens});
+  for (const auto& worker : workers) {
+    sizes.push_back({worker->num_ranks(), worker->rank(0).capacity().block_size_tokens});
   }
   for (std::int64_t i = 0; i < context.simulation.gateway.replicas; ++i) {
     monitors_.emplace_back(context.simulation.busy_monitor, sizes, context.requests,

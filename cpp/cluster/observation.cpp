@@ -24,15 +24,15 @@ Observation seen_state(const Context& context, Fleet& fleet, const Gateways& gat
   seen.state.kv_utilization = 0;
   if (fleet.num_ready() == 0) return seen;
   for (const sim::InstanceId id : fleet.ready()) {
-    SeenInstance& one = seen.instances.emplace_back();
-    one.id = id;
-    one.signal = fleet.seen(id);
+    SeenInstance& instance = seen.instances.emplace_back();
+    instance.id = id;
+    instance.signal = fleet.seen(id);
     for (const auto& gateway : gateways.replicas()) {
-      one.in_flight += gateway->local_state().in_flight[id.index()];
+      instance.in_flight += gateway->local_state().in_flight[id.index()];
     }
-    seen.state.waiting += one.signal.waiting;
-    seen.state.running += one.signal.running;
-    seen.state.kv_utilization += one.signal.kv_utilization;
+    seen.state.waiting += instance.signal.waiting;
+    seen.state.running += instance.signal.running;
+    seen.state.kv_utilization += instance.signal.kv_utilization;
   }
   seen.state.kv_utilization /= static_cast<double>(seen.instances.size());
   return seen;

@@ -28,11 +28,13 @@ bool can_change(const Simulation& simulation, sim::Stream stream) {
   const gateway::Gateway& gateway = simulation.gateway;
   switch (stream) {
     case Stream::arrivals:
-      return any_client(simulation, [](const Client& one) { return can_draw(one.arrivals); });
+      return any_client(simulation, [](const Client& client) { return can_draw(client.arrivals); });
     case Stream::input_lengths:
-      return any_client(simulation, [](const Client& one) { return can_draw(one.input_tokens); });
+      return any_client(simulation,
+                        [](const Client& client) { return can_draw(client.input_tokens); });
     case Stream::output_lengths:
-      return any_client(simulation, [](const Client& one) { return can_draw(one.output_tokens); });
+      return any_client(simulation,
+                        [](const Client& client) { return can_draw(client.output_tokens); });
     case Stream::admission:
       return can_draw(gateway.admission);
     case Stream::router:
@@ -48,7 +50,7 @@ bool can_change(const Simulation& simulation, sim::Stream stream) {
     case Stream::retries:
       return can_draw(simulation.reaction) ||
              std::any_of(simulation.tenants.begin(), simulation.tenants.end(),
-                         [](const workload::Tenant& one) { return can_draw(one.reaction); });
+                         [](const workload::Tenant& tenant) { return can_draw(tenant.reaction); });
     case Stream::traffic: {
       const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
       return trace && can_draw(trace->transforms);

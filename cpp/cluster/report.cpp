@@ -29,15 +29,17 @@ bool uses_priority(const instance::InstanceGroup& group) {
 
 Time fleet_duration(const FinalState& end) {
   Time last{0};
-  for (const auto& one : end.fleet.instances()) last = std::max(last, one->counters().last_event);
+  for (const auto& instance : end.fleet.instances()) {
+    last = std::max(last, instance->counters().last_event);
+  }
   return last;
 }
 
 metrics::Ledger balance(const FinalState& end) {
   metrics::FleetCounts fleet;
-  for (const auto& one : end.fleet.instances()) {
-    one->check_memory();
-    const instance::Counters& c = one->counters();
+  for (const auto& instance : end.fleet.instances()) {
+    instance->check_memory();
+    const instance::Counters& c = instance->counters();
     fleet.entered += c.entered;
     fleet.refused += c.refused;
     fleet.completed += c.completed;
@@ -57,13 +59,13 @@ std::vector<InstanceReport> report_instances(const FinalState& end) {
   std::vector<InstanceReport> reports;
   reports.reserve(end.fleet.instances().size());
   const double duration_s = sim::to_seconds(fleet_duration(end));
-  for (const auto& one : end.fleet.instances()) {
-    const instance::Counters& c = one->counters();
+  for (const auto& instance : end.fleet.instances()) {
+    const instance::Counters& c = instance->counters();
     const auto steps = static_cast<double>(c.steps);
     reports.push_back({c.completed, c.refused, c.cancelled, c.preemptions, c.steps,
                        duration_s > 0 ? c.waiting_time_s / duration_s : 0,
                        c.steps > 0 ? static_cast<double>(c.waiting_after_steps) / steps : 0,
-                       c.kv_hits, c.kv_misses, c.kv_lookups, one->stepping()});
+                       c.kv_hits, c.kv_misses, c.kv_lookups, instance->stepping()});
   }
   return reports;
 }
@@ -83,9 +85,9 @@ Activity activity(const FinalState& end) {
     const signals::BusyWorkers* known = end.load_events.known_to(gateway->index());
     if (known && known->has_exceeded()) seen.busy_threshold_exceeded = true;
   }
-  for (const auto& one : end.fleet.instances()) {
+  for (const auto& instance : end.fleet.instances()) {
     seen.peak_kv_utilization =
-        std::max(seen.peak_kv_utilization, one->counters().peak_kv_utilization);
+        std::max(seen.peak_kv_utilization, instance->counters().peak_kv_utilization);
   }
   return seen;
 }
@@ -144,18 +146,19 @@ metrics::RunFigures run_figures(const FinalState& end, std::span<const InstanceR
       .fleet_duration = fleet_duration(end)};
   std::vector<double> mean_waiting;
   mean_waiting.reserve(instances.size());
-  for (const InstanceReport& one : instances) {
-    figures.preemptions += one.preemptions;
-    mean_waiting.push_back(simulation.metrics.uses_reported_latencies() ? one.mean_waiting_at_step
-                                                                        : one.mean_waiting);
+  for (const InstanceReport& instance : instances) {
+    figures.preemptions += instance.preemptions;
+    mean_waiting.push_back(simulation.metrics.uses_reported_latencies()
+                               ? instance.mean_waiting_at_step
+                               : instance.mean_waiting);
   }
   const auto& decisions = end.gateways.decisions().decisions();
   if (!decisions.empty()) {
     figures.mean_regret = 0;
     figures.max_regret = 0;
-    for (const router::Decision& one : decisions) {
-      *figures.mean_regret += one.regret / static_cast<double>(decisions.size());
-      figures.max_regret = std::max(*figures.max_regret, one.regret);
+    for (const router::Decision& decision : decisions) {
+      *figures.mean_regret += decision.regret / static_cast<double>(decisions.size());
+      figures.max_regret = std::max(*figures.max_regret, decision.regret);
     }
   }
   figures.cache_hit_rate = cache_hit_rate(instances, simulation.metrics);
@@ -191,7 +194,7 @@ Output report(const FinalState& end) {
   }
   output.ledger = balance(end);
   output.instances = report_instances(end);
-  for (const InstanceReport& one : output.instances) output.steps += one.steps;
+  for (const InstanceReport& instance : output.instances) output.steps += instance.steps;
   output.ingresses = report_ingresses(end);
   output.ranks = report_ranks(end);
   output.summary = std::make_shared<const metrics::Summary>(
@@ -208,11 +211,11 @@ std::optional<double> cache_hit_rate(std::span<const InstanceReport> instances,
   double hits = 0;
   double lookups = 0;
   double rates = 0;
-  for (const InstanceReport& one : instances) {
-    hits += static_cast<double>(one.kv_hits);
-    lookups += static_cast<double>(one.kv_lookups);
-    const auto blocks = static_cast<double>(one.kv_hits + one.kv_misses);
-    if (blocks > 0) rates += static_cast<double>(one.kv_hits) / blocks;
+  for (const InstanceReport& instance : instances) {
+    hits += static_cast<double>(instance.kv_hits);
+    lookups += static_cast<double>(instance.kv_lookups);
+    const auto blocks = static_cast<double>(instance.kv_hits + instance.kv_misses);
+    if (blocks > 0) rates += static_cast<double>(instance.kv_hits) / blocks;
   }
   if (config.uses_reported_latencies()) {
     return rates / static_cast<double>(instances.size());

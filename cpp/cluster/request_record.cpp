@@ -61,9 +61,9 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
   }
   workload::InternedNames submitted_tenants, submitted_classes;
   for (const Change& change : simulation.changes) {
-    for (const workload::Submission& one : change.submit) {
-      submitted_tenants.position(one.tenant);
-      submitted_classes.position(one.slo_class);
+    for (const workload::Submission& submission : change.submit) {
+      submitted_tenants.position(submission.tenant);
+      submitted_classes.position(submission.slo_class);
     }
   }
   if (trace && trace->empty_outputs == workload::EmptyOutputs::failed &&

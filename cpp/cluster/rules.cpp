@@ -30,9 +30,9 @@ std::string quoted(std::string_view name) {
 class KnownNames {
  public:
   template <class Named>
-  KnownNames(const std::vector<Named>& stated, const char* what)
-      : num_stated_(stated.size()), what_(what) {
-    for (const Named& one : stated) add(one.name);
+  KnownNames(const std::vector<Named>& configured, const char* what)
+      : num_configured_(configured.size()), what_(what) {
+    for (const Named& named : configured) add(named.name);
   }
   void add(std::string_view name) {
     index_.add(name);
@@ -41,16 +41,18 @@ class KnownNames {
 
   const char* what() const { return what_; }
   std::size_t num_names() const { return index_.num_names(); }
-  std::span<const std::string_view> stated() const { return std::span(names_).first(num_stated_); }
+  std::span<const std::string_view> configured() const {
+    return std::span(names_).first(num_configured_);
+  }
   std::span<const std::string_view> all() const { return names_; }
   bool has(std::string_view name) const { return index_.has(name); }
-  bool states(std::string_view name) const { return position(name) < num_stated_; }
+  bool is_configured(std::string_view name) const { return position(name) < num_configured_; }
   std::size_t position(std::string_view name) const { return index_.of(name); }
 
  private:
   sim::NameIndex index_;
   std::vector<std::string_view> names_;
-  std::size_t num_stated_;
+  std::size_t num_configured_;
   const char* what_;
 };
 
@@ -99,8 +101,8 @@ class Inspection {
   void must_be_known(std::string_view name, std::string_view at, const KnownNames& names) {
     if (!names.has(name)) report_unknown(name, at, names, names.all());
   }
-  void must_be_stated(std::string_view name, std::string_view at, const KnownNames& names) {
-    if (!names.states(name)) report_unknown(name, at, names, names.stated());
+  void must_be_configured(std::string_view name, std::string_view at, const KnownNames& names) {
+    if (!names.is_configured(name)) report_unknown(name, at, names, names.configured());
   }
 
   std::vector<sim::Violation>& reported() { return out_; }
@@ -122,10 +124,10 @@ std::string entry(std::string_view list, std::size_t index, std::string_view fie
 // ---- names ---------------------------------------------------------------------------------
 
 void must_differ(Inspection& seen, const KnownNames& names) {
-  const std::span<const std::string_view> stated = names.stated();
-  for (std::size_t i = 0; i < stated.size(); ++i) {
-    if (names.position(stated[i]) == i) continue;
-    seen.report(entry(names.what(), i, "name"), quoted(stated[i]), "must be unique");
+  const std::span<const std::string_view> configured = names.configured();
+  for (std::size_t i = 0; i < configured.size(); ++i) {
+    if (names.position(configured[i]) == i) continue;
+    seen.report(entry(names.what(), i, "name"), quoted(configured[i]), "must be unique");
   }
 }
 void tenants_differ(Inspection& seen) { must_differ(seen, seen.tenants); }
@@ -174,9 +176,9 @@ void clients_can_send(Inspection& seen) {
   for (std::size_t i = 0; synthetic && i < synthetic->clients.size(); ++i) {
     const workload::Client& client = synthetic->clients[i];
     const auto at = [&](const char* field) { return entry("workload.clients", i, field); };
-    seen.must_be_stated(client.slo_class, at("slo_class"), seen.slo_classes);
+    seen.must_be_configured(client.slo_class, at("slo_class"), seen.slo_classes);
     if (!seen.simulation.tenants.empty()) {
-      seen.must_be_stated(client.tenant, at("tenant"), seen.tenants);
+      seen.must_be_configured(client.tenant, at("tenant"), seen.tenants);
     }
     const bool has_end =
         client.is_finite() || synthetic->duration_s || seen.simulation.horizon_s.has_value();
@@ -193,10 +195,10 @@ void submissions_are_known(Inspection& seen) {
   const std::vector<Change>& changes = seen.simulation.changes;
   for (std::size_t i = 0; i < changes.size(); ++i) {
     for (std::size_t j = 0; j < changes[i].submit.size(); ++j) {
-      const workload::Submission& one = changes[i].submit[j];
+      const workload::Submission& submission = changes[i].submit[j];
       const std::string at = entry(entry("changes", i, "submit"), j);
-      seen.must_be_known(one.tenant, at + ".tenant", seen.tenants);
-      seen.must_be_known(one.slo_class, at + ".slo_class", seen.slo_classes);
+      seen.must_be_known(submission.tenant, at + ".tenant", seen.tenants);
+      seen.must_be_known(submission.slo_class, at + ".slo_class", seen.slo_classes);
     }
   }
 }

@@ -64,8 +64,8 @@ class Run final : public HeldRun, workload::RequestListener {
       gateway->set_busy_workers(load_events_.known_to(gateway->index()));
     }
     for (const Change& change : simulation.changes) {
-      for (const workload::Submission& one : change.submit) {
-        clients_.submit(one, sim::from_seconds(change.at_s));
+      for (const workload::Submission& submission : change.submit) {
+        clients_.submit(submission, sim::from_seconds(change.at_s));
       }
     }
   }
@@ -112,7 +112,7 @@ class Run final : public HeldRun, workload::RequestListener {
   std::vector<std::string> tenants() const override {
     std::vector<std::string> names;
     names.reserve(context_.requests.tenants.size());
-    for (const workload::Tenant& one : context_.requests.tenants) names.push_back(one.name);
+    for (const workload::Tenant& tenant : context_.requests.tenants) names.push_back(tenant.name);
     return names;
   }
 
@@ -151,7 +151,7 @@ class Run final : public HeldRun, workload::RequestListener {
       if (!context_.events.pop(until_, event)) return;
       handle(event);
 #ifdef SPILLWAY_CHECK_EVERY_EVENT
-      for (const auto& one : fleet_.instances()) one->check_memory();
+      for (const auto& instance : fleet_.instances()) instance->check_memory();
 #endif
       if (context_.events.popped() % Interruption::kEventsBetweenCalls == 0) check_progress();
     }

@@ -12,21 +12,21 @@ namespace spillway::cluster {
 namespace {
 
 bool has_target(std::span<const Version> versions) {
-  return std::ranges::any_of(versions,
-                             [](const Version& one) { return one.target_instances.has_value(); });
+  return std::ranges::any_of(
+      versions, [](const Version& version) { return version.target_instances.has_value(); });
 }
 
 }  // namespace
 
 void SettingChanges::start() {
-  for (const Version& one : to_come()) schedule(one.from);
+  for (const Version& version : to_come()) schedule(version.from);
 }
 
 bool SettingChanges::add(const sim::Value::Map& values, sim::Time at, bool has_given_up) {
   std::vector<Version> next = versions_from(context_.simulation, versions_, at, values);
-  for (const Version& one : next) {
-    const bool is_measured = (context_.needs | needs_of(one.simulation)) == context_.needs &&
-                             (context_.follows_loads || !depends_on_loads(one.simulation));
+  for (const Version& version : next) {
+    const bool is_measured = (context_.needs | needs_of(version.simulation)) == context_.needs &&
+                             (context_.follows_loads || !depends_on_loads(version.simulation));
     if (!is_measured) return false;
   }
   if (has_given_up && has_target(next)) return false;
@@ -53,9 +53,9 @@ std::optional<DueChange> SettingChanges::take_due() {
                           sim::differ(from.router, to.router);
   if (!due.concerns_gateways) return due;
   due.tenants = context_.requests.tenants;
-  for (workload::Tenant& one : due.tenants) {
-    const auto own = std::ranges::find(to.tenants, one.name, &workload::Tenant::name);
-    if (own != to.tenants.end()) one = *own;
+  for (workload::Tenant& tenant : due.tenants) {
+    const auto own = std::ranges::find(to.tenants, tenant.name, &workload::Tenant::name);
+    if (own != to.tenants.end()) tenant = *own;
   }
   return due;
 }

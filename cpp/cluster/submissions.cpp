@@ -58,21 +58,21 @@ void Submissions::keep_final(RequestId id) {
 }
 
 SubmissionStatus Submissions::status(std::size_t number, Time now) const {
-  const One& one = all_[number];
-  if (one.final) return *one.final;
+  const Submitted& submitted = all_[number];
+  if (submitted.final) return *submitted.final;
   SubmissionStatus found{
       .arrival_s = kNone, .ttft_s = kNone, .tpot_s = kNone, .e2e_s = kNone, .queue_s = kNone};
-  if (!one.handle) return found;
-  const RequestId id = one.handle->id;
+  if (!submitted.handle) return found;
+  const RequestId id = submitted.handle->id;
   const workload::RequestTable& requests = record_.requests;
   const workload::RequestStates& states = record_.states;
   const std::size_t i = id.index();
   const metrics::Latencies latencies(requests, states, record_.accounting);
-  found.state = one.awaits_retry
+  found.state = submitted.awaits_retry
                     ? "awaiting_retry"
                     : workload::kOutcomeNames[static_cast<std::size_t>(states.outcome[i])];
   found.reason = states.reason[i];
-  found.row = one.handle->row;
+  found.row = submitted.handle->row;
   found.attempts = states.counts_attempts ? states.attempts[i] : std::uint16_t{1};
   found.instance = states.instance[i];
   found.output_tokens = std::min(states.emitted[i], requests.output_tokens(id));

@@ -64,7 +64,7 @@ class Submissions {
   }
 
  private:
-  struct One {
+  struct Submitted {
     workload::Submission request;
     std::size_t tenant = 0;
     std::size_t slo_class = 0;
@@ -78,7 +78,7 @@ class Submissions {
   std::optional<std::size_t> number_of(sim::RequestId id) const;
 
   const RequestRecord& record_;
-  std::vector<One> all_;
+  std::vector<Submitted> all_;
   std::vector<std::optional<std::size_t>> number_of_;  // by request; only if there are any
 };
 

@@ -50,13 +50,13 @@ class AdmissionChain final {
               bool are_tenants_new, sim::Time now);
 
   void dispatched(const signals::RequestView& request, sim::Time now) {
-    for (AdmissionPolicy* one : observers_) one->dispatched(request, now);
+    for (AdmissionPolicy* observer : observers_) observer->dispatched(request, now);
   }
   void first_token(const signals::RequestView& request, sim::InstanceId instance, sim::Time now) {
-    for (AdmissionPolicy* one : observers_) one->first_token(request, instance, now);
+    for (AdmissionPolicy* observer : observers_) observer->first_token(request, instance, now);
   }
   void finished(const signals::RequestView& request, workload::Outcome outcome, sim::Time now) {
-    for (AdmissionPolicy* one : observers_) one->finished(request, outcome, now);
+    for (AdmissionPolicy* observer : observers_) observer->finished(request, outcome, now);
   }
 
  private:

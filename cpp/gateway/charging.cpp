@@ -32,11 +32,11 @@ Charging::Estimate Charging::estimated(sim::RequestId id) const {
     case CostUnit::weighted_tokens:
       break;
   }
-  Estimate one{.prompt = cost_.prompt_weight * prompt};
+  Estimate estimate{.prompt = cost_.prompt_weight * prompt};
   if (!charges_tokens()) {
-    one.output = cost_.output_weight * cost_.estimate_bias * output_tokens_expected(id);
+    estimate.output = cost_.output_weight * cost_.estimate_bias * output_tokens_expected(id);
   }
-  return one;
+  return estimate;
 }
 
 // Assumes the instance with the best match. At least 1: at no cost, the tenant's turn would not
@@ -75,8 +75,8 @@ double Charging::at_end(sim::RequestId id, bool is_completed) {
     known.sum += emitted;
     ++known.count;
   }
-  const Estimate one = estimate_of(id);
-  const double actual = is_completed ? one.prompt + per_token() * emitted : 0;
+  const Estimate estimate = estimate_of(id);
+  const double actual = is_completed ? estimate.prompt + per_token() * emitted : 0;
   switch (cost_.charge_at) {
     case ChargeAt::completion:
       return actual;
@@ -89,7 +89,7 @@ double Charging::at_end(sim::RequestId id, bool is_completed) {
     case ChargeAt::dispatch:
       break;
   }
-  return cost_.settles ? actual - (one.prompt + one.output) : 0;
+  return cost_.settles ? actual - (estimate.prompt + estimate.output) : 0;
 }
 
 }  // namespace spillway::gateway

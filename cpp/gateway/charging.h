@@ -48,8 +48,8 @@ class Charging final {
 
   double due(ChargeAt moment, sim::RequestId id) const {
     if (cost_.charge_at != moment) return 0;
-    const Estimate one = estimate_of(id);
-    return one.prompt + one.output;
+    const Estimate estimate = estimate_of(id);
+    return estimate.prompt + estimate.output;
   }
   Estimate estimate_of(sim::RequestId id) const {
     return keeps_estimates_ ? estimates_[id.index()] : estimated(id);

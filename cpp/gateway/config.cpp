@@ -92,9 +92,9 @@ bool never_holds(const Gateway& config, std::span<const workload::Tenant> tenant
 
 bool may_stop_others(const Gateway& config) {
   const bool has_tenant_limit = std::ranges::any_of(
-      config.limit, [](const Limit& one) { return std::holds_alternative<PerTenant>(one); });
-  const bool is_opaque = std::ranges::any_of(config.limit, [](const Limit& one) {
-    return std::holds_alternative<PythonLimit>(one) || std::holds_alternative<Saturation>(one);
+      config.limit, [](const Limit& limit) { return std::holds_alternative<PerTenant>(limit); });
+  const bool is_opaque = std::ranges::any_of(config.limit, [](const Limit& limit) {
+    return std::holds_alternative<PythonLimit>(limit) || std::holds_alternative<Saturation>(limit);
   });
   const bool has_fifo = std::ranges::any_of(config.bands, [](const Band& band) {
     const auto* drr = std::get_if<DeficitRoundRobin>(&band.fairness);

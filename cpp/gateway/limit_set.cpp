@@ -15,12 +15,13 @@ LimitSet::LimitSet(std::vector<std::unique_ptr<LimitPolicy>> limits)
       held_(limits_.size()),
       frees_at_first_token_(
           std::any_of(limits_.begin(), limits_.end(),
-                      [](const auto& one) { return one->frees_at_first_token(); })),
-      depends_on_request_(std::any_of(limits_.begin(), limits_.end(),
-                                      [](const auto& one) { return one->depends_on_request(); })) {}
+                      [](const auto& limit) { return limit->frees_at_first_token(); })),
+      depends_on_request_(std::any_of(limits_.begin(), limits_.end(), [](const auto& limit) {
+        return limit->depends_on_request();
+      })) {}
 
 void LimitSet::set_workers(std::int64_t workers) {
-  for (const auto& one : limits_) one->set_workers(workers);
+  for (const auto& limit : limits_) limit->set_workers(workers);
 }
 
 void LimitSet::change(std::span<const Limit> from, std::span<const Limit> to,
@@ -33,27 +34,27 @@ void LimitSet::change(std::span<const Limit> from, std::span<const Limit> to,
 
 double LimitSet::saturation(const signals::View* view, sim::Time now) const {
   double highest = 0;
-  for (const auto& one : limits_) {
-    highest = std::max(highest, one->saturation({.view = view, .now = now}).value_or(0));
+  for (const auto& limit : limits_) {
+    highest = std::max(highest, limit->saturation({.view = view, .now = now}).value_or(0));
   }
   return highest;
 }
 
 double LimitSet::permits() const {
   double least = std::numeric_limits<double>::infinity();
-  for (const auto& one : limits_) least = std::min(least, one->permits().value_or(least));
+  for (const auto& limit : limits_) least = std::min(least, limit->permits().value_or(least));
   return std::isinf(least) ? std::numeric_limits<double>::quiet_NaN() : least;
 }
 
 bool LimitSet::is_shut(const Occasion& occasion) const {
-  return std::any_of(limits_.begin(), limits_.end(), [&](const auto& one) {
-    return !one->follows_signals() && !one->is_open(occasion);
+  return std::any_of(limits_.begin(), limits_.end(), [&](const auto& limit) {
+    return !limit->follows_signals() && !limit->is_open(occasion);
   });
 }
 
 LimitPolicy* LimitSet::movable() const {
-  for (const auto& one : limits_) {
-    if (one->setting()) return one.get();
+  for (const auto& limit : limits_) {
+    if (limit->setting()) return limit.get();
   }
   return nullptr;
 }

@@ -19,33 +19,33 @@ class LimitSet final {
 
   /// Whether the waiting request may start.
   bool may_start(const signals::RequestView& request, const Occasion& occasion) {
-    return all_agree([&](const LimitPolicy& one) { return one.may_start(request, occasion); },
+    return all_agree([&](const LimitPolicy& limit) { return limit.may_start(request, occasion); },
                      true);
   }
   /// The same, without any effect on `held`.
   bool would_start(const signals::RequestView& request, const Occasion& occasion) const {
-    return std::ranges::all_of(limits_,
-                               [&](const auto& one) { return one->may_start(request, occasion); });
+    return std::ranges::all_of(
+        limits_, [&](const auto& limit) { return limit->may_start(request, occasion); });
   }
   /// Whether the request's tenant is at a limit of its own.
   bool is_at_tenant_limit(const signals::RequestView& request, const Occasion& occasion) const {
-    return std::ranges::any_of(limits_, [&](const auto& one) {
-      return one->is_of_tenants() && !one->may_start(request, occasion);
+    return std::ranges::any_of(limits_, [&](const auto& limit) {
+      return limit->is_of_tenants() && !limit->may_start(request, occasion);
     });
   }
   /// Whether any request may start at all. `waits`: whether a request waits, so that a closed limit
   /// counts as binding.
   bool is_open(const Occasion& occasion, bool waits) {
-    return all_agree([&](const LimitPolicy& one) { return one.is_open(occasion); }, waits);
+    return all_agree([&](const LimitPolicy& limit) { return limit.is_open(occasion); }, waits);
   }
   void started(const signals::RequestView& request) {
-    for (const auto& one : limits_) one->started(request);
+    for (const auto& limit : limits_) limit->started(request);
   }
   void first_token(const signals::RequestView& request) {
-    for (const auto& one : limits_) one->first_token(request);
+    for (const auto& limit : limits_) limit->first_token(request);
   }
   void ended(const signals::RequestView& request) {
-    for (const auto& one : limits_) one->ended(request);
+    for (const auto& limit : limits_) limit->ended(request);
   }
   /// Sets the number of ready instances, as known to the gateway.
   void set_workers(std::int64_t workers);

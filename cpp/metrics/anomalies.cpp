@@ -68,7 +68,7 @@ std::int64_t count_overtaken(const QueueMoves& moves, std::size_t num_ranks) {
 
 std::int64_t count_in_group(std::span<const Served> group) {
   std::vector<double> sorted;
-  for (const Served& one : group) sorted.push_back(one.e2e_ns);
+  for (const Served& request : group) sorted.push_back(request.e2e_ns);
   std::sort(sorted.begin(), sorted.end());
   RankCounts earlier(sorted.size());
   std::int64_t pairs = 0;

@@ -77,10 +77,10 @@ Value request_goodput(const Measured& measured) {
 Value weighted_goodput(const Measured& measured) {
   double good = 0;
   double with_targets = 0;
-  for (const Group& one : measured.classes) {
-    const Tally& tally = one.population.tally;
-    good += one.weight * static_cast<double>(tally.good);
-    with_targets += one.weight * static_cast<double>(tally.with_targets);
+  for (const Group& slo_class : measured.classes) {
+    const Tally& tally = slo_class.population.tally;
+    good += slo_class.weight * static_cast<double>(tally.good);
+    with_targets += slo_class.weight * static_cast<double>(tally.with_targets);
   }
   return number(ratio(good, with_targets));
 }
@@ -90,11 +90,11 @@ Value jain(const Measured& measured) {
   double sum = 0;
   double squares = 0;
   double count = 0;
-  for (const Group& one : measured.tenants) {
-    const Tally& tally = one.population.tally;
+  for (const Group& tenant : measured.tenants) {
+    const Tally& tally = tenant.population.tally;
     if (tally.offered == 0) continue;
     const double service =
-        static_cast<double>(tally.input_tokens + tally.output_tokens) / one.weight;
+        static_cast<double>(tally.input_tokens + tally.output_tokens) / tenant.weight;
     sum += service;
     squares += service * service;
     ++count;

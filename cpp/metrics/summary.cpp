@@ -51,9 +51,9 @@ class Gathered {
  public:
   explicit Gathered(const Partition& partition) : partition_(partition) {
     std::size_t size = 0;
-    for (const Population* one : partition.populations) {
+    for (const Population* population : partition.populations) {
       begin_.push_back(size);
-      size += static_cast<std::size_t>(one->tally.offered);
+      size += static_cast<std::size_t>(population->tally.offered);
     }
     values_.resize(size);
   }
@@ -120,15 +120,17 @@ Value::Map Summary::overall() const {
 
 Value::Map Summary::by_class() const {
   Value::Map map;
-  for (const Group& one : classes) {
-    if (one.population.tally.offered > 0) map.emplace_back(one.name, figures_of(one, *this));
+  for (const Group& slo_class : classes) {
+    if (slo_class.population.tally.offered > 0) {
+      map.emplace_back(slo_class.name, figures_of(slo_class, *this));
+    }
   }
   return map;
 }
 
 Value::Map Summary::by_tenant() const {
   Value::Map map;
-  for (const Group& one : tenants) map.emplace_back(one.name, figures_of(one, *this));
+  for (const Group& tenant : tenants) map.emplace_back(tenant.name, figures_of(tenant, *this));
   return map;
 }
 
@@ -195,7 +197,7 @@ void Collector::measure(std::span<const Partition> partitions) const {
   }
   for (std::size_t i = 0; i < kNumLatencies; ++i) {
     std::size_t count = 0;
-    for (Gathered& one : parts) one.clear();
+    for (Gathered& part : parts) part.clear();
     with_latency(static_cast<Latency>(i), latencies_, [&](const auto& value_of) {
       for (std::size_t row = 0; row < added_; ++row) {
         const RequestId id{row};
@@ -203,29 +205,29 @@ void Collector::measure(std::span<const Partition> partitions) const {
         const double value = value_of(id);
         if (std::isnan(value)) continue;
         values[count++] = value;
-        for (Gathered& one : parts) one.add(group_of_row[row], value);
+        for (Gathered& part : parts) part.add(group_of_row[row], value);
       }
     });
     all.latencies[i] =
         distribution_of(std::span(values).first(count), static_cast<std::int64_t>(count));
-    for (Gathered& one : parts) one.measure(static_cast<Latency>(i));
+    for (Gathered& part : parts) part.measure(static_cast<Latency>(i));
   }
   workload::GapIndex::Room room;
-  for (const Partition& one : partitions) {
-    const auto groups = groups_of(one);
+  for (const Partition& partition : partitions) {
+    const auto groups = groups_of(partition);
     for (std::size_t i = 0; i < groups.size(); ++i) {
       const numerics::ValueCounts gaps = states_.token_gaps.exact(groups[i], room);
-      one.populations[i]->gaps = distribution_of(gaps, numerics::count(gaps));
+      partition.populations[i]->gaps = distribution_of(gaps, numerics::count(gaps));
     }
   }
 }
 
 void Collector::measure_histograms(std::span<const Partition> partitions) const {
   using numerics::LogHistogram;
-  for (const Partition& one : partitions) {
-    const auto groups = groups_of(one);
+  for (const Partition& partition : partitions) {
+    const auto groups = groups_of(partition);
     for (std::size_t i = 0; i < groups.size(); ++i) {
-      Population& population = *one.populations[i];
+      Population& population = *partition.populations[i];
       for (std::size_t k = 0; k < kNumLatencies; ++k) {
         population.latencies[k] = distribution_of_groups(
             groups[i],
@@ -241,32 +243,32 @@ void Collector::measure_histograms(std::span<const Partition> partitions) const 
 
 Summary Collector::summarize(const RunFigures& run) const {
   Summary summary{.config = config_, .run = run};
-  for (const auto& one : requests_.slo_classes) {
-    summary.classes.push_back({.name = one.name, .weight = one.weight});
+  for (const auto& slo_class : requests_.slo_classes) {
+    summary.classes.push_back({.name = slo_class.name, .weight = slo_class.weight});
   }
   summary.tenants.reserve(requests_.tenants.size());
-  for (const auto& one : requests_.tenants) {
-    summary.tenants.push_back({.name = one.name, .weight = one.weight});
+  for (const auto& tenant : requests_.tenants) {
+    summary.tenants.push_back({.name = tenant.name, .weight = tenant.weight});
   }
   const std::size_t num_classes = summary.classes.size();
   Partition whole{.populations = {&summary.all}};
   Partition by_class;
   Partition by_tenant;
-  for (Group& one : summary.classes) by_class.populations.push_back(&one.population);
-  for (Group& one : summary.tenants) by_tenant.populations.push_back(&one.population);
+  for (Group& slo_class : summary.classes) by_class.populations.push_back(&slo_class.population);
+  for (Group& tenant : summary.tenants) by_tenant.populations.push_back(&tenant.population);
   for (std::size_t group = 0; group < tallies_.size(); ++group) {
     whole.position_of.push_back(0);
     by_class.position_of.push_back(group % num_classes);
     by_tenant.position_of.push_back(group / num_classes);
     if (tallies_[group].offered == 0) continue;
-    for (const Partition* one : {&whole, &by_class, &by_tenant}) {
-      one->populations[one->position_of[group]]->tally.merge(tallies_[group]);
+    for (const Partition* partition : {&whole, &by_class, &by_tenant}) {
+      partition->populations[partition->position_of[group]]->tally.merge(tallies_[group]);
     }
   }
 
   // Populations of the same requests share their figures: the only class that occurs equals the
   // whole, and a tenant with a class of its own equals that class.
-  const auto offered = [](const Population& one) { return one.tally.offered; };
+  const auto offered = [](const Population& population) { return population.tally.offered; };
   const auto twin_of_class = [&](std::size_t i) -> const Population* {
     return offered(summary.classes[i].population) == offered(summary.all) ? &summary.all : nullptr;
   };
@@ -289,10 +291,10 @@ Summary Collector::summarize(const RunFigures& run) const {
   };
   const auto copy_twins = [&](std::vector<Group>& groups, const auto& twin_of) {
     for (std::size_t i = 0; i < groups.size(); ++i) {
-      Population& one = groups[i].population;
-      if (offered(one) == 0) continue;
-      one.latencies = twin_of(i)->latencies;
-      one.gaps = twin_of(i)->gaps;
+      Population& population = groups[i].population;
+      if (offered(population) == 0) continue;
+      population.latencies = twin_of(i)->latencies;
+      population.gaps = twin_of(i)->gaps;
     }
   };
   const bool copies_classes = all_have_twins(summary.classes, twin_of_class);

@@ -253,8 +253,8 @@ StepCoefficients search_ratio(Problem problem) {
   const VectorXd& tokens = problem.tokens();
   const double most = std::max(1.0, tokens.maxCoeff());
   double least = most;
-  for (const double one : tokens) {
-    if (one > 0) least = std::min(least, one);
+  for (const double count : tokens) {
+    if (count > 0) least = std::min(least, count);
   }
   struct Trial {
     double log_ratio;

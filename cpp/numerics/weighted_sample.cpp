@@ -53,18 +53,18 @@ void WeightedSample::add(std::int64_t value, std::int64_t count) {
   if (!cells_.empty()) __builtin_prefetch(&cells_[place_of(value)], 1);
   waiting_[num_waiting_++] = {value, count};
   if (num_waiting_ < waiting_.size()) return;
-  for (const Cell& one : waiting_) add_now(one);
+  for (const Cell& cell : waiting_) add_now(cell);
   num_waiting_ = 0;
 }
 
-void WeightedSample::add_now(const Cell& one) {
+void WeightedSample::add_now(const Cell& added) {
   if (2 * used_ >= cells_.size()) grow();
-  Cell& cell = cell_of(one.value);
+  Cell& cell = cell_of(added.value);
   if (cell.count == 0) {
-    cell.value = one.value;
+    cell.value = added.value;
     ++used_;
   }
-  cell.count += one.count;
+  cell.count += added.count;
 }
 
 void WeightedSample::merge(const WeightedSample& other) {
@@ -98,7 +98,7 @@ void merge(ValueCounts& values, const ValueCounts& others) {
 
 std::int64_t count(const ValueCounts& values) {
   std::int64_t sum = 0;
-  for (const auto& one : values) sum += one.second;
+  for (const auto& entry : values) sum += entry.second;
   return sum;
 }
 

@@ -35,7 +35,7 @@ class WeightedSample {
   };
   std::size_t place_of(std::int64_t value) const;
   Cell& cell_of(std::int64_t value);
-  void add_now(const Cell& one);
+  void add_now(const Cell& added);
   void grow();
 
   std::vector<Cell> cells_;  // open addressing; the size is a power of two

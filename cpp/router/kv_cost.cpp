@@ -112,15 +112,15 @@ class KvCostPolicy final : public RoutingPolicy {
     }
     const double blocks = blocks_of(request);
     scores_.clear();
-    for (const Rated& one : rated_) {
-      const Load& load = load_of(one.instance, one.rank);
+    for (const Rated& rated : rated_) {
+      const Load& load = load_of(rated.instance, rated.rank);
       double credit = config_.overlap_credit;
       if (config_.overlap_decay > 0) {
         const double excess = load.prefill_blocks - least_prefill;
         credit /= 1 + config_.overlap_decay * excess / std::max(blocks, 1.0);
       }
       const double prefill = config_.prefill_load_scale *
-                             std::max(load.prefill_blocks + blocks - credit * one.overlap, 0.0);
+                             std::max(load.prefill_blocks + blocks - credit * rated.overlap, 0.0);
       const double decode = load.blocks + blocks;
       const double cost = config_.rule == CostRule::product
                               ? prefill * (decode + 1)

@@ -39,8 +39,8 @@ void BusyWorkers::report(InstanceId worker, std::span<const RankLoad> ranks) {
     overwrite(load.max_num_batched_tokens, ranks[i].max_num_batched_tokens);
   }
   if (std::exchange(are_thresholds_new_, false)) {
-    for (Worker& one : workers_) {
-      if (!one.loads.empty()) evaluate(one);
+    for (Worker& known : workers_) {
+      if (!known.loads.empty()) evaluate(known);
     }
   }
   evaluate(its);

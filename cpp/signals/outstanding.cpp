@@ -11,7 +11,7 @@ constexpr double kGapWeight = 0.1;
 
 Outstanding::Outstanding(const workload::RequestTable& requests, std::size_t num_instances)
     : requests_(requests), instances_(num_instances), queued_(requests.slo_classes.size()) {
-  for (Instance& one : instances_) one.awaiting.resize(requests.slo_classes.size());
+  for (Instance& instance : instances_) instance.awaiting.resize(requests.slo_classes.size());
 }
 
 void Outstanding::admitted(sim::RequestId id, std::int64_t uncached_tokens) {
@@ -72,8 +72,8 @@ Outstanding::Sum Outstanding::sent_after(sim::InstanceId instance, sim::Time sin
   Sum sum;
   const sim::Ring<Sent>& sent = at(instance).sent;
   for (std::size_t i = sent.size(); i > 0 && sent[i - 1].at > since; --i) {
-    const Sent& one = sent[i - 1];
-    if (is_awaited(one)) sum += {1, requests_known_[one.id.index()].uncached_tokens};
+    const Sent& request = sent[i - 1];
+    if (is_awaited(request)) sum += {1, requests_known_[request.id.index()].uncached_tokens};
   }
   return sum;
 }

@@ -92,8 +92,8 @@ class Outstanding {
 
   Instance& at(sim::InstanceId instance) { return instances_[instance.index()]; }
   const Instance& at(sim::InstanceId instance) const { return instances_[instance.index()]; }
-  bool is_awaited(const Sent& one) const {
-    return requests_known_[one.id.index()].serial == one.serial;
+  bool is_awaited(const Sent& request) const {
+    return requests_known_[request.id.index()].serial == request.serial;
   }
   // True if it awaited its first token.
   bool answer(sim::RequestId id, Instance& instance);

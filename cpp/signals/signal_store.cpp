@@ -17,7 +17,7 @@ SignalStore::SignalStore(const Signals& transport, std::vector<SignalSource*> in
               .scrapes = scrapes,
               .load_changes = load_changes,
               .has_ranks = std::ranges::any_of(
-                  instances_, [](const SignalSource* one) { return one->num_ranks() > 1; })};
+                  instances_, [](const SignalSource* source) { return source->num_ranks() > 1; })};
 }
 
 InstanceSignal SignalStore::seen(sim::InstanceId id, sim::Time now) {

@@ -51,7 +51,7 @@ void Client::validate_profile(const std::string& path, std::vector<sim::Violatio
                      "must be <= rate_period_s (" + sim::to_text(*rate_period_s) + ")"});
     }
   }
-  if (std::ranges::all_of(rate_profile, [](const RatePoint& one) { return one.factor == 0; })) {
+  if (std::ranges::all_of(rate_profile, [](const RatePoint& point) { return point.factor == 0; })) {
     out.push_back({place, "every factor 0", "must have a point with factor > 0"});
   }
 }

@@ -38,11 +38,11 @@ void GapIndex::add(const GapLog& log) {
   const auto first_value = static_cast<std::uint32_t>(values_.size());
   const auto first_entry = static_cast<std::uint32_t>(entries_.size());
   values_.insert(values_.end(), log.values().begin(), log.values().end());
-  for (const GapLog::Entry& one : log.entries()) {
-    entries_.push_back({first_value + one.value, one.count});
+  for (const GapLog::Entry& entry : log.entries()) {
+    entries_.push_back({first_value + entry.value, entry.count});
   }
-  for (const GapLog::Section& one : log.sections()) {
-    sections_.push_back({one.group, first_entry + one.begin, first_entry + one.end});
+  for (const GapLog::Section& section : log.sections()) {
+    sections_.push_back({section.group, first_entry + section.begin, first_entry + section.end});
   }
 }
 
@@ -54,15 +54,15 @@ void GapIndex::build(std::size_t num_groups) {
   std::ranges::transform(values_, rank.begin(), [&](Time gap) {
     return static_cast<std::uint32_t>(std::ranges::lower_bound(distinct, gap) - distinct.begin());
   });
-  for (GapLog::Entry& one : entries_) one.value = rank[one.value];
+  for (GapLog::Entry& entry : entries_) entry.value = rank[entry.value];
   values_ = std::move(distinct);
 
   first_.assign(num_groups + 1, 0);
-  for (const GapLog::Section& one : sections_) ++first_[one.group + 1];
+  for (const GapLog::Section& section : sections_) ++first_[section.group + 1];
   for (std::size_t i = 0; i < num_groups; ++i) first_[i + 1] += first_[i];
   std::vector<GapLog::Section> by_group(sections_.size());
   std::vector<std::uint32_t> next = first_;
-  for (const GapLog::Section& one : sections_) by_group[next[one.group]++] = one;
+  for (const GapLog::Section& section : sections_) by_group[next[section.group]++] = section;
   sections_ = std::move(by_group);
 }
 

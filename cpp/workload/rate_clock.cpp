@@ -33,8 +33,8 @@ RateClock::RateClock(double start_s, const std::vector<RatePoint>& profile,
   }
   if (period_s) {
     add(last.at_s, *period_s - last.at_s, last.factor, at_zero);
-    for (const Piece& one : pieces_) {
-      per_period_s_ += one.length_s * (one.factor + one.slope_per_s * one.length_s / 2);
+    for (const Piece& piece : pieces_) {
+      per_period_s_ += piece.length_s * (piece.factor + piece.slope_per_s * piece.length_s / 2);
     }
   } else {
     pieces_.push_back({last.at_s, kForever_s, last.factor, 0});

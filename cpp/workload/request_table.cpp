@@ -18,8 +18,8 @@ namespace {
 template <class Named>
 std::vector<std::uint16_t> positions(const std::vector<std::string>& names,
                                      std::vector<Named>& known) {
-  const std::vector<Named> stated = known;
-  const sim::NameIndex index(stated, &Named::name);
+  const std::vector<Named> given = known;
+  const sim::NameIndex index(given, &Named::name);
   std::vector<std::uint16_t> result;
   for (const std::string& name : names) {
     if (index.has(name)) {

@@ -54,8 +54,8 @@ class TokenGaps {
   void count_sections(GapLog& log, std::int64_t open) {
     for (const GapLog::Section& section : log.sections()) {
       for (std::uint32_t i = section.begin; i < section.end; ++i) {
-        const GapLog::Entry& one = log.entries()[i];
-        add(section.group, log.values()[one.value], one.count);
+        const GapLog::Entry& entry = log.entries()[i];
+        add(section.group, log.values()[entry.value], entry.count);
       }
     }
     log.drop_sections(open);

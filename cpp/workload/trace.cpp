@@ -65,7 +65,7 @@ void Trace::validate(const std::string& path, std::vector<sim::Violation>& out) 
   if (max_in_flight == 0) return;
   for (std::size_t i = 0; i < transforms.size(); ++i) {
     if (!changes_arrivals(transforms[i])) continue;
-    const auto name_of = [](const auto& one) { return sim::Value(one.kind); };
+    const auto name_of = [](const auto& transform) { return sim::Value(transform.kind); };
     out.push_back({sim::index_path(sim::join_path(path, "transforms"), i),
                    sim::to_text(std::visit(name_of, transforms[i])),
                    "must not change arrivals with max_in_flight, where they follow the served "

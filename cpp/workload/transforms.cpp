@@ -172,8 +172,8 @@ class Transformation {
       // The part up to the end of the trace, and the part from its beginning.
       for (const std::int64_t turn : {std::int64_t{0}, length.ns}) {
         const auto at = std::ranges::lower_bound(starts, begin - turn);
-        for (auto one = at; one != starts.end() && *one + turn < end; ++one) {
-          const auto session = static_cast<std::size_t>(one - starts.begin());
+        for (auto start = at; start != starts.end() && *start + turn < end; ++start) {
+          const auto session = static_cast<std::size_t>(start - starts.begin());
           add(picks, session, Time{to - begin + turn}, times_taken[session]++);
         }
       }
@@ -219,10 +219,10 @@ class Transformation {
     to.segments.clear();
     for (std::size_t row = 0; row < from_.size(); ++row) {
       std::int64_t left = to.input_tokens[row];
-      for (const Segment& one : from_.segments_of(row)) {
+      for (const Segment& segment : from_.segments_of(row)) {
         if (left == 0) break;
-        const std::int64_t tokens = std::min<std::int64_t>(one.tokens, left);
-        to.segments.push_back({one.content, static_cast<std::uint32_t>(tokens)});
+        const std::int64_t tokens = std::min<std::int64_t>(segment.tokens, left);
+        to.segments.push_back({segment.content, static_cast<std::uint32_t>(tokens)});
         left -= tokens;
       }
       to.segment_begin[row + 1] = static_cast<std::uint32_t>(to.segments.size());
@@ -312,8 +312,8 @@ class Transformation {
   Requests gathered(std::vector<Pick> picks) const {
     if (picks.empty()) refuse("", "", "leaves no requests of the trace");
     std::ranges::sort(picks, {},
-                      [](const Pick& one) { return std::tuple(one.at, one.copy, one.row); });
-    const bool copies = std::ranges::any_of(picks, [](const Pick& one) { return one.copy > 0; });
+                      [](const Pick& pick) { return std::tuple(pick.at, pick.copy, pick.row); });
+    const bool copies = std::ranges::any_of(picks, [](const Pick& pick) { return pick.copy > 0; });
     const std::vector<bool> is_private = copies ? private_segments() : std::vector<bool>{};
     const std::string mark = copies ? unused_mark() : "";
     Requests to;
@@ -334,12 +334,12 @@ class Transformation {
       }
       if (from_.segment_begin.empty()) continue;
       for (std::size_t i = from_.segment_begin[row]; i < from_.segment_begin[row + 1]; ++i) {
-        Segment one = from_.segments[i];
+        Segment segment = from_.segments[i];
         if (pick.copy > 0 && is_private[i]) {
           const std::uint64_t name = position_ << 32 | pick.copy;
-          one.content = sim::mix(sim::mix(one.content) ^ name) & kContentBits;
+          segment.content = sim::mix(sim::mix(segment.content) ^ name) & kContentBits;
         }
-        to.segments.push_back(one);
+        to.segments.push_back(segment);
       }
       to.segment_begin.push_back(static_cast<std::uint32_t>(to.segments.size()));
     }

@@ -82,11 +82,12 @@ class BouncerPolicy final : public AdmissionPolicy {
 
   double wait_s() const {
     double work_s = 0;
-    for (const Class& one : classes_) {
-      if (one.queued == 0 || one.to_end_s.empty()) continue;
+    for (const Class& slo_class : classes_) {
+      if (slo_class.queued == 0 || slo_class.to_end_s.empty()) continue;
       double sum_s = 0;
-      for (std::size_t i = 0; i < one.to_end_s.size(); ++i) sum_s += one.to_end_s[i];
-      work_s += static_cast<double>(one.queued) * sum_s / static_cast<double>(one.to_end_s.size());
+      for (std::size_t i = 0; i < slo_class.to_end_s.size(); ++i) sum_s += slo_class.to_end_s[i];
+      work_s += static_cast<double>(slo_class.queued) * sum_s /
+                static_cast<double>(slo_class.to_end_s.size());
     }
     return work_s / static_cast<double>(std::max<std::int64_t>(in_flight_, 1));
   }

@@ -15,11 +15,13 @@ class DagorPolicy final : public AdmissionPolicy {
   DagorPolicy(const Dagor& config, const Scope& scope)
       : config_(config), window_(sim::from_seconds(config.window_s)) {
     std::vector<std::int64_t> priorities;
-    for (const workload::SloClass& one : scope.slo_classes) priorities.push_back(one.priority);
+    for (const workload::SloClass& slo_class : scope.slo_classes) {
+      priorities.push_back(slo_class.priority);
+    }
     std::sort(priorities.begin(), priorities.end(), std::greater<>{});
     priorities.erase(std::unique(priorities.begin(), priorities.end()), priorities.end());
-    for (const workload::SloClass& one : scope.slo_classes) {
-      const auto rank = std::find(priorities.begin(), priorities.end(), one.priority);
+    for (const workload::SloClass& slo_class : scope.slo_classes) {
+      const auto rank = std::find(priorities.begin(), priorities.end(), slo_class.priority);
       rank_.push_back(rank - priorities.begin());
     }
     arrivals_.resize(priorities.size() * static_cast<std::size_t>(config.user_levels));

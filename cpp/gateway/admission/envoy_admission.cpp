@@ -16,8 +16,9 @@ class EnvoyAdmissionPolicy final : public AdmissionPolicy {
  public:
   EnvoyAdmissionPolicy(const EnvoyAdmission& config, const Scope& scope)
       : config_(config), window_(sim::from_seconds(config.window_s)) {
-    for (const workload::SloClass& one : scope.slo_classes) {
-      target_.push_back(one.target_ttft_s ? sim::from_seconds(*one.target_ttft_s) : sim::kForever);
+    for (const workload::SloClass& slo_class : scope.slo_classes) {
+      target_.push_back(slo_class.target_ttft_s ? sim::from_seconds(*slo_class.target_ttft_s)
+                                                : sim::kForever);
     }
   }
 

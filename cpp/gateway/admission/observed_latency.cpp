@@ -58,21 +58,22 @@ void ObservedLatency::dispatched(const signals::RequestView& request, sim::Time 
 }
 
 ObservedLatency::AtInstance& ObservedLatency::brought_up(sim::InstanceId instance, sim::Time now) {
-  AtInstance& one = at_[instance.index()];
-  one.stream_time += static_cast<double>(one.streams) * sim::to_seconds(now - one.updated);
-  one.updated = now;
-  return one;
+  AtInstance& at_instance = at_[instance.index()];
+  at_instance.stream_time +=
+      static_cast<double>(at_instance.streams) * sim::to_seconds(now - at_instance.updated);
+  at_instance.updated = now;
+  return at_instance;
 }
 
 void ObservedLatency::first_token(const signals::RequestView& request, sim::InstanceId instance,
                                   sim::Time now) {
   Memory& own = memory_[request.id()];
   ttft_.add(own.tokens, sim::to_seconds(now - own.dispatched));
-  AtInstance& one = brought_up(instance, now);
-  ++one.streams;
+  AtInstance& at_instance = brought_up(instance, now);
+  ++at_instance.streams;
   own.first_token = now;
   own.instance = instance;
-  own.stream_time = one.stream_time;
+  own.stream_time = at_instance.stream_time;
   streams_.push_back(now);
 }
 
@@ -80,15 +81,15 @@ void ObservedLatency::finished(const signals::RequestView& request, bool complet
   --inside_;
   const Memory& own = memory_[request.id()];
   if (!sim::is_set(own.first_token)) return;
-  AtInstance& one = brought_up(own.instance, now);
-  --one.streams;
+  AtInstance& at_instance = brought_up(own.instance, now);
+  --at_instance.streams;
   streams_.erase(std::lower_bound(streams_.begin(), streams_.end(), own.first_token));
   const double span_s = sim::to_seconds(now - own.first_token);
   if (!completed) return;
   decode_.add(0, span_s);
   const std::int32_t gaps = request.answered_tokens() - 1;
   if (gaps > 0 && span_s > 0) {
-    tpot_.add((one.stream_time - own.stream_time) / span_s, span_s / gaps);
+    tpot_.add((at_instance.stream_time - own.stream_time) / span_s, span_s / gaps);
   }
 }
 

@@ -72,12 +72,12 @@ class PrefixGroups {
       groups_.unlink(at);
       groups_.link_back(at);
     }
-    Group& one = groups_[at];
-    ++one.admitted;
-    one.last = now;
+    Group& entry = groups_[at];
+    ++entry.admitted;
+    entry.last = now;
     if (pass != Pass::floor) return;
-    one.tokens = filled(one, now) - 1;
-    one.filled_at = now;
+    entry.tokens = filled(entry, now) - 1;
+    entry.filled_at = now;
   }
 
  private:
@@ -162,27 +162,28 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
 
   void first_token(const signals::RequestView& request, sim::InstanceId instance,
                    Time now) override {
-    Awaited* one = close(request);
-    if (!one) return;
-    move_margin(*one, sim::to_seconds(now - one->decided));
-    if (!regression_ || instance != one->priced) return;
-    regression_->update(one->features, sim::to_seconds(now - one->dispatched));
+    Awaited* awaited = close(request);
+    if (!awaited) return;
+    move_margin(*awaited, sim::to_seconds(now - awaited->decided));
+    if (!regression_ || instance != awaited->priced) return;
+    regression_->update(awaited->features, sim::to_seconds(now - awaited->dispatched));
   }
 
   // Without a first token, the time to it is only known to exceed the request's lifetime.
   void finished(const signals::RequestView& request, workload::Outcome outcome, Time now) override {
-    const Awaited* one = close(request);
-    if (!one || outcome == workload::Outcome::rejected) return;
-    const double lived_s = sim::to_seconds(now - one->decided);
-    if (lived_s > one->estimate_s + margin_s_) move_margin(*one, lived_s);
+    const Awaited* awaited = close(request);
+    if (!awaited || outcome == workload::Outcome::rejected) return;
+    const double lived_s = sim::to_seconds(now - awaited->decided);
+    if (lived_s > awaited->estimate_s + margin_s_) move_margin(*awaited, lived_s);
   }
 
  private:
   bool learns() const { return config_.margin.quantile || config_.calibration.forgetting; }
   void set_classes(const Scope& scope) {
     classes_.clear();
-    for (const workload::SloClass& one : scope.slo_classes) {
-      classes_.push_back({.limit_s = budget_s(one) * config_.headroom, .priority = one.priority});
+    for (const workload::SloClass& slo_class : scope.slo_classes) {
+      classes_.push_back(
+          {.limit_s = budget_s(slo_class) * config_.headroom, .priority = slo_class.priority});
     }
   }
   struct Class {
@@ -214,8 +215,8 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
   };
 
   double budget_s(const workload::SloClass& slo_class) const {
-    for (const TtftBudget& one : config_.budgets) {
-      if (one.slo_class == slo_class.name) return one.budget_s;
+    for (const TtftBudget& budget : config_.budgets) {
+      if (budget.slo_class == slo_class.name) return budget.budget_s;
     }
     return slo_class.target_ttft_s.value_or(std::numeric_limits<double>::infinity());
   }
@@ -380,9 +381,9 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     return &awaited_[row];
   }
 
-  void move_margin(const Awaited& one, double taken_s) {
-    if (!config_.margin.quantile || one.is_protected) return;
-    const double kept = taken_s <= one.estimate_s + margin_s_ ? 1 : 0;
+  void move_margin(const Awaited& awaited, double taken_s) {
+    if (!config_.margin.quantile || awaited.is_protected) return;
+    const double kept = taken_s <= awaited.estimate_s + margin_s_ ? 1 : 0;
     margin_s_ += config_.margin.step_s * (*config_.margin.quantile - kept);
   }
 

@@ -14,9 +14,9 @@ class TenantBudgetPolicy final : public AdmissionPolicy {
   TenantBudgetPolicy(const TenantBudget& config, const Scope& scope)
       : shares_(scope.tenants.size(), config.default_share), in_flight_(scope.tenants.size()) {
     const sim::NameIndex tenants(scope.tenants, &workload::Tenant::name);
-    for (const TenantShare& one : config.budgets) {
-      const std::size_t tenant = tenants.of(one.tenant);
-      if (tenant < shares_.size()) shares_[tenant] = one.share;
+    for (const TenantShare& budget : config.budgets) {
+      const std::size_t tenant = tenants.of(budget.tenant);
+      if (tenant < shares_.size()) shares_[tenant] = budget.share;
     }
   }
 

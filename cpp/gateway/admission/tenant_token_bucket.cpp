@@ -15,9 +15,9 @@ class TenantTokenBucketPolicy final : public AdmissionPolicy {
       : reserves_(scope.slo_classes.size()) {
     std::vector<const TenantRate*> own(scope.tenants.size());
     const sim::NameIndex tenants(scope.tenants, &workload::Tenant::name);
-    for (const TenantRate& one : config.own) {
-      const std::size_t tenant = tenants.of(one.tenant);
-      if (tenant < own.size()) own[tenant] = &one;
+    for (const TenantRate& rate : config.own) {
+      const std::size_t tenant = tenants.of(rate.tenant);
+      if (tenant < own.size()) own[tenant] = &rate;
     }
     double weights = 0;
     for (std::size_t i = 0; i < own.size(); ++i) weights += own[i] ? 0 : scope.tenants[i].weight;
@@ -28,9 +28,9 @@ class TenantTokenBucketPolicy final : public AdmissionPolicy {
                  : Bucket(share * config.capacity_tokens, share * config.refill_tokens_per_s));
     }
     const sim::NameIndex slo_classes(scope.slo_classes, &workload::SloClass::name);
-    for (const ClassReserve& one : config.reserves) {
-      const std::size_t slo_class = slo_classes.of(one.slo_class);
-      if (slo_class < reserves_.size()) reserves_[slo_class] = one.share;
+    for (const ClassReserve& reserve : config.reserves) {
+      const std::size_t slo_class = slo_classes.of(reserve.slo_class);
+      if (slo_class < reserves_.size()) reserves_[slo_class] = reserve.share;
     }
   }
 

@@ -37,7 +37,7 @@ void TenantQueues::change(const Queue& to, Time now) {
   }
   std::ranges::sort(waiting, {}, &Waiting::serial);
   by_timeout_ = {};
-  for (const Waiting& one : waiting) by_timeout_.push_back(one);
+  for (const Waiting& request : waiting) by_timeout_.push_back(request);
 }
 
 void TenantQueues::push(TenantId flow, Entry entry) {
@@ -104,8 +104,8 @@ std::optional<TenantQueues::Removed> TenantQueues::make_room(TenantId flow, std:
 std::optional<TenantQueues::Removed> TenantQueues::take_least(std::int64_t priority) {
   std::optional<Place> least;
   for (const TenantId flow : backlogged_) {
-    const Place one{flow, least_of(flows_[flow.index()])};
-    if (!least || is_less(at(one), at(*least))) least = one;
+    const Place place{flow, least_of(flows_[flow.index()])};
+    if (!least || is_less(at(place), at(*least))) least = place;
   }
   if (!least || at(*least).priority >= priority) return std::nullopt;
   return Removed{least->flow, remove(least->flow, least->handle)};
@@ -118,10 +118,10 @@ Time TenantQueues::next_timeout() {
 
 std::optional<TenantQueues::Removed> TenantQueues::take_expired(Time now) {
   if (next_timeout() > now) return std::nullopt;
-  const Waiting one = by_timeout_.front();
+  const Waiting expired = by_timeout_.front();
   by_timeout_.pop_front();
   if (ordering_ == Ordering::adaptive_lifo) takes_newest_ = true;
-  return Removed{one.flow, remove(one.flow, one.at)};
+  return Removed{expired.flow, remove(expired.flow, expired.at)};
 }
 
 TenantQueues::Removed TenantQueues::withdraw(TenantId flow, RequestId request) {

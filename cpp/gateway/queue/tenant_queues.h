@@ -40,8 +40,8 @@ class TenantQueues {
   void push(sim::TenantId flow, Entry entry);
   /// Precondition of `head` and `pop`: the flow is not empty.
   const Entry& head(sim::TenantId flow) const {
-    const Flow& one = flows_[flow.index()];
-    return one[head_of(one)];
+    const Flow& queue = flows_[flow.index()];
+    return queue[head_of(queue)];
   }
   sim::RequestId pop(sim::TenantId flow);
 
@@ -97,8 +97,8 @@ class TenantQueues {
   static Flow::Handle least_of(const Flow& flow);
   bool judge_delay(sim::Time waited, sim::Time now);
   sim::RequestId remove(sim::TenantId flow, Flow::Handle at);
-  bool is_gone(const Waiting& one) const {
-    return flows_[one.flow.index()][one.at].serial != one.serial;
+  bool is_gone(const Waiting& waiting) const {
+    return flows_[waiting.flow.index()][waiting.at].serial != waiting.serial;
   }
 
   Ordering ordering_;

@@ -66,7 +66,7 @@ void IngressQueue::enqueue(RequestId id, std::size_t rank, Time now) {
 
 void IngressQueue::cancel(RequestId id, std::size_t rank, Outcome outcome, Time now) {
   const auto waiting = std::find_if(waiting_.begin(), waiting_.end(),
-                                    [id](const Waiting& one) { return one.id == id; });
+                                    [id](const Waiting& request) { return request.id == id; });
   if (waiting == waiting_.end()) return inner().cancel(id, rank, outcome, now);
   waiting_.erase(waiting);
   counts_.queued = std::ssize(waiting_);
@@ -86,12 +86,12 @@ void IngressQueue::admit_waiting(Time now) {
   wake_due_ = sim::kForever;
   refuse_overdue(now);
   while (!waiting_.empty() && may_enter()) {
-    const Waiting one = newest_next_ ? waiting_.back() : waiting_.front();
+    const Waiting request = newest_next_ ? waiting_.back() : waiting_.front();
     newest_next_ ? waiting_.pop_back() : waiting_.pop_front();
     newest_next_ = false;
     counts_.queued = std::ssize(waiting_);
     ++counts_.entered_from_queue;
-    enter(one.id, one.rank, now);
+    enter(request.id, request.rank, now);
   }
 }
 

@@ -90,15 +90,17 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens,
   }
   if (config_.allocation == Allocation::check_then_act) {
     std::int64_t still_free = 0;
-    for (const FreeList::Stretch& one : found_)
-      still_free += list_.is_free(one.run) ? one.blocks : 0;
+    for (const FreeList::Stretch& stretch : found_)
+      still_free += list_.is_free(stretch.run) ? stretch.blocks : 0;
     if (missing + still_free + spare_blocks > free_) return false;
   } else if (missing > free_) {
     return false;
   }
-  for (const FreeList::Stretch& one : found_) free_ -= list_.reference(one);
+  for (const FreeList::Stretch& stretch : found_) free_ -= list_.reference(stretch);
   if (missing > free_) {
-    for (const FreeList::Stretch& one : std::views::reverse(found_)) free_ += list_.release(one);
+    for (const FreeList::Stretch& stretch : std::views::reverse(found_)) {
+      free_ += list_.release(stretch);
+    }
     return false;
   }
   counts_.hits += found;
@@ -148,8 +150,8 @@ void KvMemory::register_full(sim::RequestId id, Holding& holding, std::int64_t t
 
 void KvMemory::release_registered(const Holding& holding) {
   if (holding.prefix == Holding::kNoPrefix) return;
-  for (const FreeList::Stretch& one : std::views::reverse(prefixes_.stretches(holding))) {
-    free_ += list_.release(one);
+  for (const FreeList::Stretch& stretch : std::views::reverse(prefixes_.stretches(holding))) {
+    free_ += list_.release(stretch);
   }
   prefixes_.drop(holding);
 }

@@ -19,10 +19,10 @@ class PriorityFcfsPolicy final : public SchedulerPolicy {
  public:
   PriorityFcfsPolicy(const PriorityFcfs& config, const workload::RequestTable& requests)
       : config_(config) {
-    for (const workload::SloClass& one : requests.slo_classes) {
-      const std::size_t i = sim::index_of_name(config.class_priorities, one.name);
+    for (const workload::SloClass& slo_class : requests.slo_classes) {
+      const std::size_t i = sim::index_of_name(config.class_priorities, slo_class.name);
       const bool is_named = i < config.class_priorities.size();
-      worth_.push_back(worth(is_named ? config.class_priorities[i].priority : one.priority));
+      worth_.push_back(worth(is_named ? config.class_priorities[i].priority : slo_class.priority));
     }
   }
   std::int64_t rank(sim::RequestId id, const workload::RequestTable& requests) const override {

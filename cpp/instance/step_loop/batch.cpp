@@ -115,7 +115,7 @@ bool yields_to_head(const EngineState& s, sim::RequestId id) {
 // preempted for later requests of the queue either. The answer is constant while head and batch are
 // unchanged, because ranks never change. Precondition: requests wait.
 [[gnu::noinline]] bool head_may_preempt(const EngineState& s) {
-  const auto yields = [&](const auto& one) { return yields_to_head(s, one.id); };
+  const auto yields = [&](const auto& request) { return yields_to_head(s, request.id); };
   const auto decoders = s.decoders.members();
   return std::any_of(s.slots.begin(), s.slots.end(), yields) ||
          std::any_of(decoders.begin(), decoders.end(), yields);

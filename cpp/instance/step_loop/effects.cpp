@@ -106,10 +106,10 @@ void complete_finished(EngineState& s, Recorder& recorder) {
   if (!std::is_sorted(s.finished.begin(), s.finished.end(), by_entry)) {
     std::sort(s.finished.begin(), s.finished.end(), by_entry);
   }
-  for (const Finished& one : s.finished) {
-    const bool has_output = s.settings.requests.output_tokens(one.id) > 0;
-    s.memory.leave(one.holding, one.computed, has_output);
-    complete(s, recorder, one.id, one.computed);
+  for (const Finished& finished : s.finished) {
+    const bool has_output = s.settings.requests.output_tokens(finished.id) > 0;
+    s.memory.leave(finished.holding, finished.computed, has_output);
+    complete(s, recorder, finished.id, finished.computed);
   }
   s.finished.clear();
 }
@@ -160,14 +160,14 @@ void apply_silent_steps(EngineState& s, Recorder& recorder) {
 
 void take_out_leaving(EngineState& s, Recorder& recorder, Time now) {
   dissolve_decoders(s, recorder, now);
-  for (const Leaving& one : s.leaving) {
+  for (const Leaving& leaving : s.leaving) {
     const auto slot = std::find_if(s.slots.begin(), s.slots.end(),
-                                   [&](const Slot& other) { return other.id == one.id; });
-    // Its own blocks will not be looked for again, as after a completion.
+                                   [&](const Slot& other) { return other.id == leaving.id; });
+    // The request's own blocks will not be looked for again, as after a completion.
     s.memory.leave(slot->holding, slot->computed, false);
-    s.demand_blocks -= demand_of(s, one.id);
+    s.demand_blocks -= demand_of(s, leaving.id);
     ++s.counters.cancelled;
-    recorder.withdrawn(one, slot->emitted, now);
+    recorder.withdrawn(leaving, slot->emitted, now);
     s.slots.erase(slot);
   }
   s.leaving.clear();

@@ -53,7 +53,7 @@ void StepLoopEngine::enqueue(RequestId id, std::size_t, Time now) {
 }
 
 void StepLoopEngine::cancel(RequestId id, std::size_t, workload::Outcome outcome, Time now) {
-  const auto is_it = [id](const Leaving& one) { return one.id == id; };
+  const auto is_it = [id](const Leaving& leaving) { return leaving.id == id; };
   if (states_.outcome[id.index()] != workload::Outcome::running ||
       std::any_of(state_.leaving.begin(), state_.leaving.end(), is_it)) {
     return;

@@ -100,10 +100,10 @@ class Recorder {
     left(id, workload::Outcome::completed, at);
   }
   /// `tokens`: its output tokens.
-  void withdrawn(const Leaving& one, std::int32_t tokens, sim::Time at) {
+  void withdrawn(const Leaving& leaving, std::int32_t tokens, sim::Time at) {
     if (!states_) return;
-    emitted(one.id, tokens);
-    left(one.id, one.outcome, at);
+    emitted(leaving.id, tokens);
+    left(leaving.id, leaving.outcome, at);
   }
   // In a run only:
   /// The run has ended.

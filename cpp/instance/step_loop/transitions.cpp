@@ -162,21 +162,21 @@ void join_queue(EngineState& s, Recorder& recorder, RequestId id, Time now) {
   if (has_steps_ahead(s) && !s.jump.is_full && !still_blocked) cut_jump(s, recorder);
 }
 
-void withdraw(EngineState& s, Recorder& recorder, const Leaving& one, Time now) {
+void withdraw(EngineState& s, Recorder& recorder, const Leaving& leaving, Time now) {
   s.counters.last_event = std::max(s.counters.last_event, now);
   catch_up(s, recorder, now);
-  const bool is_head = !s.waiting.empty() && s.waiting.head().id == one.id;
+  const bool is_head = !s.waiting.empty() && s.waiting.head().id == leaving.id;
   account_waiting(s, now);
-  if (const std::optional<Waiting> waiting = s.waiting.remove(one.id)) {
+  if (const std::optional<Waiting> waiting = s.waiting.remove(leaving.id)) {
     // Requests behind a blocked head may fit.
     if (has_steps_ahead(s) && is_head && is_blocked(s)) cut_jump(s, recorder);
-    std::erase_if(s.ousted, [&](const Slot& slot) { return slot.id == one.id; });
-    s.demand_blocks -= demand_of(s, one.id);
+    std::erase_if(s.ousted, [&](const Slot& slot) { return slot.id == leaving.id; });
+    s.demand_blocks -= demand_of(s, leaving.id);
     ++s.counters.cancelled;
-    recorder.withdrawn(one, waiting->emitted, now);
+    recorder.withdrawn(leaving, waiting->emitted, now);
     return;
   }
-  s.leaving.push_back(one);
+  s.leaving.push_back(leaving);
   if (s.activity != Activity::stepping) return take_out_leaving(s, recorder, now);
   if (has_steps_ahead(s)) cut_jump(s, recorder);
 }

@@ -18,7 +18,7 @@ void join_queue(EngineState& s, Recorder& recorder, sim::RequestId id, sim::Time
 
 /// Withdraws a request: it leaves the queue, or the batch at the end of the current step; between
 /// steps, now.
-void withdraw(EngineState& s, Recorder& recorder, const Leaving& one, sim::Time now);
+void withdraw(EngineState& s, Recorder& recorder, const Leaving& leaving, sim::Time now);
 
 /// The batch of a step is formed, and `jump.duration` is the duration of the step; false: no
 /// request has work, and the engine is idle.

@@ -120,7 +120,7 @@ class Decoder {
       }
       const auto field =
           std::find_if(type.fields.begin(), type.fields.end(),
-                       [&key = key](const FieldInfo& one) { return key == one.name; });
+                       [&key = key](const FieldInfo& setting) { return key == setting.name; });
       if (field == type.fields.end()) {
         report_unknown_key(key, entry, path_, known, out_);
       } else {
@@ -133,7 +133,9 @@ class Decoder {
   void operator()(const VariantType& type) const {
     std::vector<std::string_view> known;
     known.reserve(type.alternatives.size());
-    for (const TypeInfo* one : type.alternatives) known.push_back(one->structure().kind);
+    for (const TypeInfo* alternative : type.alternatives) {
+      known.push_back(alternative->structure().kind);
+    }
     const std::string* kind = named_kind(known);
     if (!kind) return;
     const auto index = static_cast<std::size_t>(std::ranges::find(known, *kind) - known.begin());
@@ -254,43 +256,44 @@ void check_number(double number, const FieldInfo& field, const Place& place,
 // `field`: the field with the value, for the ranges of numbers.
 void validate_member(const TypeInfo& type, const void* object, const FieldInfo& field,
                      const Place& place, std::vector<Violation>& out) {
-  std::visit(
-      Cases{
-          [&](const IntegerType&) {
-            check_number(static_cast<double>(*static_cast<const std::int64_t*>(object)), field,
-                         place, out);
-          },
-          [&](const RealType&) {
-            check_number(*static_cast<const double*>(object), field, place, out);
-          },
-          [&](const StructType& structure) {
-            const std::size_t before = out.size();
-            for (const FieldInfo& one : structure.fields) {
-              validate_member(*one.type, member(one, object), one, Place(place, one.name), out);
-            }
-            if (!structure.check_rules || out.size() > before) return;
-            structure.check_rules(object, {}, out);
-            if (out.size() == before) return;
-            out.resize(before);  // again, now that the path is needed
-            structure.check_rules(object, place.path(), out);
-          },
-          [&](const VariantType& variant) {
-            validate_member(*variant.alternatives[variant.index(object)], variant.held(object),
-                            field, place, out);
-          },
-          [&](const ListType& list) {
-            for (std::size_t i = 0; i < list.size(object); ++i) {
-              validate_member(*list.item, item(list, object, i), field, Place(place, i), out);
-            }
-          },
-          [&](const OptionalType& optional) {
-            if (const void* held = optional.held(object)) {
-              validate_member(*optional.content, held, field, place, out);
-            }
-          },
-          [](const auto&) {},
-      },
-      type.of);
+  std::visit(Cases{
+                 [&](const IntegerType&) {
+                   check_number(static_cast<double>(*static_cast<const std::int64_t*>(object)),
+                                field, place, out);
+                 },
+                 [&](const RealType&) {
+                   check_number(*static_cast<const double*>(object), field, place, out);
+                 },
+                 [&](const StructType& structure) {
+                   const std::size_t before = out.size();
+                   for (const FieldInfo& setting : structure.fields) {
+                     const Place at(place, setting.name);
+                     validate_member(*setting.type, member(setting, object), setting, at, out);
+                   }
+                   if (!structure.check_rules || out.size() > before) return;
+                   structure.check_rules(object, {}, out);
+                   if (out.size() == before) return;
+                   out.resize(before);  // again, now that the path is needed
+                   structure.check_rules(object, place.path(), out);
+                 },
+                 [&](const VariantType& variant) {
+                   validate_member(*variant.alternatives[variant.index(object)],
+                                   variant.held(object), field, place, out);
+                 },
+                 [&](const ListType& list) {
+                   for (std::size_t i = 0; i < list.size(object); ++i) {
+                     validate_member(*list.item, item(list, object, i), field, Place(place, i),
+                                     out);
+                   }
+                 },
+                 [&](const OptionalType& optional) {
+                   if (const void* held = optional.held(object)) {
+                     validate_member(*optional.content, held, field, place, out);
+                   }
+                 },
+                 [](const auto&) {},
+             },
+             type.of);
 }
 
 // ---- differences ---------------------------------------------------------------------------
@@ -302,8 +305,9 @@ void compare(const TypeInfo& type, const void* a, const void* b, const FieldInfo
   std::visit(
       Cases{
           [&](const StructType& structure) {
-            for (const FieldInfo& one : structure.fields) {
-              compare(*one.type, member(one, a), member(one, b), &one, Place(place, one.name), out);
+            for (const FieldInfo& setting : structure.fields) {
+              const Place at(place, setting.name);
+              compare(*setting.type, member(setting, a), member(setting, b), &setting, at, out);
             }
           },
           [&](const VariantType& variant) {
@@ -340,8 +344,9 @@ void compare(const TypeInfo& type, const void* a, const void* b, const FieldInfo
 
 // Adds the description of a type: `type`, and `of`, `alternatives` or `choices`.
 void describe_type(const TypeInfo& type, Depth depth, Value::Map& map) {
-  const auto described = [&](const StructType& one) {
-    return depth == Depth::all ? describe(one) : Value(Value::Map{{"name", Value(one.name)}});
+  const auto described = [&](const StructType& structure) {
+    return depth == Depth::all ? describe(structure)
+                               : Value(Value::Map{{"name", Value(structure.name)}});
   };
   const auto add_type = [&](std::string_view name) { map.emplace_back("type", Value(name)); };
   std::visit(Cases{
@@ -362,8 +367,8 @@ void describe_type(const TypeInfo& type, Depth depth, Value::Map& map) {
                  [&](const VariantType& variant) {
                    add_type("variant");
                    Value::List alternatives;
-                   for (const TypeInfo* one : variant.alternatives) {
-                     alternatives.push_back(described(one->structure()));
+                   for (const TypeInfo* alternative : variant.alternatives) {
+                     alternatives.push_back(described(alternative->structure()));
                    }
                    map.emplace_back("alternatives", std::move(alternatives));
                  },

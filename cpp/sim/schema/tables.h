@@ -70,10 +70,10 @@ StructType struct_type() {
   if constexpr (requires { T::kind; }) type.kind = T::kind;
   if constexpr (requires { T::reasons; }) {
     for (const auto& reason : T::reasons) {
-      StructType::Reason& one = type.reasons.emplace_back(
+      StructType::Reason& entry = type.reasons.emplace_back(
           StructType::Reason{reason.name, reason.category.name, reason.doc, {}});
       for (const std::string_view path : reason.decided_by) {
-        if (!path.empty()) one.decided_by.push_back(path);
+        if (!path.empty()) entry.decided_by.push_back(path);
       }
     }
   }
