@@ -56,9 +56,9 @@ class FakeFleet {
  public:
   explicit FakeFleet(std::size_t size) {
     for (std::size_t i = 0; i < size; ++i) {
-      auto one = std::make_unique<FakeInstance>();
-      fakes_.push_back(one.get());
-      instances_.push_back(std::move(one));
+      auto fake = std::make_unique<FakeInstance>();
+      fakes_.push_back(fake.get());
+      instances_.push_back(std::move(fake));
     }
   }
   FakeInstance& operator[](std::size_t i) { return *fakes_[i]; }

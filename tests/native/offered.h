@@ -27,14 +27,14 @@ inline std::shared_ptr<const spillway::workload::Requests> make_requests(
     const std::vector<Offered>& offered, const std::vector<spillway::workload::Tenant>& tenants,
     const std::vector<spillway::workload::SloClass>& slo_classes) {
   auto requests = std::make_shared<spillway::workload::Requests>();
-  for (const auto& one : tenants) requests->tenants.push_back(one.name);
-  for (const auto& one : slo_classes) requests->slo_classes.push_back(one.name);
-  for (const Offered& one : offered) {
-    requests->arrival.push_back(spillway::sim::from_seconds(one.arrival_s));
-    requests->input_tokens.push_back(one.input_tokens);
-    requests->output_tokens.push_back(one.output_tokens);
-    requests->tenant.push_back(one.tenant);
-    requests->slo_class.push_back(one.slo_class);
+  for (const auto& tenant : tenants) requests->tenants.push_back(tenant.name);
+  for (const auto& slo_class : slo_classes) requests->slo_classes.push_back(slo_class.name);
+  for (const Offered& request : offered) {
+    requests->arrival.push_back(spillway::sim::from_seconds(request.arrival_s));
+    requests->input_tokens.push_back(request.input_tokens);
+    requests->output_tokens.push_back(request.output_tokens);
+    requests->tenant.push_back(request.tenant);
+    requests->slo_class.push_back(request.slo_class);
   }
   return requests;
 }
@@ -53,7 +53,7 @@ using Ids = std::vector<std::size_t>;
 inline Ids ids(const std::vector<spillway::sim::RequestId>& requests) {
   Ids all;
   all.reserve(requests.size());
-  for (const spillway::sim::RequestId one : requests) all.push_back(one.index());
+  for (const spillway::sim::RequestId id : requests) all.push_back(id.index());
   return all;
 }
 

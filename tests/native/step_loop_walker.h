@@ -173,13 +173,13 @@ class Walker {
 
   bool is_stepping() const { return state.activity == spillway::instance::Activity::stepping; }
   bool wants_step() const { return state.activity == spillway::instance::Activity::step_requested; }
-  void enter(const spillway::instance::Entry& one) {
-    if (!can_hold(state, one.id)) return;
-    join_queue(state, recorder_, one.id, one.at);
+  void enter(const spillway::instance::Entry& entry) {
+    if (!can_hold(state, entry.id)) return;
+    join_queue(state, recorder_, entry.id, entry.at);
     request_step();
   }
   void withdraw(spillway::sim::RequestId id, spillway::sim::Time now) {
-    const auto is_it = [id](const auto& one) { return one.id == id; };
+    const auto is_it = [id](const auto& leaving) { return leaving.id == id; };
     if (states_.outcome[id.index()] != spillway::workload::Outcome::running ||
         std::any_of(state.leaving.begin(), state.leaving.end(), is_it)) {
       return;
@@ -231,16 +231,17 @@ class Walker {
           s.jump.effects_taken);
     }
     for (std::size_t i = 0; i < s.waiting.size(); ++i) {
-      const auto& one = s.waiting[i];
-      add(one.id.value, one.emitted, one.rank, one.last_token.ns, one.returned);
+      const auto& waiting = s.waiting[i];
+      add(waiting.id.value, waiting.emitted, waiting.rank, waiting.last_token.ns, waiting.returned);
     }
     for (const auto& slot : s.slots) {
       add(slot.id.value, slot.entry, slot.emitted, slot.computed, slot.holding.blocks,
           slot.holding.returned, slot.last_token.ns, slot.is_cached);
     }
-    for (const auto& one : s.leaving) add(one.id.value, one.outcome);
-    for (const auto& one : s.decoders.members()) {
-      add(one.id.value, one.entry, s.decoders.emitted(one), s.decoders.computed(one), one.returned);
+    for (const auto& leaving : s.leaving) add(leaving.id.value, leaving.outcome);
+    for (const auto& decoder : s.decoders.members()) {
+      add(decoder.id.value, decoder.entry, s.decoders.emitted(decoder),
+          s.decoders.computed(decoder), decoder.returned);
     }
     const auto& c = s.counters;
     add(c.entered, c.completed, c.cancelled, c.preemptions, c.steps, c.tokens_emitted,

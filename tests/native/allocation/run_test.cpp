@@ -109,7 +109,7 @@ cluster::Simulation tight_memory(std::int64_t num_requests) {
 
 std::int64_t preemptions(const cluster::Output& output) {
   std::int64_t sum = 0;
-  for (const cluster::InstanceReport& one : output.instances) sum += one.preemptions;
+  for (const cluster::InstanceReport& instance : output.instances) sum += instance.preemptions;
   return sum;
 }
 

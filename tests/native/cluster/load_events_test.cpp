@@ -160,9 +160,9 @@ void each_rank_is_read() {
   context.states.rank = {1, 1};
   auto ranks = std::make_unique<instance::Ranks>();
   for (const std::int64_t free_blocks : {30, 60}) {
-    auto one = std::make_unique<FakeInstance>();
-    one->reported.free_blocks = free_blocks;
-    ranks->add(std::move(one));
+    auto rank = std::make_unique<FakeInstance>();
+    rank->reported.free_blocks = free_blocks;
+    ranks->add(std::move(rank));
   }
   std::vector<std::unique_ptr<instance::Instance>> fleet;
   fleet.push_back(std::move(ranks));

@@ -141,8 +141,8 @@ bool is_at(const std::string& path, std::string_view expected) {
 
 std::string list_of(const std::vector<sim::Violation>& violations) {
   std::string text;
-  for (const sim::Violation& one : violations) {
-    text += one.path + " = " + one.value + ": " + one.allowed + "\n";
+  for (const sim::Violation& violation : violations) {
+    text += violation.path + " = " + violation.value + ": " + violation.allowed + "\n";
   }
   return text;
 }
@@ -155,35 +155,35 @@ std::vector<sim::Violation> violations_of(std::span<const Rule> rules, const Sim
 
 void each_is_broken_alone_and_where_it_says() {
   check(violations_of(cluster::rules(), {}).empty(), "the defaults break none");
-  for (const Broken& one : broken()) {
+  for (const Broken& example : broken()) {
     Simulation simulation;
-    one.change(simulation);
+    example.change(simulation);
     for (const Rule& rule : cluster::rules()) {
       const std::vector<sim::Violation> found = violations_of({&rule, 1}, simulation);
-      const std::string what =
-          std::string(one.rule) + " is broken; " + std::string(rule.name) + ": " + list_of(found);
-      check(found.empty() == (rule.name != one.rule), what);
-      check(std::ranges::all_of(found, [&](const auto& v) { return is_at(v.path, one.path); }),
+      const std::string what = std::string(example.rule) + " is broken; " + std::string(rule.name) +
+                               ": " + list_of(found);
+      check(found.empty() == (rule.name != example.rule), what);
+      check(std::ranges::all_of(found, [&](const auto& v) { return is_at(v.path, example.path); }),
             what);
     }
   }
 }
 
 void every_path_of_every_rule_has_a_case() {
-  std::set<std::pair<std::string_view, std::string_view>> stated;
+  std::set<std::pair<std::string_view, std::string_view>> listed;
   std::set<std::pair<std::string_view, std::string_view>> tried;
   for (const Rule& rule : cluster::rules()) {
     for (const std::string_view path : rule.paths) {
       if (path.empty()) continue;
-      check(stated.emplace(rule.name, path).second, std::string(rule.name) + " is unique");
+      check(listed.emplace(rule.name, path).second, std::string(rule.name) + " is unique");
     }
   }
-  for (const Broken& one : broken()) tried.emplace(one.rule, one.path);
-  for (const auto& [rule, path] : stated) {
+  for (const Broken& example : broken()) tried.emplace(example.rule, example.path);
+  for (const auto& [rule, path] : listed) {
     check(tried.contains({rule, path}),
           "a case breaks " + std::string(rule) + " at " + std::string(path));
   }
-  check(tried == stated, "every case names a rule and one of its paths");
+  check(tried == listed, "every case names a rule and one of its paths");
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ void every_combination_drains() {
       const cluster::Output output = cluster::run(simulation, 1);
       const auto& ledger = output.ledger;
       check(ledger.queued + ledger.in_transit + ledger.running == 0, "the run drains");
-      for (const auto& one : output.instances) preemptions += one.preemptions;
+      for (const auto& instance : output.instances) preemptions += instance.preemptions;
     }
   }
   check(preemptions > 100, "memory was short");

@@ -98,8 +98,8 @@ void passing_equals_queueing() {
     check(passing.states.admitted[i] == queueing.states.admitted[i], "admitted when");
     check(passing.states.dispatched[i] == queueing.states.dispatched[i], "dispatched when");
     if (i == 1) {
-      for (PipelineSetup* one : {&passing, &queueing}) {
-        check(!one->pipeline.release(RequestId{0}, Outcome::completed, from_seconds(at_s)),
+      for (PipelineSetup* setup : {&passing, &queueing}) {
+        check(!setup->pipeline.release(RequestId{0}, Outcome::completed, from_seconds(at_s)),
               "none waits");
       }
     }

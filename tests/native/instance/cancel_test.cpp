@@ -68,7 +68,7 @@ struct Case {
 };
 
 /// All observable values of a run.
-struct Told {
+struct Observed {
   /// A request: outcome, entry, scheduled, first token, finished, departure, tokens, preemptions,
   /// reported latencies.
   using Row = std::tuple<Outcome, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
@@ -79,7 +79,7 @@ struct Told {
   double waiting_time_s = 0;
   std::vector<std::tuple<std::int32_t, std::int32_t, std::int64_t, std::int64_t>> seen;
 
-  bool operator==(const Told&) const = default;
+  bool operator==(const Observed&) const = default;
 };
 
 /// An instance in a minimal event loop.
@@ -108,7 +108,7 @@ class Bench final : workload::RequestListener {
                      engines_);
   }
 
-  Told operator()() {
+  Observed operator()() {
     for (std::uint32_t i = 0; i < requests_.capacity(); ++i) {
       const RequestId id{std::size_t{i}};
       events_.push({requests_.arrival(id) + instance_->entry_delay(id), Phase::ingress, 0, i});
@@ -124,7 +124,7 @@ class Bench final : workload::RequestListener {
       instance_->check_memory();
     }
     instance_->close(given_.horizon);
-    return told();
+    return observed();
   }
 
   const instance::Counters& counters() const { return instance_->counters(); }
@@ -172,28 +172,28 @@ class Bench final : workload::RequestListener {
     left_[id.index()] = now_;
   }
 
-  Told told() const {
-    Told told;
+  Observed observed() const {
+    Observed observed;
     for (std::size_t i = 0; i < requests_.capacity(); ++i) {
-      told.rows.emplace_back(states_.outcome[i], states_.enqueued[i].ns, states_.scheduled[i].ns,
-                             states_.first_token[i].ns, states_.finished[i].ns, left_[i].ns,
-                             states_.emitted[i], states_.preemptions[i],
-                             given_.reports ? states_.reported_ttft[i].ns : 0,
-                             given_.reports ? states_.reported_decode[i].ns : 0);
+      observed.rows.emplace_back(
+          states_.outcome[i], states_.enqueued[i].ns, states_.scheduled[i].ns,
+          states_.first_token[i].ns, states_.finished[i].ns, left_[i].ns, states_.emitted[i],
+          states_.preemptions[i], given_.reports ? states_.reported_ttft[i].ns : 0,
+          given_.reports ? states_.reported_decode[i].ns : 0);
     }
     workload::TokenGaps gaps = states_.token_gaps;
     gaps.close();
     workload::GapIndex::Room room;
     for (std::size_t group = 0; group < requests_.num_groups(); ++group) {
-      for (const auto& [gap, count] : gaps.exact({&group, 1}, room)) told.gaps[gap] += count;
+      for (const auto& [gap, count] : gaps.exact({&group, 1}, room)) observed.gaps[gap] += count;
     }
     const instance::Counters& c = instance_->counters();
-    told.counts = {c.entered,   c.refused,        c.completed,           c.cancelled,
-                   c.steps,     c.preemptions,    c.waiting_after_steps, c.kv_hits,
-                   c.kv_misses, c.tokens_emitted, c.kv_lookups,          c.last_event.ns};
-    told.waiting_time_s = c.waiting_time_s;
-    told.seen = seen_;
-    return told;
+    observed.counts = {c.entered,   c.refused,        c.completed,           c.cancelled,
+                       c.steps,     c.preemptions,    c.waiting_after_steps, c.kv_hits,
+                       c.kv_misses, c.tokens_emitted, c.kv_lookups,          c.last_event.ns};
+    observed.waiting_time_s = c.waiting_time_s;
+    observed.seen = seen_;
+    return observed;
   }
 
   const Case& given_;
@@ -509,17 +509,17 @@ void a_plain_model_agrees() {
     PlainModel model(given);
     model.run();
     for (const bool reference : {false, true}) {
-      const Told told = Bench(given, reference)();
+      const Observed observed = Bench(given, reference)();
       const std::string where = "seed " + std::to_string(seed);
-      for (std::size_t i = 0; i < told.rows.size(); ++i) {
+      for (std::size_t i = 0; i < observed.rows.size(); ++i) {
         const PlainModel::Request& r = model.all()[i];
-        const Told::Row expected{r.outcome,  r.entered, r.scheduled, r.first_token,
-                                 r.finished, r.left,    r.emitted,   r.preemptions,
-                                 0,          0};
-        check(told.rows[i] == expected, where + ", request " + std::to_string(i));
+        const Observed::Row expected{r.outcome,  r.entered, r.scheduled, r.first_token,
+                                     r.finished, r.left,    r.emitted,   r.preemptions,
+                                     0,          0};
+        check(observed.rows[i] == expected, where + ", request " + std::to_string(i));
       }
-      check(told.gaps == model.gaps(), where + ", gaps");
-      check(told.counts[4] == model.steps(), where + ", steps");
+      check(observed.gaps == model.gaps(), where + ", gaps");
+      check(observed.counts[4] == model.steps(), where + ", steps");
     }
     for (const PlainModel::Request& r : model.all()) {
       const bool is_gone = r.outcome == Outcome::cancelled || r.outcome == Outcome::evicted;
@@ -538,11 +538,11 @@ void jumps_equal_single_steps() {
   std::int64_t hits = 0, cancelled = 0;
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     const Case given = random_case(seed, false);
-    const Told jumping = Bench(given, false)();
+    const Observed jumping = Bench(given, false)();
     check(jumping == Bench(given, true)(), "seed " + std::to_string(seed));
-    const std::int64_t running =
-        std::count_if(jumping.rows.begin(), jumping.rows.end(),
-                      [](const Told::Row& row) { return std::get<0>(row) == Outcome::running; });
+    const std::int64_t running = std::count_if(
+        jumping.rows.begin(), jumping.rows.end(),
+        [](const Observed::Row& row) { return std::get<0>(row) == Outcome::running; });
     const auto& counts = jumping.counts;
     check(counts[2] + counts[3] + running == counts[0],
           "completed + cancelled + running = entered, seed " + std::to_string(seed));
@@ -563,13 +563,13 @@ void the_others_share_what_a_processor_gives() {
   given.group.plant =
       instance::ProcessorSharing{.concurrency = {1, 2}, .e2e_s = {6, 10}, .ttft_s = {0.5, 1}};
   given.cancels = {{0, sim::from_seconds(2)}};
-  const Told told = Bench(given, false)();
+  const Observed observed = Bench(given, false)();
   const std::int64_t s = 1'000'000'000;
-  const Told::Row gone{Outcome::cancelled, 0, 0, s / 2, -1, 2 * s, 2, 0, 0, 0};
-  const Told::Row other{Outcome::completed,  0,  0, s, 2 * s + 48 * s / 10,
-                        2 * s + 48 * s / 10, 11, 0, 0, 0};
-  check(told.rows[0] == gone && told.rows[1] == other, "one leaves, the other is faster");
-  check(told.counts[3] == 1 && told.counts[9] == 13, "the tokens of both are counted");
+  const Observed::Row gone{Outcome::cancelled, 0, 0, s / 2, -1, 2 * s, 2, 0, 0, 0};
+  const Observed::Row other{Outcome::completed,  0,  0, s, 2 * s + 48 * s / 10,
+                            2 * s + 48 * s / 10, 11, 0, 0, 0};
+  check(observed.rows[0] == gone && observed.rows[1] == other, "one leaves, the other is faster");
+  check(observed.counts[3] == 1 && observed.counts[9] == 13, "the tokens of both are counted");
 }
 
 // ---- the counters --------------------------------------------------------------------------

@@ -79,8 +79,8 @@ void check_held_blocks(const instance::Decoders& decoders, std::int64_t block,
                        const std::string& where) {
   for (const std::int64_t steps : {0, 1, 7}) {
     std::int64_t held = 0;
-    for (const auto& one : decoders.members()) {
-      held += (decoders.computed(one) + steps + block - 1) / block;
+    for (const auto& decoder : decoders.members()) {
+      held += (decoders.computed(decoder) + steps + block - 1) / block;
     }
     check(decoders.held_blocks(steps) == held, "the blocks that decoders hold, " + where);
     check(decoders.most_held_blocks(steps) >= held, "and their bound, " + where);

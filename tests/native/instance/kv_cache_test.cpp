@@ -71,8 +71,8 @@ void map_equals_the_standard_one() {
             "the value of a key");
       if (i % 100 > 0) continue;
       for (std::uint64_t name = 0; name < names; ++name) {
-        const auto one = reference.find(key_of(name));
-        check(map.find(key_of(name)) == (one == reference.end() ? FlatMap::kNone : one->second),
+        const auto entry = reference.find(key_of(name));
+        check(map.find(key_of(name)) == (entry == reference.end() ? FlatMap::kNone : entry->second),
               "the value of any key");
       }
     }
@@ -126,9 +126,9 @@ class PlainFreeList {
   std::vector<int> walk(std::uint64_t name, std::int64_t end) const {
     std::vector<int> found;
     for (std::int64_t block = 0; block < end; ++block) {
-      const auto one = registered_.find({name, block});
-      if (one == registered_.end()) break;
-      found.push_back(one->second);
+      const auto entry = registered_.find({name, block});
+      if (entry == registered_.end()) break;
+      found.push_back(entry->second);
     }
     return found;
   }
@@ -254,8 +254,8 @@ void check_free_list(Allocation allocation) {
       } else if (action > 5 && !holders.empty()) {
         std::swap(holders[draws.below(holders.size())], holders.back());
         std::int64_t joined = 0;
-        for (const FreeList::Stretch& one : std::views::reverse(holders.back().stretches)) {
-          joined += list.release(one);
+        for (const FreeList::Stretch& stretch : std::views::reverse(holders.back().stretches)) {
+          joined += list.release(stretch);
         }
         for (const int block : std::views::reverse(holders.back().blocks)) {
           joined -= plain.release(block) ? 1 : 0;
@@ -397,12 +397,12 @@ void check_blocks(Allocation allocation, bool prefix_caching) {
         }
       }
       std::int64_t held = memory.num_named_in_use();
-      for (const Held& one : inside) held += memory.own_blocks(one.holding);
+      for (const Held& request : inside) held += memory.own_blocks(request.holding);
       check(memory.free() + held == total, "every block is free or held");
       check(memory.free() >= 0 && memory.takeable_without_eviction() <= memory.free(),
             "what is free");
     }
-    for (const Held& one : inside) memory.leave(one.holding, one.computed, true);
+    for (const Held& request : inside) memory.leave(request.holding, request.computed, true);
     check(memory.free() == total && memory.num_named_in_use() == 0, "all of it is free at the end");
     hits += memory.counts().hits;
   }
@@ -511,14 +511,14 @@ void a_preempted_request_finds_what_was_not_taken() {
 }
 
 void free_list_equals_the_plain_one() {
-  for (const Allocation one : {Allocation::check_then_act, Allocation::roll_back}) {
-    check_free_list(one);
+  for (const Allocation allocation : {Allocation::check_then_act, Allocation::roll_back}) {
+    check_free_list(allocation);
   }
 }
 
 void every_block_is_free_or_held() {
-  for (const Allocation one : {Allocation::check_then_act, Allocation::roll_back}) {
-    for (const bool prefix_caching : {true, false}) check_blocks(one, prefix_caching);
+  for (const Allocation allocation : {Allocation::check_then_act, Allocation::roll_back}) {
+    for (const bool prefix_caching : {true, false}) check_blocks(allocation, prefix_caching);
   }
 }
 

@@ -44,9 +44,9 @@ std::vector<double> batch(const std::vector<Sample>& samples, const std::vector<
   Eigen::VectorXd b(n + p);
   double weight = 1;  // its square root, from the last sample back
   for (Eigen::Index k = n - 1; k >= 0; --k) {
-    const Sample& one = samples[static_cast<std::size_t>(k)];
-    for (Eigen::Index j = 0; j < p; ++j) a(k, j) = weight * one.x[static_cast<std::size_t>(j)];
-    b(k) = weight * one.y;
+    const Sample& sample = samples[static_cast<std::size_t>(k)];
+    for (Eigen::Index j = 0; j < p; ++j) a(k, j) = weight * sample.x[static_cast<std::size_t>(j)];
+    b(k) = weight * sample.y;
     weight *= std::sqrt(rules.forgetting);
   }
   const double forgotten = weight * weight;
@@ -64,10 +64,10 @@ std::vector<Sample> samples_of(const X& truth, double noise, std::size_t count,
                                std::uint64_t seed) {
   Draws draws(seed, Stream::controller, 0);
   std::vector<Sample> samples(count);
-  for (Sample& one : samples) {
-    one.x = {1, 2 * draws.uniform(), 30 * draws.uniform(), draws.uniform()};
-    one.y = noise * draws.normal();
-    for (std::size_t j = 0; j < kSize; ++j) one.y += truth[j] * one.x[j];
+  for (Sample& sample : samples) {
+    sample.x = {1, 2 * draws.uniform(), 30 * draws.uniform(), draws.uniform()};
+    sample.y = noise * draws.normal();
+    for (std::size_t j = 0; j < kSize; ++j) sample.y += truth[j] * sample.x[j];
   }
   return samples;
 }
@@ -86,7 +86,7 @@ void equals_the_batch_solution() {
         const std::vector<double> expected = batch(
             {samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(n) + 1}, first, rules);
         bool is_positive = true;
-        for (const double one : expected) is_positive = is_positive && one > 0;
+        for (const double coefficient : expected) is_positive = is_positive && coefficient > 0;
         if (!is_positive) break;  // from here on the solutions may differ
         for (std::size_t j = 0; j < kSize; ++j) {
           check(std::abs(regression.coefficients()[j] - expected[j]) <= 1e-9 * expected[j],
@@ -102,8 +102,8 @@ void equals_the_batch_solution() {
 void never_negative() {
   const auto samples = samples_of({1, -3, 2, 0}, 0.01, 300, 1);
   RecursiveLeastSquares regression({1, 1, 1, 1}, plain(0.98, 1e3));
-  for (const Sample& one : samples) {
-    regression.update(one.x, one.y);
+  for (const Sample& sample : samples) {
+    regression.update(sample.x, sample.y);
     for (const double theta : regression.coefficients()) check(theta >= 0, "none is negative");
   }
   check(regression.coefficients()[1] == 0, "what would be negative is 0");
@@ -114,7 +114,7 @@ void outliers_are_left_out_until_they_are_the_rule() {
   rules.outlier_sigmas = 4;
   RecursiveLeastSquares regression({1, 1, 1, 1}, rules);
   const X truth{5, 4, 3, 6};
-  for (const Sample& one : samples_of(truth, 0.1, 300, 2)) regression.update(one.x, one.y);
+  for (const Sample& sample : samples_of(truth, 0.1, 300, 2)) regression.update(sample.x, sample.y);
   const std::vector<double> before(regression.coefficients().begin(),
                                    regression.coefficients().end());
   const X x{1, 1, 1, 1};
@@ -123,7 +123,7 @@ void outliers_are_left_out_until_they_are_the_rule() {
     check(regression.coefficients()[j] == before[j], "an outlier teaches nothing");
   }
   const X other{50, 4, 3, 6};
-  for (const Sample& one : samples_of(other, 0.1, 400, 3)) regression.update(one.x, one.y);
+  for (const Sample& sample : samples_of(other, 0.1, 400, 3)) regression.update(sample.x, sample.y);
   check(std::abs(regression.coefficients()[0] - 50) < 0.5, "a change is believed in the end");
 }
 
@@ -187,8 +187,8 @@ void follows_slow_changes() {
       sum[j] += off;
     }
   }
-  for (const double one : sum) {
-    const double lag = -one / (kSamples - kLearned);
+  for (const double total : sum) {
+    const double lag = -total / (kSamples - kLearned);
     check(lag > 0.002 && lag < 0.006, "it lags by its memory");
   }
   check(faithful.coefficients()[0] < 0.9 * 1.6 * first[0], "without forgetting, none would");

@@ -52,7 +52,7 @@ MatrixXd batches_of(Draws& draws, Index count) {
 
 StepCoefficients truth_of(Draws& draws) {
   StepCoefficients truth = prior().mean;
-  for (double& one : truth) one *= std::exp(0.5 * draws.normal());
+  for (double& coefficient : truth) coefficient *= std::exp(0.5 * draws.normal());
   return truth;
 }
 
@@ -69,8 +69,8 @@ void kkt_conditions_hold() {
     const Index rows = columns + static_cast<Index>(draws.below(10));
     MatrixXd a(rows, columns);
     VectorXd b(rows);
-    for (double& one : a.reshaped()) one = draws.normal();
-    for (double& one : b) one = draws.normal();
+    for (double& entry : a.reshaped()) entry = draws.normal();
+    for (double& entry : b) entry = draws.normal();
     const VectorXd x = nonnegative_least_squares(a, b);
     const VectorXd slope = a.transpose() * (a * x - b);
     for (Index j = 0; j < columns; ++j) {
@@ -113,9 +113,9 @@ void outliers_hardly_matter() {
     const StepCoefficients truth = truth_of(draws);
     VectorXd step_us = step_times_us(batches, truth, norm);
     const VectorXd weights = step_us.cwiseInverse().cwiseAbs2();
-    for (double& one : step_us) {
-      one *= 1 + 0.01 * draws.normal();
-      if (draws.uniform() < 0.1) one *= 10;  // the engine was interrupted
+    for (double& time_us : step_us) {
+      time_us *= 1 + 0.01 * draws.normal();
+      if (draws.uniform() < 0.1) time_us *= 10;  // the engine was interrupted
     }
     const StepFit fit = fit_steps({batches, step_us, weights}, prior(), norm);
     const VectorXd off =

@@ -103,8 +103,8 @@ void posterior_is_that_of_the_definition() {
   check((process.fitted() - process.predict(data.points).mean).cwiseAbs().maxCoeff() < 1e-9,
         "mean at the observations");
   for (Index i = 0; i < where.rows(); ++i) {
-    const PointPosterior one = process.predict_with_gradient(where.row(i));
-    check(close(one.mean, mean[i], 1e-9) && close(one.variance, left(i, i), 1e-9), "one point");
+    const PointPosterior point = process.predict_with_gradient(where.row(i));
+    check(close(point.mean, mean[i], 1e-9) && close(point.variance, left(i, i), 1e-9), "one point");
   }
 
   const double likelihood = -0.5 * centred.dot(inverse * centred) -

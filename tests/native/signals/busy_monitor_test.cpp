@@ -109,12 +109,12 @@ void one_report() {
       {"half of the ranks", half, {active(100), idle(), idle(), prefill(9999)}, true},
       {"less than half of the ranks", half, {active(100), idle(), idle(), idle()}, false},
   };
-  for (const Case& one : cases) {
-    BusyWorkers workers(one.config, 2);
-    check(!workers.is_busy(kWorker), one.name + ": before any report");
-    if (!one.ranks.empty()) workers.report(kWorker, one.ranks);
-    check(workers.is_busy(kWorker) == one.is_busy, one.name);
-    check(!workers.is_busy(kOther), one.name + ": another worker");
+  for (const Case& scenario : cases) {
+    BusyWorkers workers(scenario.config, 2);
+    check(!workers.is_busy(kWorker), scenario.name + ": before any report");
+    if (!scenario.ranks.empty()) workers.report(kWorker, scenario.ranks);
+    check(workers.is_busy(kWorker) == scenario.is_busy, scenario.name);
+    check(!workers.is_busy(kOther), scenario.name + ": another worker");
   }
 }
 

@@ -59,9 +59,10 @@ void each_field_survives_a_union() {
   for (std::size_t i = 0; i < sizeof(Needs); ++i) {
     Fields fields{};
     fields[i] = true;
-    const auto one = std::bit_cast<Needs>(fields);
-    check((one | Needs{}) == one && (Needs{} | one) == one, "a field of " + std::to_string(i));
-    check((one | one) == one && !(one == Needs{}), "a field of " + std::to_string(i));
+    const auto needs = std::bit_cast<Needs>(fields);
+    check((needs | Needs{}) == needs && (Needs{} | needs) == needs,
+          "a field of " + std::to_string(i));
+    check((needs | needs) == needs && !(needs == Needs{}), "a field of " + std::to_string(i));
   }
 }
 

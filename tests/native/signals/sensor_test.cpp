@@ -159,12 +159,12 @@ Aggregate slow_aggregate(const std::vector<Measured>& all, const Sensor& config,
   std::vector<double> values;
   double sum = 0;
   double weights = 0;
-  for (const Measured& one : all) {
+  for (const Measured& measured : all) {
     const double weight =
-        std::exp2(-spillway::sim::to_seconds(now - one.at) / config.ewma_half_life_s);
-    sum += weight * one.value;
+        std::exp2(-spillway::sim::to_seconds(now - measured.at) / config.ewma_half_life_s);
+    sum += weight * measured.value;
     weights += weight;
-    if (one.at > now - from_seconds(config.window_s)) values.push_back(one.value);
+    if (measured.at > now - from_seconds(config.window_s)) values.push_back(measured.value);
   }
   const std::int64_t samples = std::ssize(values);
   if (samples < config.min_samples) return {kNan, samples};
@@ -220,17 +220,17 @@ void equals_the_definition_on_random_samples() {
         // Some are on an edge, some in the open bucket.
         const double value = draws.below(4) == 0 ? kBucketEdges_s[draws.below(28)]
                                                  : std::exp(spread * draws.normal());
-        const Measured one{at, draws.below(kTenants), value};
-        state.record(TenantId{one.tenant}, value, at);
-        all[one.tenant].push_back(one);
-        all[kTenants].push_back(one);
+        const Measured measured{at, draws.below(kTenants), value};
+        state.record(TenantId{measured.tenant}, value, at);
+        all[measured.tenant].push_back(measured);
+        all[kTenants].push_back(measured);
       }
       now = next;
 
       std::vector<Aggregate> expected;
       for (std::size_t i = 0; i <= kTenants; ++i) {
         std::vector<double> values;
-        for (const Measured& one : all[i]) values.push_back(one.value);
+        for (const Measured& measured : all[i]) values.push_back(measured.value);
         expected.push_back(is_bucketed ? buckets[i].read(values, config, now)
                                        : slow_aggregate(all[i], config, now));
       }
@@ -243,14 +243,14 @@ void equals_the_definition_on_random_samples() {
           if (std::isnan(due.value) || expected[i].value > due.value) due = expected[i];
         }
       }
-      const Aggregate told = state.read(now);
+      const Aggregate reading = state.read(now);
       const bool is_ewma = config.aggregation == Aggregation::ewma;
-      check(is_ewma ? std::isnan(told.value) == std::isnan(due.value) &&
-                          !(std::abs(told.value - due.value) > 1e-9 * due.value)
-                    : close(told.value, due.value),
+      check(is_ewma ? std::isnan(reading.value) == std::isnan(due.value) &&
+                          !(std::abs(reading.value - due.value) > 1e-9 * due.value)
+                    : close(reading.value, due.value),
             "the aggregate is the defined one");
-      check(told.samples == due.samples, "so is the number of samples");
-      signals += std::isnan(told.value) ? 0 : 1;
+      check(reading.samples == due.samples, "so is the number of samples");
+      signals += std::isnan(reading.value) ? 0 : 1;
     }
   }
   check(signals > 3000, "many readings had a signal");

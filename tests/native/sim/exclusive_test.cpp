@@ -51,7 +51,7 @@ void of_several_threads_one_is_inside() {
       }
     });
   }
-  for (std::thread& one : threads) one.join();
+  for (std::thread& thread : threads) thread.join();
   check(entered > 0 && entered + refused == 20000, "every call entered or was refused");
 }
 

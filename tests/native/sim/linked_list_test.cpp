@@ -77,8 +77,8 @@ void random_use_equals_plain_sequences() {
       }
       most = std::max(most, plain.size() + outside.size());
       check_equal(list, plain);
-      for (const Element& one : outside) {
-        check(list[one.handle] == one.value, "the value of one outside");
+      for (const Element& element : outside) {
+        check(list[element.handle] == element.value, "the value of one outside");
       }
     }
     longest = std::max(longest, most);

@@ -71,7 +71,7 @@ class Engine {
       gaps.count_sections(log_, std::ranges::min(open_, {}, &Open::begin).begin);
     }
     log_.append(gap, count);
-    for (const Open& one : open_) expected[one.group][gap.ns] += count;
+    for (const Open& open : open_) expected[open.group][gap.ns] += count;
     if (draws.below(3) == 0) leave(draws.below(open_.size()));
   }
   void close(TokenGaps& gaps) {
@@ -121,7 +121,7 @@ Logged logged(std::uint64_t seed, int jumps, bool streams) {
     }
   }
   check((engines[0].flushes() > 0) == (jumps > 70'000), "only the log of a long run gets full");
-  for (Engine& one : engines) one.close(run.gaps);
+  for (Engine& engine : engines) engine.close(run.gaps);
   run.gaps.close();
   return run;
 }
