@@ -4,17 +4,24 @@
 
 Each line of `denied_words.txt` is a pattern of words and what to write instead. Code and text
 between backticks are exempt, so identifiers such as Optuna's `tell` may be named.
+
+In sources of Python and C++ it also finds variables whose names do not say what they hold, and
+comments that begin with a pronoun: what that stands for is clear to the author alone.
 """
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import sys
 import tokenize
 from bisect import bisect_right
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 WORDS = Path(__file__).with_name("denied_words.txt")
@@ -22,6 +29,7 @@ FOLDERS = (
     *("cpp", "python", "tests", "tools", "benchmarks", "experiments", "examples", "notebooks"),
     *("docs", ".github"),
 )
+NOTEBOOKS = "notebooks"  # whose comments are prose
 FILES = ("CMakeLists.txt", "Makefile", "pyproject.toml")
 CPP = {".cpp", ".h"}
 DOCUMENTS = {".md", ".yaml", ".yml", ".toml", ".cmake", ".cff"}
@@ -38,6 +46,15 @@ _PYTHON_STRING = re.compile(r"(?P<prefix>[a-zA-Z]*)(?P<quote>\"\"\"|'''|\"|')")
 _REPLACED = re.compile(r"\{(?:[^{}]|\{[^{}]*\})*\}")  # in f-strings
 _CODE = "\0"  # stands for each character of code
 _LINE_BREAK = re.compile(rf"[\s{_CODE}]*\n[\s{_CODE}]*")
+
+_VAGUE = {"cure", "doubt", "doubts", "stated", "to" + "ld"}
+_LOOP = "one"  # denied as the variable of a loop or of a lambda
+_CPP_NAME = re.compile(rf"\b({'|'.join(sorted(_VAGUE))})\b|\bfor \([^;{{}}]*?\b({_LOOP}) :")
+# `This limit …` names what it speaks of, and so does `Which instances …`; `This is …` does not.
+_PRONOUN = re.compile(
+    r"[\s#/*!<]*((?:It|Its|They|Them|Their|Those|He|She|Whose)\b"
+    r"|(?:This|These|That|Which)(?= (?:is|are|was|were|has|have|does|do|did|can|may|must|would)\b))"
+)
 
 
 class Rule(NamedTuple):
@@ -131,6 +148,55 @@ def findings(text: str, suffix: str, denied: list[Rule]) -> list[Finding]:
     )
 
 
+def _loop_variables(tree: ast.AST) -> Iterator[ast.Name | ast.arg]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.comprehension):
+            yield from (name for name in ast.walk(node.target) if isinstance(name, ast.Name))
+        elif isinstance(node, ast.Lambda):
+            yield from node.args.args
+
+
+def _python_code(text: str) -> Iterator[tuple[int, str, str]]:
+    """Vague names with their lines, and all comments with theirs, as (line, name, comment)."""
+    for variable in _loop_variables(ast.parse(text)):
+        name = variable.id if isinstance(variable, ast.Name) else variable.arg
+        if name == _LOOP:
+            yield variable.lineno, name, ""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME and token.string in _VAGUE:
+            yield token.start[0], token.string, ""
+        elif token.type == tokenize.COMMENT:
+            yield token.start[0], "", token.string
+
+
+def _cpp_code(text: str) -> Iterator[tuple[int, str, str]]:
+    """The same of C++."""
+    code, at = "", 0
+    for prose in _CPP.finditer(text):
+        code += text[at : prose.start()] + _masked(prose[0])
+        at = prose.end()
+        if prose["line"] is not None or prose["block"] is not None:
+            yield text.count("\n", 0, prose.start()) + 1, "", prose[0]
+    code += text[at:]
+    for name in _CPP_NAME.finditer(code):
+        yield code.count("\n", 0, name.start()) + 1, name[1] or name[2], ""
+
+
+def vague(text: str, suffix: str) -> list[Finding]:
+    """Names that say nothing, and comments that begin with a pronoun, of a source."""
+    lines = ["", *text.split("\n")]
+    found = []
+    for line, name, comment in (_cpp_code if suffix in CPP else _python_code)(text):
+        continues = all(
+            each.lstrip().startswith(("#", "//")) for each in lines[line - 1 : line + 1]
+        )
+        if name:
+            found.append(Finding(line, name, "a noun for what the variable holds"))
+        elif not continues and (pronoun := _PRONOUN.match(comment)):
+            found.append(Finding(line, pronoun[1], "the noun in place of the pronoun"))
+    return sorted(found)
+
+
 def sources(path: Path) -> list[Path]:
     """The file, or the files of a folder that are checked: all but generated ones."""
     if path.is_file():
@@ -148,7 +214,11 @@ def main(arguments: list[str]) -> int:
         sys.exit(f"{missing[0]}: no such file or folder")
     found = 0
     for path in (file for root in paths for file in sources(root)):
-        for line, words, suggestion in findings(path.read_text(), path.suffix, denied):
+        text = path.read_text()
+        every = findings(text, path.suffix, denied)
+        if path.suffix in {*CPP, ".py"} and NOTEBOOKS not in path.parts:
+            every += vague(text, path.suffix)
+        for line, words, suggestion in every:
             name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
             print(f"{name}:{line}: {words} → {suggestion}")
             found += 1

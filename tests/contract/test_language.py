@@ -38,6 +38,30 @@ def test_words_of_prose_are_found(suffix: str, text: str, expected: list[tuple[i
 
 
 @pytest.mark.parametrize(
+    ("suffix", "text", "expected"),
+    [
+        (".py", "for one in ():\n    one.one()\none = 1", [(1, "one")]),
+        (".py", "[f(lambda one, other: one)\n for a, (one, b) in c]", [(1, "one"), (2, "one")]),
+        (".py", "f(stated=1)\ncure.doubt = doubts",
+         [(1, "stated"), (2, "cure"), (2, "doubt"), (2, "doubts")]),
+        (".py", "'''cure'''\n# cure, one\nx = 'stated'", []),
+        (".py", "# It is late.\nf()  # Those of a\n# run: they\n", [(1, "It"), (2, "Those")]),
+        (".py", "# A limit: for\n# Its policy.\n", []),
+        (".py", "# This limit holds.\n# b\nf()  # Which is it?\n# a\nf()\n# This is bad.",
+         [(3, "Which"), (6, "This")]),
+        (".cpp", "for (const auto& one : all) f(one);\nint one = cure;", [(1, "one"), (2, "cure")]),
+        (".h", 'f("one");  // Its rank.\n/// Them\n\n/* They\ncure */ int stated;',
+         [(1, "Its"), (2, "Them"), (4, "They"), (5, "stated")]),
+        (".h", "/// Which request yields.\n// It does.\nint a;  ///< It too.", [(3, "It")]),
+    ],
+)  # fmt: skip
+def test_vague_names_and_comments_are_found(
+    suffix: str, text: str, expected: list[tuple[int, str]]
+) -> None:
+    assert [(line, words) for line, words, _ in CHECK["vague"](text, suffix)] == expected
+
+
+@pytest.mark.parametrize(
     "bad", ["nob" + "ody", "may be " + "absent", "behav" + "iour", "fores" + "een", "like" + "wise"]
 )
 def test_the_list_denies(tmp_path: Path, capsys: pytest.CaptureFixture[str], bad: str) -> None:
