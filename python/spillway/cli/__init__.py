@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "check": "check a configuration file",
     "describe": "explain a setting, a policy or a preset",
     "init": "write a commented configuration file to start from",
+    "examples": "list the example files, or write them into a folder",
     "optimize": "search for better settings",
     "sweep": "run configurations side by side, or solve",
     "traffic": "describe a trace, or fit a generator to it",

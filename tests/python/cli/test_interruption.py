@@ -61,6 +61,7 @@ COMMANDS: dict[str, str] = {
     "check": "check config.yaml",
     "describe": "describe --schema",
     "init": "init --full new.yaml",
+    "examples": "examples out",
     "optimize": "optimize study.yaml --out out --html out.html",
     "sweep": "sweep sweep.yaml --out out",
     "sweep of a solver": "sweep solver.yaml --out out",
