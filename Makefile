@@ -35,7 +35,7 @@ help:  ## Print this list
 setup: $(VENV)/.dev  ## Make .venv with everything for development; three minutes of processor time
 
 demo: $(VENV)/.installed  ## Set up and show a noisy neighbor without and with a gateway
-	@$(BIN)/python examples/noisy_neighbor_demo.py --picture build/noisy_neighbor.png
+	@$(BIN)/python examples/noisy_neighbor_demo.py --pictures examples/pictures
 
 test: test-native test-python  ## What takes minutes at most: C++ tests and quick Python tests
 

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 RATES = {"chat": 24, "search": 24, "crawler": 12}  # requests/s by client
 BURST_RATE, BURST_START_S, BURST_END_S = 96, 60, 120  # of the crawler, on top
 DURATION_S = 240
 STEP_S = 5  # of the picture
 WIDTH = 87  # of the text
+INKS = {"light": "#1f2328", "dark": "#e6edf3"}  # the color of text and axes, by the page
 
 Runs = dict[str, spillway.Result]  # by a name of the configuration
 
@@ -104,27 +106,49 @@ def findings(runs: Runs) -> list[str]:
     return found
 
 
-def picture(runs: Runs, path: Path) -> None:
+def pictures(runs: Runs, folder: Path) -> list[Path]:
+    """Draws the runs as SVG, for light and for dark pages.
+
+    Each picture contains the table as its description. One that has these figures already is kept:
+    delete it to have it drawn again.
+    """
+    import matplotlib as mpl
+
+    paths = []
+    for theme, ink in INKS.items():
+        paths.append(folder / f"noisy_neighbor_{theme}.svg")
+        if paths[-1].exists() and table(runs) in paths[-1].read_text(encoding="utf-8"):
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        inked = ("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color")
+        with mpl.rc_context({**dict.fromkeys(inked, ink), "svg.hashsalt": "spillway"}):
+            metadata = {"Description": table(runs), "Creator": None, "Date": None}
+            picture(runs, ink).savefig(paths[-1], transparent=True, metadata=metadata)
+    return paths
+
+
+def picture(runs: Runs, ink: str) -> Figure:
     """Latency, load and shedding over time: a column for each run."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 6), layout="constrained")
+    figure = Figure(figsize=(10, 5.2), layout="constrained")
     axes = figure.subplots(2, len(runs), sharex=True, sharey="row", height_ratios=(3, 2))
     for (latency, load), (name, result) in zip(axes.T, runs.items(), strict=True):
-        latency.set_title(name)
+        latency.set_title(f"{name}: {percent(result.summary()['goodput'])} in time")
         for style, tenant in zip(itertools.cycle(plots.STYLES), result.by_tenant()):
             draw(latency, load, result, tenant, style)
         for panel in (latency, load):
-            panel.axvspan(BURST_START_S, BURST_END_S, color="black", alpha=0.07, linewidth=0)
+            panel.axvspan(BURST_START_S, BURST_END_S, color=ink, alpha=0.1, linewidth=0)
             panel.grid(alpha=0.3)
+            panel.spines[["top", "right"]].set_visible(False)
         load.set(xlabel="time of arrival (s)", xlim=(0, DURATION_S), ylim=(0, None))
     axes[0, 0].set(ylabel="p95 of the time to first token (s)", yscale="log")
     axes[0, 0].yaxis.set_major_formatter("{x:g}")
-    axes[1, 0].set(ylabel="requests/s")
-    axes[0, 0].legend(loc="upper left", fontsize="small")
-    axes[1, 1].legend(loc="upper right", fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    axes[0, 0].minorticks_off()
+    axes[1, 0].set(ylabel="offered requests/s")
+    axes[0, 1].legend(loc="upper right", fontsize="small", framealpha=0)
+    axes[1, 1].legend(loc="upper right", fontsize="small", framealpha=0)
+    return figure
 
 
 def draw(
@@ -144,7 +168,7 @@ def draw(
     ]
     latency.plot(edges[:-1] + STEP_S / 2, p95, label=tenant, **style)
     arrivals = np.histogram(requests["arrival_s"][mine], edges)[0] / STEP_S
-    load.stairs(arrivals, edges, baseline=None, label=f"{tenant}: offered", **style)
+    load.stairs(arrivals, edges, baseline=None, **style)
     rejected = requests["arrival_s"][mine & (requests["outcome"] == "rejected")]
     if len(rejected):
         rate = np.histogram(rejected, edges)[0] / STEP_S
@@ -178,7 +202,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--picture", type=Path, default=Path("noisy_neighbor.png"), help="default: %(default)s"
+        "--pictures", type=Path, default=Path(), metavar="DIR", help="default: the current folder"
     )
     options = parser.parse_args()
     runs = {
@@ -201,11 +225,11 @@ def main() -> None:
     print(textwrap.fill(" ".join(findings(runs)), width=WIDTH))
     print()
     try:
-        picture(runs, options.picture)
+        paths = pictures(runs, options.pictures)
     except ImportError:
         print("No picture: it needs matplotlib; install it with: pip install 'spillway-sim[plot]'")
     else:
-        print(f"Picture: {options.picture}")
+        print(f"Pictures: {listed([str(path) for path in paths])}")
 
 
 if __name__ == "__main__":

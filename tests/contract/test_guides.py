@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-GUIDES = sorted((ROOT / "docs").rglob("*.md"))
+TOUR = ROOT / "docs" / "guides" / "tour.md"
+GUIDES = sorted((ROOT / "docs").rglob("*.md"), key=lambda page: (page == TOUR, page))
 ROOMS = sorted((ROOT / "python" / "spillway").rglob("README.md"))
 PAGES = [ROOT / "README.md", *GUIDES, *ROOMS, ROOT / "examples" / "own_admission_policy.md"]
 ALL = [
@@ -67,9 +68,9 @@ for _page in GUIDES:
 
 
 def skipped(line: str, page: Path) -> bool:
-    """Whether another page runs it: a guide that of the README, the first guide a fit."""
-    if page == PAGES[0]:
-        return line in IN_GUIDES
+    """Whether another page runs it: another guide that of the tour, the first guide a fit."""
+    if page == TOUR:
+        return IN_GUIDES[line] != page
     return line.startswith("spillway calibrate") and IN_GUIDES.get(line, page) != page
 
 

@@ -55,8 +55,23 @@ def test_demo_shows_both_and_draws_them(tmp_path: Path, runs: demo.Runs) -> None
     assert demo.table(runs) in ended.stdout
     assert " ".join(demo.findings(runs)) in ended.stdout.replace("\n", " ")
     assert max(map(len, ended.stdout.splitlines())) < 100
-    assert ended.stdout.endswith("\nPicture: noisy_neighbor.png\n")
-    assert (tmp_path / "noisy_neighbor.png").read_bytes().startswith(b"\x89PNG")
+    pictures = ("noisy_neighbor_light.svg", "noisy_neighbor_dark.svg")
+    assert ended.stdout.endswith(f"\nPictures: {' and '.join(pictures)}\n")
+    light, dark = ((tmp_path / name).read_text() for name in pictures)
+    assert light.count(demo.INKS["light"]) == dark.count(demo.INKS["dark"]) > 10
+    shapes = [re.sub(r"(#|id=\")[0-9a-z]{6,}", "", text) for text in (light, dark)]
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.slow
+def test_a_picture_of_other_figures_is_drawn_again(tmp_path: Path, runs: demo.Runs) -> None:
+    pytest.importorskip("matplotlib")
+    kept, stale = (tmp_path / f"noisy_neighbor_{theme}.svg" for theme in demo.INKS)
+    kept.write_text(f"a picture of\n{demo.table(runs)}")
+    stale.write_text(f"a picture of\n{demo.table(runs).replace('48.0%', '48.1%')}")
+    assert demo.pictures(runs, tmp_path) == [kept, stale]
+    assert kept.read_text().startswith("a picture of")
+    assert stale.read_text().startswith("<?xml")
 
 
 def test_demo_does_without_matplotlib(tmp_path: Path, runs: demo.Runs) -> None:
@@ -67,10 +82,15 @@ def test_demo_does_without_matplotlib(tmp_path: Path, runs: demo.Runs) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_readme_shows_this_screen(runs: demo.Runs) -> None:
+def test_readme_shows_these_figures(runs: demo.Runs) -> None:
     readme = (_ROOT / "README.md").read_text(encoding="utf-8")
-    assert demo.table(runs) in readme
     assert " ".join(demo.findings(runs)) in readme.replace("\n", " ")
+    for theme in demo.INKS:
+        path = f"examples/pictures/noisy_neighbor_{theme}.svg"
+        assert f'="{path}"' in readme
+        picture = (_ROOT / path).read_text(encoding="utf-8")
+        assert demo.table(runs) in picture, "run `make demo`"
+        assert len(picture) < 100_000
 
 
 def test_demo_compares_equal_requests(runs: demo.Runs) -> None:
