@@ -6,7 +6,8 @@ WHEEL was made from the checkout, and its extension compiled in BUILD_DIR. SDIST
 made into a wheel with its build requirements alone, in an isolated environment; of the extension,
 only one source is compiled there. The commands that would compile and link the rest must be those
 that BUILD_DIR used, and every file that they read must be in SDIST, byte for byte. Apart from the
-extension, the two wheels must be equal. `make test-dist-full` compiles all of it instead.
+extension, the two wheels must be equal. SDIST has at most 2 MB. `make test-dist-full` compiles all
+of it instead.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from cmake import CMAKE_BIN_DIR
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
+MOST_BYTES = 2_000_000
 # Compiled as a sample: it needs Eigen, which is a build requirement.
 SAMPLE = "cpp/CMakeFiles/spillway_core.dir/Unity/unity_with_eigen_cxx.cxx.o"
 
@@ -156,13 +158,14 @@ def main() -> int:
     wrong = differing_commands(here, there)
     wrong += differing_sources(here, there, unpacked)
     wrong += differing_files(arguments.wheel, wheel)
+    if (size := arguments.sdist.stat().st_size) > MOST_BYTES:
+        wrong.append(f"{arguments.sdist.name}: {size:,} bytes, more than {MOST_BYTES:,}")
     for line in wrong:
         print(line)
     if not wrong:
         files = {path for paths in here.sources_read().values() for path in paths}
-        print(
-            f"{arguments.sdist.name}: the same {len(here.commands())} commands, {len(files)} files"
-        )
+        same = f"the same {len(here.commands())} commands, {len(files)} files"
+        print(f"{arguments.sdist.name}: {same}; {size:,} bytes")
     return 1 if wrong else 0
 
 

@@ -1,4 +1,4 @@
-"""Workflows, hooks, citation and indexes refer to files and targets that exist."""
+"""Workflows, hooks and indexes refer to files and targets that exist."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-
-import spillway
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,16 +60,6 @@ def test_workflows_cover_the_supported_pythons() -> None:
     built = re.findall(r"cp3(\d+)-\*", project)
     assert tested == [f"3.{minor}" for minor in built]
     assert f'requires-python = ">={tested[0]}"' in project
-
-
-def test_citation_is_of_this_version() -> None:
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == spillway.__version__
-
-
-def test_changelog_has_this_version() -> None:
-    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert f"## [{spillway.__version__}]" in changelog
 
 
 def test_pre_commit_uses_the_tools_of_the_checks() -> None:
