@@ -27,7 +27,7 @@ define run_installed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-fuzz fuzz-readers portability weekly mutants smoke test-dist test-dist-full release-check bench bench-check build-check experiments check $(QUICK_CHECKS) analyze format stubs notebooks clean
+.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-fuzz fuzz-readers portability weekly mutants smoke test-dist test-dist-full bench bench-check build-check experiments check $(QUICK_CHECKS) analyze format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -110,6 +110,7 @@ test-dist-full: $(VENV)/.dev  ## Build the sdist, compile all of it and install 
 	$(BIN)/python -m build --sdist --outdir build/dist .
 	$(call run_installed,build/dist/*.tar.gz)
 
+.PHONY: release-check
 release-check: test-dist  ## What a release needs up to its upload, after the tag TAG=v1.2.3 too; minutes
 	$(BIN)/python tools/release.py build/dist/*.tar.gz build/dist/*.whl $(if $(TAG),--tag $(TAG))
 
