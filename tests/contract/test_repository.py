@@ -62,6 +62,14 @@ def test_workflows_cover_the_supported_pythons() -> None:
     assert f'requires-python = ">={tested[0]}"' in project
 
 
+def test_only_the_tag_of_a_checked_release_uploads() -> None:
+    (wheels,) = (path for path in WORKFLOWS if path.name == "wheels.yml")
+    jobs = yaml.safe_load(wheels.read_text())["jobs"]
+    assert [name for name, job in jobs.items() if "permissions" in job] == ["publish"]
+    assert {*jobs["publish"]["needs"]} == jobs.keys() - {"publish"}
+    assert "github.ref_type == 'tag'" in jobs["publish"]["if"]
+
+
 def test_pre_commit_uses_the_tools_of_the_checks() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
