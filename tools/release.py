@@ -49,11 +49,11 @@ def facts(root: Path) -> Iterator[Check]:
     """What the files of the repository state."""
     texts = {name: (root / name).read_text(encoding="utf-8") for name in VERSIONS}
     found = {name: re.search(VERSIONS[name], texts[name], re.MULTILINE) for name in VERSIONS}
-    stated = {name: match[1] if match else "none" for name, match in found.items()}
-    different = ", ".join(f"{name}: {version}" for name, version in stated.items())
-    yield Check("one version everywhere", "" if len(set(stated.values())) == 1 else different)
+    versions = {name: match[1] if match else "none" for name, match in found.items()}
+    different = ", ".join(f"{name}: {version}" for name, version in versions.items())
+    yield Check("one version everywhere", "" if len(set(versions.values())) == 1 else different)
 
-    version = stated["pyproject.toml"]
+    version = versions["pyproject.toml"]
     dated = re.search(
         rf"^## \[{re.escape(version)}\] - (\d{{4}}-\d\d-\d\d)$", texts["CHANGELOG.md"], re.MULTILINE
     )
@@ -135,12 +135,12 @@ def main() -> int:
     arguments = parser.parse_args()
     folder = ROOT / "build" / "release"
     shutil.rmtree(folder, ignore_errors=True)
-    stated = [*facts(ROOT), tree(ROOT)]
+    checks = [*facts(ROOT), tree(ROOT)]
     if arguments.tag:
-        stated.append(tag(arguments.tag, arguments.sdist))
+        checks.append(tag(arguments.tag, arguments.sdist))
     built = distributions(arguments.sdist.resolve(), arguments.wheel.resolve(), folder)
     failed = 0
-    for check in itertools.chain(stated, built):
+    for check in itertools.chain(checks, built):
         print(f"{'MISSING' if check.missing else 'ok':8}{check.name}")
         for line in check.missing.splitlines():
             print(f"        {line}")
