@@ -27,7 +27,7 @@ define run_installed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-fuzz fuzz-readers portability weekly mutants smoke test-dist test-dist-full bench bench-check build-check experiments check $(QUICK_CHECKS) analyze format stubs notebooks clean
+.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-fuzz fuzz-readers portability specimens weekly mutants smoke test-dist test-dist-full bench bench-check build-check experiments check $(QUICK_CHECKS) analyze format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -91,6 +91,9 @@ weekly: $(VENV)/.dev  ## What takes too long for every change, one target after 
 
 portability: $(VENV)/.dev  ## Equal outcomes with other compilers, levels of optimization, C libraries; half an hour
 	$(BIN)/python tools/portability.py $(VARIANTS)
+
+specimens: $(VENV)/.tools  ## Compare the files of the newest load generators with the stored specimens; needs a package index
+	$(BIN)/python -m tools.specimens $(or $(SPECIMENS),--newest)
 
 mutants: $(VENV)/.dev  ## Put 60 small faults into a copy of the core, count those that `make test` notices; hours
 	$(BIN)/python tools/mutants.py $(MUTANTS)

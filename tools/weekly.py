@@ -29,6 +29,7 @@ TARGETS = {
     "build-check": "",
     "fuzz-readers": "SECONDS=120",
     "portability": "",
+    "specimens": "",
     "test-dist-full": "",
     "test-fuzz": "",
     "test-long": "",

@@ -1,0 +1,1 @@
+"""Small files of load generators, written by these tools against a stub server."""
