@@ -27,7 +27,7 @@ define run_installed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-fuzz fuzz-readers portability specimens weekly mutants smoke test-dist test-dist-full bench bench-check build-check experiments check $(QUICK_CHECKS) analyze format stubs notebooks clean
+.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-fuzz fuzz-readers portability specimens weekly mutants smoke test-dist test-dist-full bench bench-check build-check experiments docs docs-links check $(QUICK_CHECKS) analyze format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -158,6 +158,12 @@ stubs: $(VENV)/.dev  ## Write the type stubs of the compiled core
 notebooks: $(VENV)/.dev  ## Execute the notebooks and store them with their outputs
 	$(BIN)/python tools/render_notebooks.py
 
+docs: $(VENV)/.dev $(VENV)/.docs  ## Build the documentation site into build/docs/html; every warning is an error
+	$(BIN)/python tools/documentation/build.py
+
+docs-links: $(VENV)/.dev $(VENV)/.docs  ## Check the addresses of other servers that the documentation links
+	$(BIN)/python tools/documentation/build.py --links
+
 bench-check: $(VENV)/.dev  ## Compare the instructions of every scenario with the committed ones; RENEW="reason" replaces them
 	$(BIN)/python benchmarks/check.py $(if $(RENEW),--renew "$$RENEW")
 
@@ -196,6 +202,10 @@ $(VENV)/.installed: $(SOURCES) $(VENV)/.tools
 	@touch $(VENV)/.begun
 	@$(PIP_INSTALL) --no-build-isolation ".[plot]"
 	@mv $(VENV)/.begun $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/.dev
+	@$(PIP_INSTALL) --no-build-isolation ".[docs]"
+	@touch $@
 
 $(VENV)/.dev: $(SOURCES) $(VENV)/.tools
 	@echo "Building Spillway for development: what has changed since the last time is compiled"

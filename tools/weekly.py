@@ -27,6 +27,7 @@ TARGETS = {
     "analyze": "",
     "bench-check": "",
     "build-check": "",
+    "docs-links": "",
     "fuzz-readers": "SECONDS=120",
     "portability": "",
     "specimens": "",

@@ -1,0 +1,1 @@
+"""The documentation site: generated `reference`, all pages (`site`), Sphinx (`build`)."""

@@ -1,0 +1,238 @@
+"""The reference of files: formats, configuration files of systems, studies, presets."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from documentation.markdown import code, fence, label, page, prose, rooted, table
+from documentation.settings import MissingTextError
+from spillway import presets
+from spillway.cli import explanations
+from spillway.files import deployments, export, recordings, traces
+from spillway.presets import by_name
+from spillway.traffic import loads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+
+def pages(root: Path) -> dict[str, str]:
+    """The pages of formats, presets and systems, by their names in the site.
+
+    Raises MissingTextError for a system without a page of its own.
+    """
+    return {
+        "reference/formats/index": _index(),
+        "reference/formats/traces": _traces(),
+        "reference/formats/measurements": _measurements(),
+        "reference/formats/loads": _loads(),
+        "reference/formats/deployments": _deployments(),
+        "reference/formats/results": _results(),
+        "reference/formats/study": _keys("study"),
+        "reference/formats/sweep": _keys("sweep"),
+        "reference/presets": _presets(),
+        "reference/systems/index": _systems(root),
+    }
+
+
+def systems(root: Path) -> list[Path]:
+    """The folders of the systems that Spillway knows."""
+    folder = root / "python" / "spillway" / "systems"
+    return sorted(path for path in folder.iterdir() if (path / "__init__.py").exists())
+
+
+def _index() -> str:
+    return page(
+        "# Files",
+        "Formats are detected by their content. A wrong value is one error, with file, line, "
+        "field, value and what is allowed.",
+        table(
+            ["page", "files"],
+            [
+                [
+                    "[Traces](traces.md)",
+                    "requests with arrival and lengths, for `read_trace`, `--trace`",
+                ],
+                [
+                    "[Measurements](measurements.md)",
+                    "measured latencies, for `read_recordings`, `spillway calibrate`",
+                ],
+                ["[Loads](loads.md)", "files of load generators, for `traffic.read_load`"],
+                [
+                    "[Deployments](deployments.md)",
+                    "configuration files of systems, for `spillway import`, `spillway export`",
+                ],
+                [
+                    "[Results](results.md)",
+                    "the requests of a run, for `result.write`, `--out-format`",
+                ],
+                ["[Study files](study.md)", "`spillway optimize`"],
+                ["[Sweep files](sweep.md)", "`spillway sweep`"],
+            ],
+        ),
+    )
+
+
+def _entry(kind: str, name: str, *blocks: str) -> Iterator[str]:
+    yield label(f"{kind}-{name}")
+    yield f"## `{name}`"
+    yield from blocks
+
+
+def _facts(*facts: tuple[str, str]) -> str:
+    return "\n".join(f"- **{name}** {text}" for name, text in facts if text)
+
+
+def _codes(names: Sequence[str]) -> str:
+    return ", ".join(map(code, names))
+
+
+def _traces() -> str:
+    blocks = [
+        "# Traces",
+        "Formats of `read_trace` and `--trace`. An option is a keyword and `--trace-…`.",
+    ]
+    for name, one in traces.FORMATS.items():
+        options = [
+            [code(option.name), code(str(option.default)), prose(option.allowed), prose(option.doc)]
+            for option in one.options
+        ]
+        blocks += _entry(
+            "trace",
+            name,
+            prose(f"{one.doc[0].upper()}{one.doc[1:]}."),
+            _facts(
+                ("layout", code(one.layout)),
+                ("required", _codes(one.required)),
+                ("read if present", _codes(one.optional or ())),
+            ),
+            prose(one.notes),
+            table(["option", "default", "allowed", "meaning"], options) if options else "",
+        )
+    return page(*blocks)
+
+
+def _measurements() -> str:
+    blocks = ["# Measurements", "Formats of measured runs of real servers."]
+    for name, one in recordings.FORMATS.items():
+        reader = f"read by `spillway.files.recordings.read_{one.kind}`"
+        blocks += _entry(
+            "recording",
+            name,
+            prose(f"{one.doc[0].upper()}{one.doc[1:]}."),
+            reader,
+            prose(one.notes),
+        )
+    return page(*blocks)
+
+
+def _loads() -> str:
+    blocks = ["# Loads", "Files of load generators that `traffic.read_load` turns into a workload."]
+    for one in loads.FORMATS:
+        notes = f"{one.notes[0].upper()}{one.notes[1:]}"
+        blocks += _entry("load", one.name, _facts(("keys", prose(one.keys))), prose(notes))
+    return page(*blocks)
+
+
+def _deployments() -> str:
+    blocks = [
+        "# Deployments",
+        (
+            "Systems whose configuration files `spillway import` reads and `spillway export` "
+            "writes. What files cannot carry is a loss; what has no counterpart in a simulation "
+            "is unread."
+        ),
+    ]
+    for name, one in deployments.TARGETS.items():
+        lost = [[code(path), prose(reason)] for path, reason in one.reasons]
+        blocks += _entry(
+            "deployment",
+            name,
+            prose(one.doc),
+            _facts(("versions", _codes(one.versions)), ("decides", _codes(one.covers))),
+            table(["not expressed", "why"], lost) if lost else "",
+        )
+    return page(*blocks)
+
+
+def _results() -> str:
+    rows = [
+        [f"`{name}`", code(getattr(one, "file", f"requests.{name}"))]
+        for name, one in _result_files()
+    ]
+    return page(
+        "# Results",
+        "Formats of a run's requests: `result.write(folder, requests=NAME)`, `--out-format NAME`. "
+        "`result.save` and `load` keep a result; `summary.json` has its [figures](../figures.md).",
+        *(label(f"result-{name}") for name, _ in _result_files()),
+        table(["format", "file"], rows),
+    )
+
+
+def _result_files() -> Sequence[tuple[str, Any]]:
+    return [(name, export.FILES[name]) for name in export.FILES]
+
+
+def _keys(kind: str) -> str:
+    blocks = [
+        f"# {kind[0].upper()}{kind[1:]} files",
+        fence(explanations.TOPICS[kind]().split("\n\n")[0], "none"),
+    ]
+    for name, entry in explanations.document(kind).items():
+        separator = "\n" if "\n" in entry["example"] else " "
+        blocks += _entry(
+            kind,
+            name,
+            prose(entry["doc"]),
+            _facts(("default", prose(str(entry["default"])))),
+            fence(f"{name}:{separator}{entry['example']}", "yaml"),
+        )
+    return page(*blocks)
+
+
+def _presets() -> str:
+    blocks = [
+        "# Presets",
+        (
+            "Published workloads, gateways and servers by name: `presets: [NAME]` in a "
+            "configuration, `spillway.presets.get(NAME)` in Python."
+        ),
+    ]
+    for name in presets.names():
+        preset = presets.get(name)
+        doc = inspect.getdoc(by_name.function_of(name)) or ""
+        parameters = doc.partition("Parameters\n----------\n")[2]
+        blocks += _entry(
+            "preset",
+            name,
+            prose(preset.doc),
+            _facts(("kind", code(preset.kind)), ("source", prose(preset.source))),
+            fence(parameters) if parameters else "",
+        )
+    return page(*blocks)
+
+
+def _systems(root: Path) -> str:
+    rows = []
+    for folder in systems(root):
+        path = folder / "README.md"
+        if not path.exists():
+            raise MissingTextError(
+                f"{path.relative_to(root)}: the system `{folder.name}` has no page"
+            )
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("| `"):
+                module, does, versions, checked = map(str.strip, line.strip("|").split("|"))
+                at = rooted(checked, str(folder.relative_to(root)))
+                rows.append([f"[{folder.name}]({folder.name}.md)", module, does, versions, at])
+    return page(
+        label("reference-systems"),
+        "# Systems and versions",
+        "What Spillway knows of other tools, module by module: the versions, and by what it was "
+        "checked. The page of a system says what is exact, what is not read and not expressed.",
+        table(
+            ["system", "module", "what it reads, writes or holds", "versions", "checked by"], rows
+        ),
+    )
