@@ -40,14 +40,18 @@ html_static_path = ["_static"]
 html_css_files = ["spillway.css"]
 html_copy_source = False
 html_show_sourcelink = False
+html_show_copyright = False
+toc_object_entries = False
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
 
 
 def _as_restructured_text(*arguments: Any) -> None:
-    """Lists and indented code of a docstring, with the marks that reStructuredText needs."""
+    """Lists, indented code and `names`s of a docstring, as reStructuredText needs them."""
     lines: list[str] = arguments[-1]
-    text = re.sub(r"(?<=[^\n])\n(?= *- )", "\n\n", "\n".join(lines))
+    text = "\n".join(lines)
+    text = re.sub(r"((?<!`)`[^`\n]+`)(?=\w)", r"\1\\ ", text)
+    text = re.sub(r"(?<=[^\n])\n(?= *- )", "\n\n", text)
     text = re.sub(r"^(?![-: ])(.+)\n\n(?=    )", r"\1\n\n::\n\n", text, flags=re.MULTILINE)
     lines[:] = text.split("\n")
 

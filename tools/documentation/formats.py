@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from documentation.markdown import code, fence, label, page, prose, rooted, table
+from documentation.markdown import code, facts, fence, label, page, prose, rooted, table
 from documentation.settings import MissingTextError
 from spillway import presets
 from spillway.cli import explanations
@@ -81,10 +81,6 @@ def _entry(kind: str, name: str, *blocks: str) -> Iterator[str]:
     yield from blocks
 
 
-def _facts(*facts: tuple[str, str]) -> str:
-    return "\n".join(f"- **{name}** {text}" for name, text in facts if text)
-
-
 def _codes(names: Sequence[str]) -> str:
     return ", ".join(map(code, names))
 
@@ -103,7 +99,7 @@ def _traces() -> str:
             "trace",
             name,
             prose(f"{one.doc[0].upper()}{one.doc[1:]}."),
-            _facts(
+            facts(
                 ("layout", code(one.layout)),
                 ("required", _codes(one.required)),
                 ("read if present", _codes(one.optional or ())),
@@ -132,7 +128,7 @@ def _loads() -> str:
     blocks = ["# Loads", "Files of load generators that `traffic.read_load` turns into a workload."]
     for one in loads.FORMATS:
         notes = f"{one.notes[0].upper()}{one.notes[1:]}"
-        blocks += _entry("load", one.name, _facts(("keys", prose(one.keys))), prose(notes))
+        blocks += _entry("load", one.name, facts(("keys", prose(one.keys))), prose(notes))
     return page(*blocks)
 
 
@@ -151,7 +147,7 @@ def _deployments() -> str:
             "deployment",
             name,
             prose(one.doc),
-            _facts(("versions", _codes(one.versions)), ("decides", _codes(one.covers))),
+            facts(("versions", _codes(one.versions)), ("decides", _codes(one.covers))),
             table(["not expressed", "why"], lost) if lost else "",
         )
     return page(*blocks)
@@ -186,7 +182,7 @@ def _keys(kind: str) -> str:
             kind,
             name,
             prose(entry["doc"]),
-            _facts(("default", prose(str(entry["default"])))),
+            facts(("default", prose(str(entry["default"])))),
             fence(f"{name}:{separator}{entry['example']}", "yaml"),
         )
     return page(*blocks)
@@ -208,7 +204,7 @@ def _presets() -> str:
             "preset",
             name,
             prose(preset.doc),
-            _facts(("kind", code(preset.kind)), ("source", prose(preset.source))),
+            facts(("kind", code(preset.kind)), ("source", prose(preset.source))),
             fence(parameters) if parameters else "",
         )
     return page(*blocks)

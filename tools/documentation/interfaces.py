@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import spillway
-from documentation.markdown import code, fence, label, link, page, prose, table
+from documentation.markdown import code, fence, label, link, page, prose, sentence, table
 from documentation.settings import MissingTextError
 from spillway.cli import output
 
@@ -105,11 +105,10 @@ def _argument(command: str, parser: argparse.ArgumentParser, action: argparse.Ac
     values = formatter._format_args(action, str(action.metavar or action.dest).upper())
     names = [f"{name} {values}".strip() for name in action.option_strings]
     words = formatter._expand_help(action) if action.help else ""
-    choices = (
-        f"One of {', '.join(code(str(one)) for one in action.choices)}." if action.choices else ""
-    )
+    unnamed = [str(one) for one in action.choices or () if str(one) not in words]
+    choices = f" One of {', '.join(map(code, map(str, action.choices or ())))}." if unnamed else ""
     head = ", ".join(map(code, names or [values]))
-    return page(label(flag_label(command, action)), f"{head}\n: {prose(words)} {choices}".rstrip())
+    return page(label(flag_label(command, action)), f"{head}\n: {sentence(prose(words))}{choices}")
 
 
 # ---- Python ----

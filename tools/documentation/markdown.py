@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 _CODE = re.compile(r"(``.+?``|`[^`\n]+`)", re.DOTALL)
 _NAME = r"[A-Za-z]\w*(?:\[[^\]\s]*\])?"
-_WORD = re.compile(rf"(?<![\w./-])(--[a-z][\w-]*|{_NAME}(?:\.{_NAME})*)(?![\w/])")
+_PATH = rf"{_NAME}(?:\.{_NAME})*"
+_WORD = re.compile(rf"(?<![\w./-])(--[a-z][\w-]*|{_PATH}(?:[=,]{_PATH})*)(?![\w/])")
 _SPECIAL = re.compile(r"([\\<>*\[\]|$])")
 
 
@@ -31,6 +32,19 @@ def _is_identifier(word: str) -> bool:
     """Whether a word is a name of the program: an option, or a path with `_`, `[]` or two dots."""
     steps = word.split(".")
     return word.startswith("--") or "_" in word or "[" in word or (len(steps) > 2 and len(word) > 8)
+
+
+def sentence(text: str) -> str:
+    """Markdown that begins with a capital letter and ends with a period."""
+    begins_with_a_name = text.startswith("`") or "_" in text.split(" ", 1)[0]
+    start = text if begins_with_a_name else text[:1].upper() + text[1:]
+    return start if not start or start.endswith((".", "…", "!", "?", ":")) else f"{start}."
+
+
+def facts(*pairs: tuple[str, str]) -> str:
+    """A line of short facts, each with its name; those without a value are left out."""
+    line = " · ".join(f"**{name}** {value}" for name, value in pairs if value)
+    return f"{{.facts}}\n{line}" if line else ""
 
 
 def code(text: str) -> str:

@@ -7,7 +7,7 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
-from documentation.markdown import code, label, link, page, prose, table
+from documentation.markdown import code, facts, label, link, page, prose, sentence, table
 from documentation.settings import catalog
 from spillway import checking
 from spillway.cli import explanations
@@ -49,17 +49,16 @@ def _figures() -> str:
         ),
     ]
     for figure in explanations.document("figures"):
-        facts = [
-            ("unit", prose(figure["unit"]) or "a number"),
-            ("population", prose(figure["population"])),
-        ]
-        facts.append(("better", figure["better"]))
-        facts.append(("needs", "latency targets" if figure["needs_targets"] else ""))
         blocks += [
             label(f"figure-{figure['name']}"),
             f"## `{figure['name']}`",
             prose(figure["doc"]),
-            " · ".join(f"**{name}** {value}" for name, value in facts if value),
+            facts(
+                ("unit", prose(figure["unit"]) or "a number"),
+                ("population", prose(figure["population"])),
+                ("better", figure["better"]),
+                ("needs", "latency targets" if figure["needs_targets"] else ""),
+            ),
         ]
     return page(*blocks)
 
@@ -160,11 +159,10 @@ def _reasons(description: Mapping[str, Any], root: Path) -> str:
             owners.setdefault(reason["name"], []).append(link(f"`{name}`", f"class-{name}"))
             docs.setdefault(reason["name"], reason)
     for name, reason in docs.items():
-        blocks += [label(f"reason-{name}"), f"### `{name}`", prose(reason["doc"])]
-        by = (
-            f" · **also decided by** {', '.join(map(code, reason['decided_by']))}"
-            if reason["decided_by"]
-            else ""
+        blocks += [label(f"reason-{name}"), f"### `{name}`", sentence(prose(reason["doc"]))]
+        decided_by = ", ".join(map(code, reason["decided_by"]))
+        of = ", ".join(owners[name])
+        blocks.append(
+            facts(("category", code(reason["word"])), ("of", of), ("also decided by", decided_by))
         )
-        blocks.append(f"**category** `{reason['word']}` · **of** {', '.join(owners[name])}{by}")
     return page(*blocks)

@@ -9,7 +9,18 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from documentation.markdown import code, fence, label, link, page, prose, rooted, table
+from documentation.markdown import (
+    code,
+    facts,
+    fence,
+    label,
+    link,
+    page,
+    prose,
+    rooted,
+    sentence,
+    table,
+)
 from spillway.config.classes import allowed_values, annotation
 
 if TYPE_CHECKING:
@@ -235,12 +246,12 @@ class _Reference:
         )
 
     def _seam(self, seam: Seam, rows: Mapping[str, Row]) -> str:
-        head = [*next(iter(rows.values())).columns] if rows else ["rule"]
         lines = []
         for one in seam.alternatives:
             at = link(f"`{one['kind']}`", f"policy-{seam.name}-{one['kind']}")
-            told = [*rows[one["kind"]].columns.values()] if rows else [prose(one["doc"])]
-            lines.append([at, *told])
+            columns = [*rows[one["kind"]].columns.values()] if rows else [prose(one["doc"])]
+            lines.append([at, *map(sentence, [columns[0], *columns[1:][-1:]])])
+        head = ["rule", "trade-offs"] if rows else ["rule"]
         many = "A list: all entries apply, in order." if seam.is_list else ""
         return page(
             label(f"seam-{seam.name}"),
@@ -285,7 +296,7 @@ class _Reference:
             where.append(f"exported to {', '.join(map(code, map(str, carried))) or 'no system'}")
         if is_policy:
             blocks.append(label(f"class-{name}"))
-        blocks.append(" · ".join(where))
+        blocks.append(f"{{.facts}}\n{' · '.join(where)}")
         for setting in noun["fields"]:
             blocks += [
                 label(_setting_label(noun, setting)),
@@ -295,7 +306,11 @@ class _Reference:
             ]
         if noun.get("reasons"):
             rows = [
-                [link(f"`{one['name']}`", f"reason-{one['name']}"), one["word"], prose(one["doc"])]
+                [
+                    link(f"`{one['name']}`", f"reason-{one['name']}"),
+                    one["word"],
+                    sentence(prose(one["doc"])),
+                ]
                 for one in noun["reasons"]
             ]
             blocks += [f"{mark} Rejects with", table(["reason", "category", "meaning"], rows)]
@@ -304,15 +319,15 @@ class _Reference:
         return page(*blocks)
 
     def _facts(self, setting: Description) -> str:
-        facts = [("type", self._type_of(setting)), ("default", code(_default(setting)))]
-        facts += [("unit", prose(setting["unit"])), ("range", prose(allowed_values(setting)))]
+        pairs = [("type", self._type_of(setting)), ("default", code(_default(setting)))]
+        pairs += [("unit", prose(setting["unit"])), ("range", prose(allowed_values(setting)))]
         if "search" in setting:
             search = setting["search"]
-            facts.append(("search", (f"{search['low']:g} to {search['high']:g}"
-                                    f"{', logarithmic' if search['log'] else ''}")))  # fmt: skip
+            scale = ", logarithmic" if search["log"] else ""
+            pairs.append(("search", f"{search['low']:g} to {search['high']:g}{scale}"))
         if "runtime" in setting:
-            facts.append(("during a run", "can change"))
-        return " · ".join(f"**{name}** {value}" for name, value in facts if value)
+            pairs.append(("during a run", "can change"))
+        return facts(*pairs)
 
     def _type_of(self, setting: Description) -> str:
         if setting["type"] == "choice":
@@ -342,7 +357,9 @@ class _Reference:
 
 
 def _facts_of(columns: Mapping[str, str]) -> str:
-    return "\n\n".join(f"**{name[0].upper()}{name[1:]}.** {text}" for name, text in columns.items())
+    return "\n\n".join(
+        f"**{name[0].upper()}{name[1:]}.** {sentence(text)}" for name, text in columns.items()
+    )
 
 
 def _all_settings(description: Description) -> Iterator[tuple[str, Description, Description]]:

@@ -102,6 +102,8 @@ class Sources:
         for path, name in self._documents.items():
             suffix = path.rpartition(".")[2]
             text = (root / path).read_text(encoding="utf-8")
+            if path == "README.md":
+                text = text.replace("# Spillway\n", "# Overview\n", 1)
             self.files[f"{name}.{suffix}"] = self._linked(
                 text, path, name, escaped=suffix == "ipynb"
             )
