@@ -63,7 +63,7 @@ def test_every_setting(pages: dict[str, str]) -> None:
     )
     same(labels(pages, "class"), (noun["name"] for noun in nouns()))
     index = pages["reference/settings/index"]
-    rows = re.findall(r"^\| \[`(.*?)`\]", index, re.MULTILINE)
+    rows = re.findall(r"^- \[`(.*?)`\]", index, re.MULTILINE)
     assert rows == [path for path, is_kind in paths() if not is_kind]
 
 

@@ -50,7 +50,7 @@ def _as_restructured_text(*arguments: Any) -> None:
     """Lists, indented code and `names`s of a docstring, as reStructuredText needs them."""
     lines: list[str] = arguments[-1]
     text = "\n".join(lines)
-    text = re.sub(r"((?<!`)`[^`\n]+`)(?=\w)", r"\1\\ ", text)
+    text = re.sub(r"(`[^`\n]+`)(\w?)", lambda span: "\\ ".join(filter(None, span.groups())), text)
     text = re.sub(r"(?<=[^\n])\n(?= *- )", "\n\n", text)
     text = re.sub(r"^(?![-: ])(.+)\n\n(?=    )", r"\1\n\n::\n\n", text, flags=re.MULTILINE)
     lines[:] = text.split("\n")

@@ -56,7 +56,7 @@ def _figures() -> str:
             facts(
                 ("unit", prose(figure["unit"]) or "a number"),
                 ("population", prose(figure["population"])),
-                ("better", figure["better"]),
+                ("better", figure["better"].replace("neither", "")),
                 ("needs", "latency targets" if figure["needs_targets"] else ""),
             ),
         ]

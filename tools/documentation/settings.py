@@ -213,7 +213,8 @@ class _Reference:
         rows = []
         for path, noun, setting in _all_settings(self._description):
             at = link(f"`{path}`", _setting_label(noun, setting))
-            rows.append([at, prose(_first_sentence(setting["doc"])), prose(setting["unit"])])
+            unit = f" ({prose(setting['unit'])})" if setting["unit"] else ""
+            rows.append(f"- {at}: {prose(_first_sentence(setting['doc']))}{unit}")
         return page(
             "# Settings",
             "Every setting of a simulation, by its path. A configuration file, `--set` and "
@@ -221,7 +222,7 @@ class _Reference:
             "entry, as in `gateway.bands[0].queue.timeout_s`. `spillway describe PATH` prints the "
             "same in a shell. The {download}`JSON Schema <../spillway.schema.json>` lets editors "
             "complete configuration files.",
-            table(["path", "meaning", "unit"], rows),
+            "\n".join(rows),
         )
 
     def _policies_index(self) -> str:
@@ -396,11 +397,11 @@ def _default(setting: Description) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.:;]) ", text, maxsplit=1)[0].rstrip(":;")
+    return re.split(r"(?<=[.:;]) ", text, maxsplit=1)[0].rstrip(".:;")
 
 
 def _words(name: str) -> str:
-    text = name.replace("_", " ")
+    text = re.sub(r"\bslo\b", "SLO", name.replace("_", " "))
     return text[0].upper() + text[1:]
 
 
