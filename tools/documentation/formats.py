@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import TYPE_CHECKING, Any
 
-from documentation.markdown import code, facts, fence, label, page, prose, rooted, table
+from documentation.markdown import (
+    code,
+    facts,
+    fence,
+    label,
+    page,
+    prose,
+    rooted,
+    sentence,
+    table,
+)
 from documentation.settings import MissingTextError
 from spillway import presets
 from spillway.cli import explanations
@@ -146,7 +157,7 @@ def _deployments() -> str:
         blocks += _entry(
             "deployment",
             name,
-            prose(one.doc),
+            sentence(prose(one.doc)),
             facts(("versions", _codes(one.versions)), ("decides", _codes(one.covers))),
             table(["not expressed", "why"], lost) if lost else "",
         )
@@ -205,9 +216,15 @@ def _presets() -> str:
             name,
             prose(preset.doc),
             facts(("kind", code(preset.kind)), ("source", prose(preset.source))),
-            fence(parameters) if parameters else "",
+            *_parameters(parameters),
         )
     return page(*blocks)
+
+
+def _parameters(text: str) -> Iterator[str]:
+    """The parameters of a NumPy-style docstring, as definitions."""
+    for name, doc in re.findall(r"^(\w.*)\n((?:[ ]+.*\n?)+)", text, re.MULTILINE):
+        yield f"`{name}`\n: {prose(' '.join(doc.split()))}"
 
 
 def _systems(root: Path) -> str:
