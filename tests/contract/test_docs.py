@@ -75,6 +75,9 @@ def test_a_setting_states_its_facts(pages: dict[str, str]) -> None:
     for fact in ("**unit** tokens", f"**default** `{field['default']}`", "**range**", "**search**"):
         assert fact in entry
     assert "defined in `cpp/gateway/admission/token_bucket.h`" in page
+    classes = re.findall(r" · class `(\w+)`( · defined in `cpp/)?", "\n".join(pages.values()))
+    assert classes
+    assert [name for name, has_source in classes if not has_source] == []
 
 
 def test_every_policy_has_a_page(pages: dict[str, str]) -> None:
@@ -82,6 +85,8 @@ def test_every_policy_has_a_page(pages: dict[str, str]) -> None:
     kinds = [path.rpartition(".")[2] for path, is_kind in paths() if is_kind]
     assert {kind for _, kind in found} == set(kinds)
     same(labels(pages, "policy"), (f"{seam}-{kind}" for seam, kind in found))
+    for seam, kind in found:
+        assert "\n## Scope and limits\n" in pages[f"reference/policies/{seam}/{kind}"]
 
 
 def test_every_reason_with_the_status_of_every_system(pages: dict[str, str]) -> None:
@@ -162,6 +167,16 @@ def test_a_new_policy_needs_its_row_in_the_page_of_its_room() -> None:
     new = {"name": "SoftCeiling", "kind": "soft_ceiling", "doc": "Rejects.", "fields": []}
     admission["alternatives"] = [*admission["alternatives"], new]
     with pytest.raises(settings.MissingTextError, match="no row for the admission `soft_ceiling`"):
+        reference.pages(description=description)
+
+
+def test_a_new_kind_of_policy_needs_a_page_of_the_background() -> None:
+    description = copy.deepcopy(DESCRIPTION)
+    new = {"name": "Off", "kind": "off", "doc": "Does nothing.", "fields": []}
+    field = {"name": "tracer", "type": "variant", "doc": "A tracer.", "unit": ""}
+    field |= {"default": {"kind": "off"}, "alternatives": [new]}
+    description["fields"] = [*description["fields"], field]
+    with pytest.raises(settings.MissingTextError, match="is about the setting `tracer`"):
         reference.pages(description=description)
 
 

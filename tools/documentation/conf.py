@@ -32,6 +32,8 @@ autodoc_member_order = "bysource"
 napoleon_google_docstring = False
 napoleon_use_param = False
 napoleon_use_rtype = False
+linkcheck_anchors = False
+linkcheck_timeout = 20
 copybutton_exclude = ".linenos, .gp, .go"
 
 html_theme = "furo"

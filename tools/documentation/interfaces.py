@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
+_LONGEST_VALUE = 300
+
+
 def command_pages(commands: Mapping[str, str], root: Path) -> dict[str, str]:
     """The pages of the commands, by their names in the site.
 
@@ -202,7 +205,13 @@ def _noun_of(module: ModuleType, public: str) -> str:
 
 def _autodoc(module: str, name: str, value: Any) -> str:
     if not (inspect.isclass(value) or inspect.isroutine(value)):
-        return page(f"`{type(value).__name__}`", prose(_doc_of_data(module, name)))
+        shown = "" if isinstance(value, dict) else repr(value)
+        is_short = 0 < len(shown) < _LONGEST_VALUE and " at 0x" not in shown
+        return page(
+            f"`{type(value).__name__}`" if "Alias" not in type(value).__name__ else "",
+            prose(_doc_of_data(module, name)),
+            fence(shown.replace("typing.", ""), "python") if is_short else "",
+        )
     kind = "class" if inspect.isclass(value) else "function"
     members = "\n   :members:" if kind == "class" else ""
     return fence(f".. auto{kind}:: {module}.{name}{members}", "{eval-rst}")

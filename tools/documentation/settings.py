@@ -42,6 +42,21 @@ ROOMS = {
 }
 """Seams whose alternatives the page of a room compares: the page, and the heading of the table."""
 
+BACKGROUND = {
+    "workload": "traffic",
+    "arrivals": "traffic",
+    "lengths": "traffic",
+    "transforms": "traffic",
+    "signals": "routing",
+    "ingress": "engine",
+    "scheduler": "engine",
+    "plant": "engine",
+    "latency": "latency_models",
+    "autoscaler": "fleet",
+    "processor_sharing": "processor_sharing",
+}
+"""Seams and kinds without such a table: the page of the background with scope and limits."""
+
 _SEAM_OF = {"input_tokens": "lengths", "output_tokens": "lengths"}
 _PROOFS = (
     ("pathologies/", "pathologies and their cures"),
@@ -270,6 +285,11 @@ class _Reference:
             blocks += ["## Scope and limits", _facts_of(row.columns)]
             for words, columns in row.variants:
                 blocks += [f"### With {words}", _facts_of(columns)]
+        elif about := BACKGROUND.get(noun["kind"], BACKGROUND.get(seam.name, "")):
+            words = f"[{_words(about)}](/docs/background/{about}.md)"
+            blocks += ["## Scope and limits", f"{words} has those of all alternatives together."]
+        else:
+            raise MissingTextError(f"no page of the background is about the setting `{seam.name}`")
         blocks += ["## Settings"]
         blocks.append(
             fence(f"{seam.paths[0]}: {'[' if seam.is_list else ''}{{kind: {noun['kind']}}}"
@@ -407,13 +427,11 @@ def _words(name: str) -> str:
 
 @functools.cache
 def _sources(root: Path) -> dict[str, str]:
-    """The header that defines each structure with settings or reasons."""
+    """The header that defines each structure of settings."""
     found = {}
     for file in sorted((root / "cpp").rglob("*.h")):
-        text = file.read_text(encoding="utf-8")
-        for name in re.findall(r"^struct (\w+)", text, re.MULTILINE):
-            if f"&{name}::" in text or "fields(auto" in text:
-                found.setdefault(name, str(file.relative_to(root)))
+        for name in re.findall(r'type_name = "(\w+)"', file.read_text(encoding="utf-8")):
+            found[name] = str(file.relative_to(root))
     return found
 
 

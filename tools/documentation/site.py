@@ -8,7 +8,6 @@ download. An index lists the pages of its folder in the order in which it links 
 from __future__ import annotations
 
 import json
-import os
 import posixpath
 import re
 import subprocess
@@ -200,10 +199,3 @@ def _is_child(name: str, folder: str) -> bool:
 def _tree(entries: tuple[str, ...] | list[str], caption: str = "") -> str:
     head = ["```{toctree}", ":hidden:"] + ([f":caption: {caption}"] if caption else [])
     return "\n".join([*head, "", *entries, "```"])
-
-
-def external_links(root: Path) -> list[str]:
-    """Addresses outside of the site that documents link."""
-    texts = ((root / path).read_text(encoding="utf-8") for path in documents(root))
-    found = {one for text in texts for one in re.findall(r"\]\((https?://[^)\s]+)\)", text)}
-    return sorted(found, key=os.fspath)
