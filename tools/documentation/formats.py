@@ -185,7 +185,7 @@ def _result_files() -> Sequence[tuple[str, Any]]:
 def _keys(kind: str) -> str:
     blocks = [
         f"# {kind[0].upper()}{kind[1:]} files",
-        fence(explanations.TOPICS[kind]().split("\n\n")[0], "none"),
+        " ".join(explanations.TOPICS[kind]().split("\n\n")[0].split()),
     ]
     for name, entry in explanations.document(kind).items():
         separator = "\n" if "\n" in entry["example"] else " "

@@ -250,7 +250,7 @@ class _Reference:
                     for one in seam.alternatives
                 ),
             ]
-            for seam in self._catalog.seams.values()
+            for seam in self._seams_in_order()
         ]
         return page(
             label("reference-policies"),
@@ -261,6 +261,11 @@ class _Reference:
             table(["setting", "meaning", "kinds"], rows),
         )
 
+    def _seams_in_order(self) -> list[Seam]:
+        """The seams in the order of a simulation's settings: that of a request's life."""
+        paths = [path for path, _, _ in _all_settings(self._description)]
+        return sorted(self._catalog.seams.values(), key=lambda seam: paths.index(seam.paths[0]))
+
     def _seam(self, seam: Seam, rows: Mapping[str, Row]) -> str:
         lines = []
         for one in seam.alternatives:
@@ -268,19 +273,21 @@ class _Reference:
             columns = [*rows[one["kind"]].columns.values()] if rows else [prose(one["doc"])]
             lines.append([at, *map(sentence, [columns[0], *columns[1:][-1:]])])
         head = ["rule", "trade-offs"] if rows else ["rule"]
-        many = "A list: all entries apply, in order." if seam.is_list else ""
         return page(
             label(f"seam-{seam.name}"),
             f"# {_words(seam.name)}",
             prose(seam.doc),
-            f"{', '.join(map(code, seam.paths))}. {many}".strip(),
+            facts(
+                ("setting", ", ".join(map(code, seam.paths))),
+                ("a list", "all entries apply, in order" if seam.is_list else ""),
+            ),
             table(["kind", *head], lines),
         )
 
     def _policy(self, seam: Seam, noun: Description, row: Row | None) -> str:
         name = noun["name"]
         blocks = [label(f"policy-{seam.name}-{noun['kind']}"), f"# `{noun['kind']}`"]
-        blocks += [f"{link(_words(seam.name), f'seam-{seam.name}')} policy", prose(noun["doc"])]
+        blocks += [f"A kind of {link(code(seam.name), f'seam-{seam.name}')}.", prose(noun["doc"])]
         if row is not None:
             blocks += ["## Scope and limits", _facts_of(row.columns)]
             for words, columns in row.variants:
@@ -357,7 +364,7 @@ class _Reference:
             text = link(f"`{setting['of']['name']}`", f"class-{setting['of']['name']}")
         elif setting["type"] == "variant":
             seam = self._catalog.seam_of(setting)
-            text = link(f"{_words(seam.name)} policy", f"seam-{seam.name}")
+            text = link(code(seam.name), f"seam-{seam.name}")
         else:
             return code(annotation(setting))
         text = f"list of {text}" if "sequence" in setting else text
