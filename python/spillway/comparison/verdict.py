@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 Outcome = Literal["better", "worse", "same", "undecided", "not comparable"]
+"""What a comparison says of a figure of the second system."""
 
 
 _MEAN_TOLERANCE = 0.01

@@ -25,6 +25,7 @@ __all__ = ["NAMES", "blis_0_6", "name_of", "vllm"]
 
 
 NAMES = ("vllm", "blis_0_6")
+"""The profiles, the default first."""
 SETTINGS = profile_settings
 """(path, {profile: value}, reason) of every setting in which the profiles differ."""
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_ENGINE = "vllm-0.19"
+"""The engine of servers that name none."""
 
 _LARGE_GIB = 70
 _FIRST = (0, 8)

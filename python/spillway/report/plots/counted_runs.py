@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 Grouping = Literal["slo_class", "tenant"]
+"""By what requests are grouped."""
 
 
 def replications(result: ResultData | Sequence[ResultData]) -> Replications[ResultData]:

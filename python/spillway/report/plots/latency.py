@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 Population = Literal["measured", "offered"]
+"""Requests with a measured latency, or all that were offered."""
 
 METRICS: Mapping[str, str] = {
     "ttft_s": "time to first token",

@@ -87,3 +87,4 @@ def llama_8b() -> Preset:
 
 
 PRESETS: tuple[Callable[..., Preset], ...] = (iteration_14, llama_8b)
+"""The functions of the presets."""

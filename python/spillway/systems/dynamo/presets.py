@@ -208,6 +208,7 @@ def dev_c(
 
 
 PRESETS: tuple[Callable[..., Preset], ...] = (v1_2, v1_3, dev_b, dev_c)
+"""The functions of the presets."""
 _AFTER_1_5 = "NVIDIA Dynamo, development snapshot after 1.5"
 
 

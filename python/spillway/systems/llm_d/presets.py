@@ -27,6 +27,7 @@ __all__ = ["PRESETS", "Version", "flow_control"]
 
 
 Version = Literal["2026-05", "2026-08"]
+"""Releases of the flow control, by month."""
 
 
 def flow_control(
@@ -120,3 +121,4 @@ def flow_control(
 
 
 PRESETS: tuple[Callable[..., Preset], ...] = (flow_control,)
+"""The functions of the presets."""

@@ -72,16 +72,22 @@ __all__ = [
 
 
 Semantics = Literal["verbatim", "corrected"]
+"""The published code with its quirks, or without them."""
 
 TARGET_TTFT_S = 2.0
+"""The target of the controller, and of every class."""
 WEIGHTS = {"A": 2, "B": 1, "C": 1}
+"""Weights by tenant."""
 CLASS_OF = {"A": "critical", "B": "sheddable", "C": "standard"}
+"""SLO classes by tenant."""
 TENANTS = tuple(Tenant(name=name, weight=weight) for name, weight in WEIGHTS.items())
+"""The tenants with their weights."""
 SLO_CLASSES = (
     SloClass(name="critical", priority=4, target_ttft_s=TARGET_TTFT_S),
     SloClass(name="standard", priority=3, target_ttft_s=TARGET_TTFT_S),
     SloClass(name="sheddable", priority=-2, target_ttft_s=TARGET_TTFT_S),
 )
+"""The classes with their targets."""
 
 _aimd = functools.partial(Aimd, target_s=TARGET_TTFT_S, increase_step=1)
 
@@ -510,3 +516,4 @@ PRESETS: tuple[Callable[..., Preset], ...] = (
     toy_plant,
     l4,
 )
+"""The functions of the presets."""
