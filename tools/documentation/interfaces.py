@@ -6,6 +6,7 @@ import argparse
 import ast
 import importlib
 import inspect
+import itertools
 import pkgutil
 import re
 from typing import TYPE_CHECKING, Any
@@ -209,7 +210,7 @@ def _autodoc(module: str, name: str, value: Any) -> str:
         is_short = 0 < len(shown) < _LONGEST_VALUE and " at 0x" not in shown
         return page(
             f"`{type(value).__name__}`" if "Alias" not in type(value).__name__ else "",
-            prose(_doc_of_data(module, name)),
+            prose(doc_of_data(module, name)),
             fence(shown.replace("typing.", ""), "python") if is_short else "",
         )
     kind = "class" if inspect.isclass(value) else "function"
@@ -217,22 +218,20 @@ def _autodoc(module: str, name: str, value: Any) -> str:
     return fence(f".. auto{kind}:: {module}.{name}{members}", "{eval-rst}")
 
 
-def _doc_of_data(module: str, name: str) -> str:
+def doc_of_data(module: str, name: str) -> str:
     """The text below the assignment of a name, in the module that defines it."""
     defining = importlib.import_module(module)
     if not (getattr(defining, "__file__", None) or "").endswith(".py"):
         return ""
-    body = ast.parse(inspect.getsource(defining)).body
-    for node, below in zip(body, [*body[1:], ast.Pass()], strict=True):
+    tree = ast.parse(inspect.getsource(defining))
+    for node, below in itertools.pairwise([*tree.body, ast.Pass()]):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(one, ast.Name) and one.id == name for one in targets):
             is_text = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
             return inspect.cleandoc(str(below.value.value)) if is_text else ""
-        if isinstance(node, ast.ImportFrom) and name in {
-            one.asname or one.name for one in node.names
-        }:
-            origin = {one.asname or one.name: one.name for one in node.names}[name]
-            return _doc_of_data(str(node.module), origin)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and name in [one.name for one in node.names]:
+            return doc_of_data(str(node.module), name)
     return ""
 
 

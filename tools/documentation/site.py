@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-import subprocess
 from typing import TYPE_CHECKING
 
 from documentation.markdown import fence, page
@@ -63,20 +62,11 @@ _CHILDREN = {"contributing/index": ("contributing/cpp/",)}
 
 def documents(root: Path) -> dict[str, str]:
     """The documents of the repository and the pages that they become."""
-    command = [
-        "git",
-        "ls-files",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-        "*.md",
-        "*.ipynb",
-        ":!.github",
-    ]
-    listed = subprocess.check_output(command, cwd=root, text=True).split()
-    return {
-        path: _page_of(path.rpartition(".")[0]) for path in sorted(listed) if (root / path).exists()
-    }
+    rooms = ("docs", "notebooks", "cpp", "python", "tests", "benchmarks", "experiments", "examples")
+    found = [*root.glob("*.md"), *(path for room in rooms for path in (root / room).rglob("*"))]
+    names = (path.relative_to(root) for path in found if path.suffix in {".md", ".ipynb"})
+    shown = sorted(str(name) for name in names if not any(part[0] == "." for part in name.parts))
+    return {name: _page_of(name.rpartition(".")[0]) for name in shown}
 
 
 def _page_of(stem: str) -> str:
