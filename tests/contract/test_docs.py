@@ -148,7 +148,7 @@ def test_every_public_name_is_described() -> None:
 def test_every_format(pages: dict[str, str]) -> None:
     same(labels(pages, "trace"), traces.FORMATS)
     same(labels(pages, "recording"), recordings.FORMATS)
-    same(labels(pages, "load"), (one.name for one in loads.FORMATS))
+    same(labels(pages, "load"), (form.name for form in loads.FORMATS))
     same(labels(pages, "deployment"), deployments.TARGETS)
     same(labels(pages, "result"), export.FILES)
     same(labels(pages, "study"), KEYS["study"])

@@ -101,21 +101,21 @@ def _traces() -> str:
         "# Traces",
         "Formats of `read_trace` and `--trace`. An option is a keyword and `--trace-…`.",
     ]
-    for name, one in traces.FORMATS.items():
+    for name, form in traces.FORMATS.items():
         options = [
             [code(option.name), code(str(option.default)), prose(option.allowed), prose(option.doc)]
-            for option in one.options
+            for option in form.options
         ]
         blocks += _entry(
             "trace",
             name,
-            prose(f"{one.doc[0].upper()}{one.doc[1:]}."),
+            prose(f"{form.doc[0].upper()}{form.doc[1:]}."),
             facts(
-                ("layout", code(one.layout)),
-                ("required", _codes(one.required)),
-                ("read if present", _codes(one.optional or ())),
+                ("layout", code(form.layout)),
+                ("required", _codes(form.required)),
+                ("read if present", _codes(form.optional or ())),
             ),
-            prose(one.notes),
+            prose(form.notes),
             table(["option", "default", "allowed", "meaning"], options) if options else "",
         )
     return page(*blocks)
@@ -123,23 +123,23 @@ def _traces() -> str:
 
 def _measurements() -> str:
     blocks = ["# Measurements", "Formats of measured runs of real servers."]
-    for name, one in recordings.FORMATS.items():
-        reader = f"read by `spillway.files.recordings.read_{one.kind}`"
+    for name, form in recordings.FORMATS.items():
+        reader = f"read by `spillway.files.recordings.read_{form.kind}`"
         blocks += _entry(
             "recording",
             name,
-            prose(f"{one.doc[0].upper()}{one.doc[1:]}."),
+            prose(f"{form.doc[0].upper()}{form.doc[1:]}."),
             reader,
-            prose(one.notes),
+            prose(form.notes),
         )
     return page(*blocks)
 
 
 def _loads() -> str:
     blocks = ["# Loads", "Files of load generators that `traffic.read_load` turns into a workload."]
-    for one in loads.FORMATS:
-        notes = f"{one.notes[0].upper()}{one.notes[1:]}"
-        blocks += _entry("load", one.name, facts(("keys", prose(one.keys))), prose(notes))
+    for form in loads.FORMATS:
+        notes = f"{form.notes[0].upper()}{form.notes[1:]}"
+        blocks += _entry("load", form.name, facts(("keys", prose(form.keys))), prose(notes))
     return page(*blocks)
 
 
@@ -152,13 +152,13 @@ def _deployments() -> str:
             "is unread."
         ),
     ]
-    for name, one in deployments.TARGETS.items():
-        lost = [[code(path), prose(reason)] for path, reason in one.reasons]
+    for name, form in deployments.TARGETS.items():
+        lost = [[code(path), prose(reason)] for path, reason in form.reasons]
         blocks += _entry(
             "deployment",
             name,
-            sentence(prose(one.doc)),
-            facts(("versions", _codes(one.versions)), ("decides", _codes(one.covers))),
+            sentence(prose(form.doc)),
+            facts(("versions", _codes(form.versions)), ("decides", _codes(form.covers))),
             table(["not expressed", "why"], lost) if lost else "",
         )
     return page(*blocks)
@@ -166,8 +166,8 @@ def _deployments() -> str:
 
 def _results() -> str:
     rows = [
-        [f"`{name}`", code(getattr(one, "file", f"requests.{name}"))]
-        for name, one in _result_files()
+        [f"`{name}`", code(getattr(form, "file", f"requests.{name}"))]
+        for name, form in _result_files()
     ]
     return page(
         "# Results",

@@ -109,7 +109,7 @@ def _argument(command: str, parser: argparse.ArgumentParser, action: argparse.Ac
     values = formatter._format_args(action, str(action.metavar or action.dest).upper())
     names = [f"{name} {values}".strip() for name in action.option_strings]
     words = formatter._expand_help(action) if action.help else ""
-    unnamed = [str(one) for one in action.choices or () if str(one) not in words]
+    unnamed = [str(alias) for alias in action.choices or () if str(alias) not in words]
     choices = f" One of {', '.join(map(code, map(str, action.choices or ())))}." if unnamed else ""
     head = ", ".join(map(code, names or [values]))
     return page(label(flag_label(command, action)), f"{head}\n: {sentence(prose(words))}{choices}")
@@ -226,11 +226,11 @@ def doc_of_data(module: str, name: str) -> str:
     tree = ast.parse(inspect.getsource(defining))
     for node, below in itertools.pairwise([*tree.body, ast.Pass()]):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if any(isinstance(one, ast.Name) and one.id == name for one in targets):
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             is_text = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
             return inspect.cleandoc(str(below.value.value)) if is_text else ""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and name in [one.name for one in node.names]:
+        if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
             return doc_of_data(str(node.module), name)
     return ""
 

@@ -119,7 +119,7 @@ def catalog(description: Description) -> Catalog:
                     name, setting["doc"], [], setting["alternatives"], "sequence" in setting
                 )
                 found.seams.setdefault(_key(setting), seam).paths.append(here)
-                below = [(one, f"{here}.{one['kind']}") for one in setting["alternatives"]]
+                below = [(policy, f"{here}.{policy['kind']}") for policy in setting["alternatives"]]
             else:
                 continue
             for entry in below:
@@ -176,7 +176,9 @@ class _Reference:
         self._description = description
         self._catalog = catalog(description)
         self._seam_of_class = {
-            one["name"]: seam for seam in self._catalog.seams.values() for one in seam.alternatives
+            policy["name"]: seam
+            for seam in self._catalog.seams.values()
+            for policy in seam.alternatives
         }
         self._nested: dict[str, list[str]] = {}  # the structures on each page
         for name, (_, path) in self._catalog.nouns.items():
@@ -189,8 +191,10 @@ class _Reference:
             folder = f"reference/policies/{seam.name}"
             rows = self._rows_of(seam)
             found[f"{folder}/index"] = self._seam(seam, rows)
-            for one in seam.alternatives:
-                found[f"{folder}/{one['kind']}"] = self._policy(seam, one, rows.get(one["kind"]))
+            for policy in seam.alternatives:
+                found[f"{folder}/{policy['kind']}"] = self._policy(
+                    seam, policy, rows.get(policy["kind"])
+                )
         for place, names in self._nested.items():
             if place.startswith("reference/settings/"):
                 found[place] = page(
@@ -216,9 +220,11 @@ class _Reference:
         file, heading = ROOMS[seam.name]
         text = (self._root / file).read_text(encoding="utf-8")
         rows = room_rows(rooted(text, posixpath.dirname(file)), heading)
-        for one in seam.alternatives:
-            if one["kind"] not in rows:
-                text = f"the table under '{heading}' has no row for the {seam.name} `{one['kind']}`"
+        for policy in seam.alternatives:
+            if policy["kind"] not in rows:
+                text = (
+                    f"the table under '{heading}' has no row for the {seam.name} `{policy['kind']}`"
+                )
                 raise MissingTextError(f"{file}: {text}")
         return rows
 
@@ -246,8 +252,8 @@ class _Reference:
                 f"[{seam.name}]({seam.name}/index.md)",
                 prose(seam.doc),
                 ", ".join(
-                    link(f"`{one['kind']}`", f"policy-{seam.name}-{one['kind']}")
-                    for one in seam.alternatives
+                    link(f"`{policy['kind']}`", f"policy-{seam.name}-{policy['kind']}")
+                    for policy in seam.alternatives
                 ),
             ]
             for seam in self._seams_in_order()
@@ -268,9 +274,9 @@ class _Reference:
 
     def _seam(self, seam: Seam, rows: Mapping[str, Row]) -> str:
         lines = []
-        for one in seam.alternatives:
-            at = link(f"`{one['kind']}`", f"policy-{seam.name}-{one['kind']}")
-            columns = [*rows[one["kind"]].columns.values()] if rows else [prose(one["doc"])]
+        for policy in seam.alternatives:
+            at = link(f"`{policy['kind']}`", f"policy-{seam.name}-{policy['kind']}")
+            columns = [*rows[policy["kind"]].columns.values()] if rows else [prose(policy["doc"])]
             lines.append([at, *map(sentence, [columns[0], *columns[1:][-1:]])])
         head = ["rule", "trade-offs"] if rows else ["rule"]
         return page(
@@ -335,11 +341,11 @@ class _Reference:
         if noun.get("reasons"):
             rows = [
                 [
-                    link(f"`{one['name']}`", f"reason-{one['name']}"),
-                    one["word"],
-                    sentence(prose(one["doc"])),
+                    link(f"`{reason['name']}`", f"reason-{reason['name']}"),
+                    reason["word"],
+                    sentence(prose(reason["doc"])),
                 ]
-                for one in noun["reasons"]
+                for reason in noun["reasons"]
             ]
             blocks += [f"{mark} Rejects with", table(["reason", "category", "meaning"], rows)]
         if noun.get("presets"):
@@ -400,8 +406,8 @@ def _all_settings(description: Description) -> Iterator[tuple[str, Description, 
             if setting["type"] == "struct":
                 yield from walk(setting["of"], here)
             elif setting["type"] == "variant":
-                for one in setting["alternatives"]:
-                    yield from walk(one, f"{here}.{one['kind']}")
+                for policy in setting["alternatives"]:
+                    yield from walk(policy, f"{here}.{policy['kind']}")
 
     return walk(description, "")
 
@@ -411,7 +417,7 @@ def _setting_label(noun: Description, setting: Description) -> str:
 
 
 def _key(setting: Description) -> tuple[str, ...]:
-    return tuple(one["name"] for one in setting["alternatives"])
+    return tuple(policy["name"] for policy in setting["alternatives"])
 
 
 def _default(setting: Description) -> str:

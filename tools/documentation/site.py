@@ -151,8 +151,10 @@ class Sources:
                 done.add(goal)
                 name, path = self._shown[goal], self._root / goal
                 if path.is_dir():
-                    inside = sorted(one.name for one in path.iterdir() if one.is_file())
-                    links = [f"- [{one}]({self._place(f'{goal}/{one}', name)})" for one in inside]
+                    inside = sorted(entry.name for entry in path.iterdir() if entry.is_file())
+                    links = [
+                        f"- [{entry}]({self._place(f'{goal}/{entry}', name)})" for entry in inside
+                    ]
                     body = "\n".join(links)
                 else:
                     body = fence(path.read_text(encoding="utf-8"), _LANGUAGES[path.suffix])
@@ -175,8 +177,10 @@ class Sources:
                     posixpath.normpath(posixpath.join(folder, goal)).rpartition(".")[0]
                     for goal, _ in _LINK.findall(text)
                 ]
-                below.sort(key=lambda one: (order.index(one) if one in order else len(order), one))
-                self.files[f"{name}.md"] = page(text, _tree([f"/{one}" for one in below]))
+                below.sort(
+                    key=lambda entry: (order.index(entry) if entry in order else len(order), entry)
+                )
+                self.files[f"{name}.md"] = page(text, _tree([f"/{entry}" for entry in below]))
 
 
 def _is_child(name: str, folder: str) -> bool:
