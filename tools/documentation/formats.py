@@ -115,7 +115,7 @@ def _traces() -> str:
                 ("required", _codes(form.required)),
                 ("read if present", _codes(form.optional or ())),
             ),
-            prose(form.notes),
+            prose(inspect.getdoc(form.rows or form.read) or ""),
             table(["option", "default", "allowed", "meaning"], options) if options else "",
         )
     return page(*blocks)
@@ -124,13 +124,13 @@ def _traces() -> str:
 def _measurements() -> str:
     blocks = ["# Measurements", "Formats of measured runs of real servers."]
     for name, form in recordings.FORMATS.items():
-        reader = f"read by `spillway.files.recordings.read_{form.kind}`"
+        reader = f"Read by {', '.join(f'`read_{content}`' for content in form.gives)}."
         blocks += _entry(
             "recording",
             name,
             prose(f"{form.doc[0].upper()}{form.doc[1:]}."),
             reader,
-            prose(form.notes),
+            prose(inspect.getdoc(form.rows or form.read) or ""),
         )
     return page(*blocks)
 
@@ -138,7 +138,7 @@ def _measurements() -> str:
 def _loads() -> str:
     blocks = ["# Loads", "Files of load generators that `traffic.read_load` turns into a workload."]
     for form in loads.FORMATS:
-        notes = f"{form.notes[0].upper()}{form.notes[1:]}"
+        notes = sentence(inspect.getdoc(form.workload) or "")
         blocks += _entry("load", form.name, facts(("keys", prose(form.keys))), prose(notes))
     return page(*blocks)
 
