@@ -28,9 +28,9 @@ _LONGEST_VALUE = 300
 def command_pages(commands: Mapping[str, str], root: Path) -> dict[str, str]:
     """The pages of the commands, by their names in the site.
 
-    Raises MissingTextError for a command without an example in README.md.
+    Raises MissingTextError for a command without an example in docs/guides/tour.md.
     """
-    text = (root / "README.md").read_text(encoding="utf-8")
+    text = (root / "docs" / "guides" / "tour.md").read_text(encoding="utf-8")
     lines = "\n".join(
         re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     ).splitlines()
@@ -38,7 +38,7 @@ def command_pages(commands: Mapping[str, str], root: Path) -> dict[str, str]:
     for name, summary in commands.items():
         examples = [line for line in lines if line.startswith(f"spillway {name} ")]
         if not examples and f"spillway {name} " not in " ".join(text.split()):
-            raise MissingTextError(f"README.md: no example of the command `{name}`")
+            raise MissingTextError(f"docs/guides/tour.md: no example of the command `{name}`")
         found[f"reference/commands/{name}"] = _command(name, summary, examples)
     rows = [[link(f"`{name}`", f"command-{name}"), prose(text)] for name, text in commands.items()]
     found["reference/commands/index"] = page(
