@@ -36,6 +36,7 @@ _FOLDERS = (
     (r"CONTRIBUTING", "contributing/index"),
     (r"SECURITY", "contributing/security"),
     (r"tests/data/recordings/README", "contributing/recordings"),
+    (r"tests/data/specimens/README", "contributing/specimens"),
     (r"(cpp|python|tests)/README", r"contributing/\1"),
     (r"python/spillway/systems/README", "contributing/systems"),
     (r"python/spillway/systems/(\w+)/README", r"reference/systems/\1"),
