@@ -32,7 +32,7 @@ from spillway import (
     workload,
 )
 from spillway.presets import by_name, descriptions
-from spillway.study.files import read_study, read_sweep
+from spillway.study.files import read_study, run_sweep
 from spillway.study.sweeps import Sweep
 from spillway.systems.dynamo import presets as dynamo
 from spillway.systems.llm_d import presets as llm_d
@@ -556,7 +556,7 @@ def test_a_workload_replaces_all_tenants_and_keeps_the_gateway(
     path = write({"simulation": "config.yaml", "presets": "baseline", "grid": {"horizon_s": [1]}})
     path.rename(path.with_name("sweep.yaml"))
     write(settings)
-    sweep = read_sweep(path.with_name("sweep.yaml")).run()
+    sweep = run_sweep(path.with_name("sweep.yaml"))
     assert isinstance(sweep, Sweep)
     assert expected.with_({"horizon_s": 1}) in sweep.simulations
 

@@ -426,6 +426,14 @@ def read_sweep(path: str | Path) -> SweepFile:
     return SweepFile(_simulation(settings, path.parent), kinds[0], settings)
 
 
+def run_sweep(path: str | Path, *, threads: int | None = None) -> Sweep | Solution:
+    """Runs a sweep file, see `read_sweep`.
+
+    Raises ConfigError for invalid values.
+    """
+    return read_sweep(path).run(threads=threads)
+
+
 def write_sweep(found: Sweep | Solution, folder: Path) -> None:
     """Writes sweep.csv, or solution.json of a solver."""
     if isinstance(found, Sweep):
