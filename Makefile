@@ -6,7 +6,9 @@ BIN := $(VENV)/bin
 # would not, and every process that the tests start would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/pip_progress.py --no-compile
-SOURCES := $(shell find cpp cmake python -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -name '*.pyi' -o -name '*.cmake' \) 2>/dev/null) \
+# With the folders, whose times a deletion changes.
+SOURCES := $(shell find cpp cmake python -name __pycache__ -prune -o -type d -print 2>/dev/null) \
+           $(shell find cpp cmake python -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -name '*.pyi' -o -name '*.cmake' \) 2>/dev/null) \
            $(shell find examples -type f -not -name '*.pyc' -not -name '*.md' -not -name '*.svg' 2>/dev/null) \
            CMakeLists.txt cpp/CMakeLists.txt pyproject.toml
 CPP_FILES = $(shell find cpp tests/native benchmarks -name '*.cpp' -o -name '*.h')
