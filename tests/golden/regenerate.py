@@ -1,6 +1,6 @@
 """Writes the golden decision logs, requests.csv of small fixed runs, and `digests.json`.
 
-    python tests/golden/regenerate.py
+    make golden
 
 A change of behavior then shows as a difference in these files, request by request.
 """

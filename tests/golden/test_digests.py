@@ -13,7 +13,7 @@ OTHERS = [name for name in digests.NAMES if not name.startswith("random ")]
 @pytest.mark.parametrize("name", [*OTHERS, *few_of(RANDOM, 15)])
 def test_digests_are_the_recorded_ones(name: str) -> None:
     assert digests.digest(name) == digests.recorded()[name], (
-        "If this is meant: python tests/golden/regenerate.py, and say why in the commit."
+        "If this is meant: `make golden`, and say why in the commit."
     )
 
 

@@ -34,7 +34,7 @@ def test_decisions_are_the_recorded_ones(name: str) -> None:
     if rerun != recorded:
         pytest.fail(
             f"{difference(recorded, rerun)}\n\n"
-            "If this is meant: python tests/golden/regenerate.py, and say why in the commit.",
+            "If this is meant: `make golden`, and say why in the commit.",
             pytrace=False,
         )
 
