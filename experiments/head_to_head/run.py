@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments import common
 from experiments.common import log_range, markdown, mean_interval, predictive, shown, weighted
-from spillway import gateway, run_many, workload
+from spillway import run_many, workload
 from spillway.study import Choice, max_rate_under_slo
 from spillway.study.objective import Figure
 
@@ -34,7 +34,7 @@ _TARGETS = np.array(list(common.TARGETS_S.values()))
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """A policy with the settings to tune: its own, and others that it reads."""
+    """A policy (its kind, or its settings), and what to tune: its own settings, others it reads."""
 
     admission: Any
     space: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -49,55 +49,48 @@ class Contender:
 
 
 def contenders() -> dict[str, Contender]:
-    """All policies but `reject_all`, which serves no request."""
+    """The policies that are compared: all but `reject_all`, which serves no request."""
     capacity, refill = log_range(1e4, 3e6), log_range(1e5, 3e6)
     buckets = {"capacity_tokens": capacity, "refill_tokens_per_s": refill}
-    detector = {
-        "detector": "auto",
-        "queue_depth_threshold": "auto",
-        "max_concurrency": "auto",
-    }
+    detector = {"detector": "auto", "queue_depth_threshold": "auto", "max_concurrency": "auto"}
+    classes = [{"slo_class": "standard"}, {"slo_class": "sheddable"}]
+    threshold = "busy_monitor.active_prefill_tokens_threshold"
     found = {
-        "always_admit": Contender(gateway.AlwaysAdmit()),
+        "always_admit": Contender("always_admit"),
         "token_bucket": Contender(
-            gateway.TokenBucket(capacity_tokens=1e5, refill_tokens_per_s=7e5), buckets
+            {"kind": "token_bucket", "capacity_tokens": 1e5, "refill_tokens_per_s": 7e5}, buckets
         ),
         "tenant_token_bucket": Contender(
-            gateway.TenantTokenBucket(
-                capacity_tokens=4e5,
-                refill_tokens_per_s=7e5,
-                reserves=[
-                    gateway.ClassReserve(slo_class="standard"),
-                    gateway.ClassReserve(slo_class="sheddable"),
-                ],
-            ),
+            {
+                "kind": "tenant_token_bucket",
+                "capacity_tokens": 4e5,
+                "refill_tokens_per_s": 7e5,
+                "reserves": classes,
+            },
             buckets | {"reserves[0].share": "auto", "reserves[1].share": "auto"},
         ),
         "tenant_budget": Contender(
-            gateway.TenantBudget(default_share=0.25), {"default_share": log_range(0.01, 1)}
+            {"kind": "tenant_budget", "default_share": 0.25}, {"default_share": log_range(0.01, 1)}
         ),
         "slo_gated": Contender(
-            gateway.SloGated(),
+            "slo_gated",
             {"standard_threshold": log_range(1, 64), "sheddable_threshold": log_range(1, 64)},
         ),
         "tier_shed": Contender(
-            gateway.TierShed(max_load=100),
+            {"kind": "tier_shed", "max_load": 100},
             {"max_load": log_range(1, 1024), "min_priority": Choice([3, 4])},
         ),
-        "gaie_legacy": Contender(gateway.GaieLegacy(), detector),
-        "probabilistic": Contender(
-            gateway.Probabilistic(), detector | {"k": "auto", "power": "auto"}
-        ),
+        "gaie_legacy": Contender("gaie_legacy", detector),
+        "probabilistic": Contender("probabilistic", detector | {"k": "auto", "power": "auto"}),
         "latency_slo": Contender(
-            gateway.LatencySlo(),
-            {"headroom_factor": log_range(0.1, 4), "half_life_samples": "auto"},
+            "latency_slo", {"headroom_factor": log_range(0.1, 4), "half_life_samples": "auto"}
         ),
         "early_rejection": Contender(
-            gateway.EarlyRejection(),
+            "early_rejection",
             {"decode_load": "auto", "max_load": log_range(0.1, 4), "half_life_samples": "auto"},
         ),
         "envoy_admission": Contender(
-            gateway.EnvoyAdmission(success="first_token_in_time", window_s=2),
+            {"kind": "envoy_admission", "success": "first_token_in_time", "window_s": 2},
             {
                 "window_s": log_range(0.2, 30),
                 "success_threshold": "auto",
@@ -106,7 +99,7 @@ def contenders() -> dict[str, Contender]:
             },
         ),
         "dagor": Contender(
-            gateway.Dagor(signal="ttft", threshold_s=0.1, window_s=0.5),
+            {"kind": "dagor", "signal": "ttft", "threshold_s": 0.1, "window_s": 0.5},
             {
                 "threshold_s": log_range(0.02, 1),
                 "window_s": log_range(0.05, 2),
@@ -116,16 +109,14 @@ def contenders() -> dict[str, Contender]:
             },
         ),
         "bouncer": Contender(
-            gateway.Bouncer(),
-            {"percentile": "auto", "samples": "auto", "min_share": "auto"},
+            "bouncer", {"percentile": "auto", "samples": "auto", "min_share": "auto"}
+        ),
+        "busy_threshold": Contender(
+            "busy_threshold",
+            {threshold: log_range(1000, 64_000), "proportional": "auto"},
+            {threshold: 10_000},
         ),
     }
-    threshold = "busy_monitor.active_prefill_tokens_threshold"
-    found["busy_threshold"] = Contender(
-        gateway.BusyThreshold(),
-        {threshold: log_range(1000, 64_000), "proportional": "auto"},
-        {threshold: 10_000},
-    )
     for name, estimator in (
         ("E0", "queue_depth"),
         ("E1", "priority_aware"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spillway import Simulation, simulate
+from spillway import simulate
 from spillway.data.intervals import Interval
 
 _ROOT = str(Path(__file__).parents[2])
@@ -94,20 +94,6 @@ def test_wasted_tokens_are_those_of_requests_that_missed() -> None:
     )
     # The second came late, the fourth was withdrawn; the fifth was never served.
     assert head_to_head.wasted_share(result) == pytest.approx((120 + 105) / (110 + 120 + 130 + 105))
-
-
-def test_head_to_head_has_every_admission_policy() -> None:
-    gateway = next(
-        field for field in Simulation._describe()["fields"] if field["name"] == "gateway"
-    )
-    admission = next(field for field in gateway["of"]["fields"] if field["name"] == "admission")
-    kinds = {alternative["kind"] for alternative in admission["alternatives"]}
-    compared = {simulation.admission.kind for simulation in head_to_head.contenders().values()}
-    assert compared == kinds - {
-        "reject_all",
-        "python",
-        "compiled",
-    }  # which have no tuning of their own
 
 
 def test_iteration_14_settles_every_hypothesis() -> None:
