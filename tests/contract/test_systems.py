@@ -80,7 +80,6 @@ TESTED_ELSEWHERE = {
     "aiperf/result.py": "files/test_benchmark_files.py",
     "blis/runs.py": "parity/test_blis.py",
     "dynamo/counters.py": "signals/test_busy_monitor.py",
-    "dynamo/presets.py": "signals/test_busy_monitor.py",
     "llm_d/result.py": "files/test_benchmark_files.py",
 }
 

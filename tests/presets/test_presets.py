@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 import yaml
+from support.tools import modules_with
 
 from spillway import (
     ConfigError,
@@ -44,51 +45,12 @@ if TYPE_CHECKING:
 
 each_name = pytest.mark.parametrize("name", presets.names())
 
-# Every parameter with a value that is not its default, as YAML has it.
+_TOOLS = modules_with("PARAMETERS", "presets")
 PARAMETERS: dict[str, dict[str, Any]] = {
-    "vllm-on-eks-pre": {"semantics": "corrected", "workers": None},
-    "vllm-on-eks-post4": {"semantics": "corrected", "workers": 3},
-    "vllm-on-eks-post5": {"semantics": "corrected", "workers": 4},
-    "vllm-on-eks-static-caps": {"caps": [4, 2, 4], "timeout_s": 5},
-    "vllm-on-eks-l4": {"workers": 3},
-    "llm-d-flow-control": {
-        "version": "2026-05",
-        "priorities": [4, 3, -2],
-        "detector": "concurrency",
-        "fairness": "round_robin",
-        "ordering": "edf",
-        "usage_limit": {"kind": "priority_holdback", "min_ceiling": 0.4},
-        "evicts_in_flight": True,
-    },
-    "dynamo-1.2": {
-        "active_decode_blocks_threshold": 0.7,
-        "active_prefill_tokens_threshold": 5000,
-        "active_prefill_tokens_threshold_frac": 3,
-        "engine_request_limit": 8,
-        "queue_size": 4,
-        "track_output_blocks": True,
-    },
-    "dynamo-dev-b": {
-        "engine_request_limit": 4,
-        "request_queue_timeout_s": None,
-        "adaptive_lifo": False,
-        "active_decode_blocks_threshold": 0.7,
-        "active_prefill_tokens_threshold": 5000,
-        "active_prefill_tokens_threshold_frac": 3,
-        "track_output_blocks": True,
-    },
-    "dynamo-dev-c": {
-        "request_limit": 9,
-        "wait_limit": 3,
-        "queue_size": 7,
-        "active_decode_blocks_threshold": 0.7,
-        "active_prefill_tokens_threshold": 5000,
-        "active_prefill_tokens_threshold_frac": 3,
-        "track_output_blocks": True,
-    },
-    "blis-iteration-14": {"age_weight_per_s": 1, "preemption_margin": 5},
+    name: parameters for tests in _TOOLS for name, parameters in tests.PARAMETERS.items()
 }
-PARAMETERS["dynamo-1.3"] = PARAMETERS["dynamo-1.2"]
+"""Every parameter with a value that is not its default, as YAML has it."""
+OUT_OF_RANGE: list[tuple[str, str, Any]] = [row for tests in _TOOLS for row in tests.OUT_OF_RANGE]
 each_with_parameters = pytest.mark.parametrize("name", PARAMETERS)
 
 LOADED = presets.get("noisy-neighbor").apply()
@@ -454,32 +416,7 @@ def test_invalid_presets(presets: Any, path: str, value: str, allowed: str) -> N
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "parameter", "value"),
-    [
-        ("vllm-on-eks-post5", "workers", -1),
-        ("vllm-on-eks-post5", "workers", "two"),
-        ("vllm-on-eks-static-caps", "caps", [1, 2]),
-        ("vllm-on-eks-static-caps", "timeout_s", 0),
-        ("vllm-on-eks-l4", "workers", 0),
-        ("llm-d-flow-control", "priorities", 4),
-        ("llm-d-flow-control", "detector", "smoke"),
-        ("llm-d-flow-control", "fairness", 0),
-        ("llm-d-flow-control", "ordering", "random"),
-        ("llm-d-flow-control", "evicts_in_flight", "yes"),
-        ("dynamo-1.2", "active_decode_blocks_threshold", 1.5),
-        ("dynamo-1.2", "active_prefill_tokens_threshold", 5.5),
-        ("dynamo-1.3", "active_prefill_tokens_threshold_frac", -1),
-        ("dynamo-1.3", "queue_size", 0),
-        ("dynamo-1.3", "track_output_blocks", "no"),
-        ("dynamo-dev-b", "adaptive_lifo", 2),
-        ("dynamo-dev-c", "request_limit", 0),
-        ("dynamo-dev-c", "wait_limit", 0),
-        ("dynamo-dev-c", "queue_size", -1),
-        ("blis-iteration-14", "age_weight_per_s", -1),
-        ("blis-iteration-14", "preemption_margin", 0),
-    ],
-)
+@pytest.mark.parametrize(("name", "parameter", "value"), OUT_OF_RANGE)
 def test_parameters_out_of_range(name: str, parameter: str, value: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         presets.get(name, **{parameter: value})

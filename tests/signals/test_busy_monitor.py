@@ -308,18 +308,6 @@ def test_a_fleet_may_start_empty() -> None:
 # ---- as in Dynamo --------------------------------------------------------------------------------
 
 
-def test_version_1_2_fills_in_what_is_missing() -> None:
-    monitor = dynamo.v1_2(active_decode_blocks_threshold=0.7).busy_monitor
-    assert monitor.active_decode_blocks_threshold == 0.7
-    assert monitor.active_prefill_tokens_threshold == 10_000_000
-    assert monitor.active_prefill_tokens_threshold_frac == 64
-    other = dynamo.v1_2(active_prefill_tokens_threshold=5).busy_monitor
-    assert other.active_decode_blocks_threshold == 1
-    assert dynamo.v1_2().busy_monitor == signals.BusyMonitor(decode_latch=False)
-    monitor = dynamo.v1_3(active_decode_blocks_threshold=0.7).busy_monitor
-    assert monitor == signals.BusyMonitor(active_decode_blocks_threshold=0.7)
-
-
 THRESHOLD = {"active_prefill_tokens_threshold": 500}
 
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from spillway import Simulation, instance, simulate, trace
 from spillway.systems.blis import presets as blis
+
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "blis-iteration-14": {"age_weight_per_s": 1, "preemption_margin": 5}
+}
+OUT_OF_RANGE: list[tuple[str, str, Any]] = [
+    ("blis-iteration-14", "age_weight_per_s", -1),
+    ("blis-iteration-14", "preemption_margin", 0),
+]
 
 
 def test_a_sheddable_request_passes_a_fresh_critical_one_after_700_ms() -> None:

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from spillway import ConfigError, Simulation, gateway, signals, simulate, workload
 from spillway.systems.llm_d import presets as llm_d
+
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "llm-d-flow-control": {
+        "version": "2026-05",
+        "priorities": [4, 3, -2],
+        "detector": "concurrency",
+        "fairness": "round_robin",
+        "ordering": "edf",
+        "usage_limit": {"kind": "priority_holdback", "min_ceiling": 0.4},
+        "evicts_in_flight": True,
+    }
+}
+OUT_OF_RANGE: list[tuple[str, str, Any]] = [
+    ("llm-d-flow-control", "priorities", 4),
+    ("llm-d-flow-control", "detector", "smoke"),
+    ("llm-d-flow-control", "fairness", 0),
+    ("llm-d-flow-control", "ordering", "random"),
+    ("llm-d-flow-control", "evicts_in_flight", "yes"),
+]
 
 
 def asked_by(tenant: str) -> workload.Synthetic:

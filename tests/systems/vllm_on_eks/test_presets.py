@@ -18,6 +18,20 @@ from spillway import (
 )
 from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "vllm-on-eks-pre": {"semantics": "corrected", "workers": None},
+    "vllm-on-eks-post4": {"semantics": "corrected", "workers": 3},
+    "vllm-on-eks-post5": {"semantics": "corrected", "workers": 4},
+    "vllm-on-eks-static-caps": {"caps": [4, 2, 4], "timeout_s": 5},
+    "vllm-on-eks-l4": {"workers": 3},
+}
+OUT_OF_RANGE: list[tuple[str, str, Any]] = [
+    ("vllm-on-eks-post5", "workers", -1),
+    ("vllm-on-eks-post5", "workers", "two"),
+    ("vllm-on-eks-static-caps", "caps", [1, 2]),
+    ("vllm-on-eks-static-caps", "timeout_s", 0),
+    ("vllm-on-eks-l4", "workers", 0),
+]
 PRESETS = {"pre": vllm_on_eks.pre, "post4": vllm_on_eks.post4, "post5": vllm_on_eks.post5}
 each_preset = pytest.mark.parametrize("name", PRESETS)
 each_semantics = pytest.mark.parametrize("semantics", ["verbatim", "corrected"])

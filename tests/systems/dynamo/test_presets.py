@@ -1,0 +1,62 @@
+"""Settings of Dynamo's versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spillway import signals
+from spillway.systems.dynamo import presets as dynamo
+
+_V1: dict[str, Any] = {
+    "active_decode_blocks_threshold": 0.7,
+    "active_prefill_tokens_threshold": 5000,
+    "active_prefill_tokens_threshold_frac": 3,
+    "engine_request_limit": 8,
+    "queue_size": 4,
+    "track_output_blocks": True,
+}
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "dynamo-1.2": _V1,
+    "dynamo-1.3": _V1,
+    "dynamo-dev-b": {
+        "engine_request_limit": 4,
+        "request_queue_timeout_s": None,
+        "adaptive_lifo": False,
+        "active_decode_blocks_threshold": 0.7,
+        "active_prefill_tokens_threshold": 5000,
+        "active_prefill_tokens_threshold_frac": 3,
+        "track_output_blocks": True,
+    },
+    "dynamo-dev-c": {
+        "request_limit": 9,
+        "wait_limit": 3,
+        "queue_size": 7,
+        "active_decode_blocks_threshold": 0.7,
+        "active_prefill_tokens_threshold": 5000,
+        "active_prefill_tokens_threshold_frac": 3,
+        "track_output_blocks": True,
+    },
+}
+OUT_OF_RANGE: list[tuple[str, str, Any]] = [
+    ("dynamo-1.2", "active_decode_blocks_threshold", 1.5),
+    ("dynamo-1.2", "active_prefill_tokens_threshold", 5.5),
+    ("dynamo-1.3", "active_prefill_tokens_threshold_frac", -1),
+    ("dynamo-1.3", "queue_size", 0),
+    ("dynamo-1.3", "track_output_blocks", "no"),
+    ("dynamo-dev-b", "adaptive_lifo", 2),
+    ("dynamo-dev-c", "request_limit", 0),
+    ("dynamo-dev-c", "wait_limit", 0),
+    ("dynamo-dev-c", "queue_size", -1),
+]
+
+
+def test_version_1_2_fills_in_what_is_missing() -> None:
+    monitor = dynamo.v1_2(active_decode_blocks_threshold=0.7).busy_monitor
+    assert monitor.active_decode_blocks_threshold == 0.7
+    assert monitor.active_prefill_tokens_threshold == 10_000_000
+    assert monitor.active_prefill_tokens_threshold_frac == 64
+    other = dynamo.v1_2(active_prefill_tokens_threshold=5).busy_monitor
+    assert other.active_decode_blocks_threshold == 1
+    assert dynamo.v1_2().busy_monitor == signals.BusyMonitor(decode_latch=False)
+    monitor = dynamo.v1_3(active_decode_blocks_threshold=0.7).busy_monitor
+    assert monitor == signals.BusyMonitor(active_decode_blocks_threshold=0.7)
