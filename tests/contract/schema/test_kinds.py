@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.descriptions import VARIANTS
-from support.paths import ROOT
+from support.paths import ROOT, TESTS
 from support.settings import CLASSES, KINDED, MODULE_OF, fields_of
 from support.specimens import files, specimens
 
@@ -64,10 +64,27 @@ def alternatives(path: str) -> list[dict[str, Any]]:
 POLICIES = {way.policy for way in VARIANTS.values()}
 
 
+def place_of(header: Path) -> str:
+    """Where the specimen of a policy belongs: in the file of its kind, or in a file of its own."""
+    shared = {
+        f"tests/{path}"
+        for path, held in files().items()
+        if Path(path).name.startswith("specimens_of_")
+        and header.parent in {header_of(specimen.policy).parent for specimen in held}
+    }
+    folders = (folder for folder in header.relative_to(CPP).parents if (TESTS / folder).is_dir())
+    return " or ".join(sorted(shared)) or f"tests/{next(folders)}/specimen_{header.stem}.py"
+
+
 def test_every_policy_has_a_specimen() -> None:
-    lacking = [header_of(CLASSES[name]).relative_to(CPP) for name in POLICIES - {*specimens()}]
-    places = [f"tests/{header.parent}/specimen_{header.stem}.py" for header in lacking]
-    assert not places, "policies without a specimen"
+    places = {name: place_of(header_of(CLASSES[name])) for name in POLICIES - {*specimens()}}
+    assert places == {}, "policies without a specimen, and the file to write"
+
+
+def test_place_of_a_specimen() -> None:
+    assert place_of(CPP / "router/scorers/new.h") == "tests/router/specimens_of_scorers.py"
+    own = place_of(CPP / "gateway/admission/new.h")
+    assert own == "tests/gateway/admission/specimen_new.py"
 
 
 def test_every_specimen_lies_beside_the_tests_of_its_policy() -> None:
