@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spillway.config import profiles
     from spillway.config.files import dump, fingerprint
     from spillway.data.intervals import Interval
+    from spillway.files.evidence import read
     from spillway.files.recordings import read_recordings
     from spillway.files.traces import TraceError, read_trace, trace
     from spillway.loading import load
@@ -61,6 +62,7 @@ __all__ = [
     "metrics",
     "presets",
     "profiles",
+    "read",
     "read_recordings",
     "read_trace",
     "router",
@@ -88,6 +90,7 @@ _HOMES = {
     "dump": "spillway.config.files",
     "fingerprint": "spillway.config.files",
     "load": "spillway.loading",
+    "read": "spillway.files.evidence",
     "read_recordings": "spillway.files.recordings",
     "read_trace": "spillway.files.traces",
     "start": "spillway.session",

@@ -13,6 +13,7 @@ import numpy as np
 
 from spillway import _core
 from spillway.config.classes import config_error
+from spillway.data.shared_prompts import conversation_segments, group_segments, no_segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -122,6 +123,61 @@ class TokenGaps(NamedTuple):
         return self.values_s[self.offsets[request] : self.offsets[request + 1]]
 
 
+@dataclass(frozen=True)
+class RequestCounts:
+    """What became of the requests of a run that are not in its recording.
+
+    Attributes
+    ----------
+    warm_up : int
+        Requests in the file that the tool's own rule leaves out: its warm-up and cool-down.
+    cut_off : int
+        Requests that the end of the run cut off; they are in the recording, as failed.
+    never_sent : int
+        Requests in the file that were never sent.
+    unlisted : int
+        Requests that the tool counts and the file does not list: then the recording is a sample.
+    skipped : int
+        Malformed requests that were left out, with `skip_bad`.
+
+    """
+
+    warm_up: int = 0
+    cut_off: int = 0
+    never_sent: int = 0
+    unlisted: int = 0
+    skipped: int = 0
+
+
+class ReportedFigure(NamedTuple):
+    """A figure in the tool's own report of a run, and what the requests of the recording give.
+
+    Attributes
+    ----------
+    name : str
+        What it is, e.g. "mean TTFT".
+    unit : str
+        "s", "requests", "requests/s" or "tokens".
+    reported, recomputed : float
+        The tool's value, and that of the recording's requests.
+    cause : str
+        The likely cause of a difference beyond rounding; "" where the two agree.
+
+    """
+
+    name: str
+    unit: str
+    reported: float
+    recomputed: float
+    cause: str = ""
+
+    def __str__(self) -> str:
+        unit = self.unit if self.unit in ("requests", "tokens") else f" {self.unit}"
+        unit = f" {unit.strip()}"
+        text = f"{self.name}: {self.reported:.6g}{unit} reported, {self.recomputed:.6g}{unit} here"
+        return f"{text}: {self.cause}" if self.cause else text
+
+
 @dataclass(frozen=True, eq=False)
 class Recording:
     """The requests of one measured run, in order of sending.
@@ -149,6 +205,17 @@ class Recording:
         The tenant of each request.
     client_max_in_flight : int, optional
         The most requests that the client has in flight; it delays further ones.
+    cached_tokens : array of int, optional
+        Tokens of each prompt that the server found in its cache; None if the file does not say.
+    session : tuple of str, optional
+        The conversation of each request, whose prompts each begin with the prompt and the answer
+        before; "" is none.
+    counts : RequestCounts
+        What became of the requests that are not among these.
+    reported : tuple of ReportedFigure
+        The figures that the tool itself reports, compared with those of these requests.
+    units : mapping of str
+        The fields of the file that hold times, and the unit of each: s, ms, us or ns.
     source, format : str
         The path of the file, and the name of its format.
     sha256 : str
@@ -168,6 +235,11 @@ class Recording:
     token_gaps: TokenGaps | None = None
     tenant: tuple[str, ...] | None = None
     client_max_in_flight: int | None = None
+    cached_tokens: Ints | None = None
+    session: tuple[str, ...] | None = None
+    counts: RequestCounts = RequestCounts()
+    reported: tuple[ReportedFigure, ...] = ()
+    units: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     format: str = ""
     sha256: str = ""
@@ -175,7 +247,10 @@ class Recording:
     def __post_init__(self) -> None:
         _freeze(self, _RECORDING_COLUMNS)
         rows = len(self.send_s)
-        violations = _of_other_length(self, (*_RECORDING_COLUMNS, "tenant"), "send_s")
+        if self.cached_tokens is not None:
+            _freeze(self, {"cached_tokens": np.int64})
+        names = (*_RECORDING_COLUMNS, "tenant", "cached_tokens", "session")
+        violations = _of_other_length(self, names, "send_s")
         if rows == 0:
             violations.append(("send_s", "[]", "must hold at least one request"))
         elif not (self.send_s[0] == 0 and np.all(np.diff(self.send_s) >= 0)):  # false for NaN
@@ -211,6 +286,16 @@ class Recording:
         itl_s.setflags(write=False)
         return itl_s
 
+    @property
+    def is_sample(self) -> bool:
+        """Whether the file lists only some of the requests: then neither load nor rate is known."""
+        return self.counts.unlisted > 0
+
+    @property
+    def mismatches(self) -> tuple[ReportedFigure, ...]:
+        """The figures of the tool from which those of the requests differ beyond rounding."""
+        return tuple(figure for figure in self.reported if figure.cause)
+
     def in_flight(self) -> int:
         """The most requests in flight at once; requests of unknown duration do not count."""
         duration_s = np.where(self.failed, self.failure_s, self.e2e_s)
@@ -224,6 +309,10 @@ class Recording:
     def to_trace(self, *, keep_failed: bool = False) -> _core.workload.Trace:
         """The requests as a trace, which arrives at the times of sending.
 
+        A limit of the client is the trace's `max_in_flight`. Turns of a `session` begin with the
+        conversation before. Without sessions, prompts of which the server had `cached_tokens`
+        begin alike, for that length.
+
         Parameters
         ----------
         keep_failed : bool
@@ -232,9 +321,15 @@ class Recording:
         Raises
         ------
         ConfigError
-            A request has no recorded prompt (0 tokens), or no requests remain.
+            A request has no recorded prompt (0 tokens), or no requests remain; or the recording is
+            a sample, whose times of sending are not those of the load.
 
         """
+        if self.is_sample:
+            listed, unlisted = self.num_requests, self.counts.unlisted
+            shown = f"{listed:,} of {listed + unlisted:,} requests"
+            allowed = "must be a recording of all requests; the load of a sample is not known"
+            raise config_error([("recording", shown, allowed)])
         kept = np.ones(self.num_requests, dtype=bool) if keep_failed else ~self.failed
         if not kept.any():
             raise config_error([("recording", self.name, "must hold a completed request")])
@@ -246,7 +341,7 @@ class Recording:
             raise config_error([(f"input_tokens[{row}]", str(self.input_tokens[row]), allowed)])
         names = list(itertools.compress(self.tenant or ("default",) * self.num_requests, kept))
         tenants = {name: code for code, name in enumerate(dict.fromkeys(names))}
-        return _core.workload.make_trace(
+        trace = _core.workload.make_trace(
             arrival_ns=np.rint(self.send_s[kept] * 1e9).astype(np.int64),
             input_tokens=self.input_tokens[kept].astype(np.int32),
             output_tokens=self.output_tokens[kept].astype(np.int32),
@@ -254,12 +349,22 @@ class Recording:
             tenants=list(tenants),
             slo_class=np.zeros(len(names), dtype=np.uint16),
             slo_classes=["standard"],
-            segment_begin=np.zeros(0, dtype=np.uint32),
-            segment_content=np.zeros(0, dtype=np.uint64),
-            segment_tokens=np.zeros(0, dtype=np.uint32),
+            **self._shared(kept),
             request_id=[],
             file=self.source,
         )
+        limit = self.client_max_in_flight
+        return trace if limit is None else trace.replace(max_in_flight=limit)
+
+    def _shared(self, kept: Booleans) -> dict[str, Any]:
+        """The beginnings that the prompts share, as the core's columns."""
+        if self.session is not None:
+            sessions = list(itertools.compress(self.session, kept))
+            lengths = (self.input_tokens[kept].tolist(), self.output_tokens[kept].tolist())
+            return conversation_segments(sessions, *lengths)
+        if self.cached_tokens is not None:
+            return group_segments(np.zeros(int(kept.sum()), np.int64), self.cached_tokens[kept])
+        return no_segments()
 
 
 @dataclass(frozen=True, eq=False)

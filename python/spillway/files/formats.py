@@ -68,15 +68,21 @@ def readers(form: Format) -> str:
     return " or ".join(f"read_{content}" for content in form.gives)
 
 
+def by_content(file: Head, content: Content) -> Format | None:
+    """Return the format that detects a file, if there is one."""
+    return next(
+        (form for form in alternatives(content).values() if form.detects(file, content)), None
+    )
+
+
 def detected(file: Head, content: Content) -> Format:
     """Return the format that detects a file, or else that of its suffix.
 
     Raises TraceError if there is none.
     """
     path, forms = file.path, alternatives(content).values()
-    for form in forms:
-        if form.detects(file, content):
-            return form
+    if found := by_content(file, content):
+        return found
     suffix = Path(path.stem).suffix if path.suffix in (".gz", ".zst") else path.suffix
     if of_suffix := [form for form in forms if suffix in form.suffixes]:
         return of_suffix[0]

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway.files.error import TraceError
-from spillway.files.formats import alternatives, detected, document, formats, named, readers, tried
+from spillway.files.formats import (
+    alternatives,
+    by_content,
+    detected,
+    document,
+    formats,
+    named,
+    readers,
+    tried,
+)
 from spillway.files.recordings import folder
 from spillway.files.recordings.rows import Rows, Settings, recording
 from spillway.files.recordings.server import merged
@@ -26,6 +36,12 @@ if TYPE_CHECKING:
     from spillway.files.format import Content, Format
 
 
+class NothingFoundError(TraceError):
+    """A folder holds no file of the formats that were asked for."""
+
+
+MEASUREMENTS: tuple[Content, ...] = ("recordings", "step_logs", "histograms", "points")
+
 FORMATS = alternatives("recordings")
 """The formats by name. Their files differ, so at most one format detects a file."""
 
@@ -39,6 +55,7 @@ def read_recordings(
     server: ServerFacts | Mapping[str, Any] | None = None,
     client_max_in_flight: int | None = None,
     check_units: bool = True,
+    skip_bad: bool = False,
 ) -> list[Recording]:
     """Read the measured requests of real servers, with their latencies.
 
@@ -59,6 +76,9 @@ def read_recordings(
         The most requests that the client has in flight, >= 1, if the files do not state it.
     check_units : bool
         Whether to refuse times that probably have another unit than stated.
+    skip_bad : bool
+        Whether to leave out malformed requests, which `Recording.counts` counts, instead of
+        refusing the file.
 
     Returns
     -------
@@ -73,7 +93,7 @@ def read_recordings(
         names file, line, field and value.
 
     """
-    settings = Settings(columns, units, server, client_max_in_flight, check_units)
+    settings = Settings(columns, units, server, client_max_in_flight, check_units, skip_bad)
     if columns is not None and format is None:
         format = "columns"  # noqa: A001
     if format != "columns":
@@ -185,6 +205,32 @@ def format_of(path: str | Path) -> Format:
     return detected(Source(Path(path)), "recordings")
 
 
+def read_measurements(
+    path: Path, form: Format | None, settings: Settings
+) -> dict[Content, list[Any]]:
+    """Read all that a file or folder gives, by content; without a format, of any."""
+    if form is not None and not path.is_dir():
+        (content,) = set(form.gives) & set(MEASUREMENTS)
+        return {content: _contents(Source(path), form, settings)}
+    found: dict[Content, list[Any]] = {}
+    for content in MEASUREMENTS:
+        with contextlib.suppress(NothingFoundError):
+            found[content] = _read_folder(path, form, content, settings)
+    if not found:
+        raise TraceError(f"{path}: holds no file of a known format\n{tried(FORMATS.values())}")
+    return found
+
+
+def recorded_form(path: Path, name: str | None) -> Format | None:
+    """Return the format of this name, or of the file, if it gives recordings."""
+    if name is not None:
+        form = FORMATS.get(name)
+    else:
+        source = Source(path)
+        form = by_content(source, "recordings")
+    return form if form is not None and "recordings" in form.gives else None
+
+
 def _read(path: str | Path, name: str | None, content: Content, settings: Settings) -> list[Any]:
     path = Path(path)
     form = None if name is None else named(name, content)
@@ -213,7 +259,7 @@ def _read_folder(
             read += _contents(source, known[0], settings)
     if not read:
         forms = formats(content).values()
-        raise TraceError(f"{path}: holds no file of a known format\n{tried(forms)}")
+        raise NothingFoundError(f"{path}: holds no file of a known format\n{tried(forms)}")
     return read
 
 

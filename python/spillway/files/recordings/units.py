@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from spillway.config.messages import note
 from spillway.files.error import TraceError
 
 if TYPE_CHECKING:
@@ -56,22 +57,37 @@ OVER_CLIENT_LIMIT = 1.1
 """The requests in flight may exceed the client's limit by this factor, and by one request."""
 
 
-def check_units(run: Recording, path: Path, fields: Mapping[str, tuple[str, str]]) -> None:
+def check_units(
+    run: Recording,
+    path: Path,
+    fields: Mapping[str, tuple[str, str]],
+    *,
+    is_stated: bool = False,
+) -> None:
     """Refuse a run whose times probably have another unit than stated.
 
     `fields`: attribute → name and unit of the field in the file that holds it. Raises TraceError
-    with file, field, statistic and suspected unit.
+    with file, field, statistic and suspected unit. With `is_stated` units, which the file states
+    beside each value, a median outside of the range is a warning; a contradiction remains an error.
     """
-    _Rules(run, path, fields).check()
+    _Rules(run, path, fields, is_stated=is_stated).check()
 
 
 class _Rules:
     """The rules, applied to one run."""
 
-    def __init__(self, run: Recording, path: Path, fields: Mapping[str, tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        run: Recording,
+        path: Path,
+        fields: Mapping[str, tuple[str, str]],
+        *,
+        is_stated: bool,
+    ) -> None:
         self.run = run
         self.path = path
         self.fields = fields
+        self.is_stated = is_stated
 
     def check(self) -> None:
         self._check_sending()
@@ -160,8 +176,16 @@ class _Rules:
     def _check_range(
         self, name: str, statistic: str, value_s: float, range_s: Sequence[float], also: str = ""
     ) -> None:
-        if value_s < range_s[0] or value_s > range_s[1]:  # False for NaN
-            self._refuse_range(name, statistic, value_s, range_s, also)
+        if not (value_s < range_s[0] or value_s > range_s[1]):  # false for NaN
+            return
+        if self.is_stated:
+            field, unit = self.fields[name]
+            note(
+                f"{self.path}, {field}: {statistic} {value_s:.4g} s, which is unusual; the file "
+                f"states {_WORDS[unit]}"
+            )
+            return
+        self._refuse_range(name, statistic, value_s, range_s, also)
 
     def _refuse_range(
         self, name: str, statistic: str, value_s: float, range_s: Sequence[float], also: str = ""
@@ -176,7 +200,7 @@ class _Rules:
         raise TraceError(f"{self.path}, {field} = {value}: {allowed}{_ESCAPE}")
 
 
-_ESCAPE = "; check_units=False accepts it"
+_ESCAPE = "; check_units=False accepts it (--no-check-units)"
 
 
 def _median(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:

@@ -11,13 +11,12 @@ from spillway import _core
 from spillway.config.classes import config_error
 from spillway.config.limits import LONGEST_SPAN_S, MAX_NAMES, MAX_TOKENS
 from spillway.config.yaml import is_unicode
+from spillway.data.shared_prompts import group_segments, no_segments
 from spillway.files.traces.columns import (
     DEFAULT_CLASS,
     DEFAULT_TENANT,
     Names,
     block_segments,
-    group_segments,
-    no_segments,
     num_blocks,
 )
 from spillway.files.traces.rows import BLOCK_SIZE_TOKENS, HIGHEST_ID

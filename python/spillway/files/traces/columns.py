@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 
 from spillway.config.limits import MAX_NAMES
+from spillway.data.shared_prompts import group_segments, no_segments, segments
 from spillway.files.error import TraceError
 from spillway.files.traces.rows import Lists
 
@@ -26,7 +27,6 @@ Codes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint16]]
 
 DEFAULT_TENANT = "default"
 DEFAULT_CLASS = "standard"
-_MOST_CUTS = 64
 
 
 class Names:
@@ -222,38 +222,6 @@ def _reordered(codes: Codes, names: Sequence[str]) -> tuple[Codes, list[str]]:
     return new[codes], [names[code] for code in by_appearance]
 
 
-def no_segments() -> dict[str, Any]:
-    """Return the core's columns of shared segments for prompts that share nothing."""
-    return _segments([], [], [])
-
-
-def group_segments(groups: Int64s, shared: Int64s) -> dict[str, Any]:
-    """Return the same for prompts that begin with `shared` tokens of their group; -1: no group.
-
-    Two prompts of a group share the shorter of their beginnings. A beginning is therefore cut where
-    the shorter ones of its group end; in a group of more than `_MOST_CUTS` lengths, at as many of
-    them, so that prompts of unequal lengths share up to the last cut within both.
-    """
-    found = (groups >= 0) & (shared > 0)
-    pairs, pair_of_row = np.unique(
-        np.stack([groups[found], shared[found]]), axis=1, return_inverse=True
-    )
-    parts: list[Int64s] = []  # by pair of group and length
-    for lengths in np.split(pairs[1], np.flatnonzero(np.diff(pairs[0])) + 1):
-        cuts = lengths
-        if len(lengths) > _MOST_CUTS:
-            cuts = lengths[np.linspace(0, len(lengths) - 1, _MOST_CUTS).round().astype(int)]
-        parts += [np.diff([0, *cuts[cuts < length], length]) for length in lengths]
-    counts = np.zeros(len(groups), dtype=np.int64)
-    counts[found] = np.array([len(part) for part in parts], dtype=np.int64)[pair_of_row.ravel()]
-    tokens = [parts[pair] for pair in pair_of_row.ravel()]
-    return _segments(
-        np.append(0, np.cumsum(counts)),
-        np.repeat(groups, counts),
-        np.concatenate(tokens) if tokens else [],
-    )
-
-
 def _lists_of(lists: Sequence[Sequence[int]] | Lists) -> Lists:
     """Return lists of whole numbers as arrays."""
     if isinstance(lists, Lists):
@@ -265,7 +233,7 @@ def _lists_of(lists: Sequence[Sequence[int]] | Lists) -> Lists:
 def block_segments(
     hash_ids: Sequence[Sequence[int]], input_tokens: Sequence[int] | Int64s, block_size_tokens: int
 ) -> dict[str, Any]:
-    """Return the same for prompts cut into blocks, of which only the last may be shorter."""
+    """Return the shared segments of prompts cut into blocks; only the last may be shorter."""
     ids, counts = _lists_of(hash_ids)
     return _block_segments(ids, counts, input_tokens, block_size_tokens)
 
@@ -276,19 +244,9 @@ def _block_segments(
     begin = np.append(0, np.cumsum(counts))
     tokens = np.full(begin[-1], block_size_tokens, dtype=np.int64)
     tokens[begin[1:] - 1] = np.asarray(input_tokens) - block_size_tokens * (counts - 1)
-    return _segments(begin, ids, tokens)
+    return segments(begin, ids, tokens)
 
 
 def num_blocks(tokens: int, block_size_tokens: int) -> int:
     """Return the number of blocks of a prompt, the last of which may be shorter."""
     return -(-tokens // block_size_tokens)
-
-
-def _segments(
-    begin: npt.ArrayLike, content: npt.ArrayLike, tokens: npt.ArrayLike
-) -> dict[str, Any]:
-    return {
-        "segment_begin": np.asarray(begin, dtype=np.uint32),
-        "segment_content": np.asarray(content, dtype=np.uint64),
-        "segment_tokens": np.asarray(tokens, dtype=np.uint32),
-    }

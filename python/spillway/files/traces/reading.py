@@ -13,7 +13,14 @@ from spillway.config.formatting import sample
 from spillway.config.messages import note
 from spillway.files import export
 from spillway.files.error import TraceError
-from spillway.files.formats import detected, document, formats, named, options_by_name
+from spillway.files.formats import (
+    by_content,
+    detected,
+    document,
+    formats,
+    named,
+    options_by_name,
+)
 from spillway.files.head import Head
 from spillway.files.options import AUTO
 from spillway.files.traces import csv_table, jsonl_table
@@ -122,6 +129,8 @@ def read_trace(
 
     """
     path = Path(path)
+    if columns is None and (recorded := _of_recording(path, format, skip_bad=skip_bad)):
+        return recorded
     reading: dict[str, Any] = {
         "format": format,
         "columns": columns,
@@ -137,6 +146,30 @@ def read_trace(
             raise NotStreamableError(f"{path}: a trace that is sorted cannot be streamed")
         return _streamed(path, **reading)
     return _core.workload.make_trace(**read_columns(path, sort=sort, **reading))
+
+
+def _of_recording(path: Path, name: str | None, *, skip_bad: bool) -> _core.workload.Trace | None:
+    """Return the requests of a measured run as a trace; None if the file is a trace itself."""
+    if str(path) == STANDARD_INPUT or path.is_dir() or name in formats("trace"):
+        return None
+    if name is None:
+        with opened(path) as lines:
+            if by_content(Head(lines.path, lines.head), "trace"):
+                return None
+    from spillway.files.recordings import reading
+
+    form = reading.recorded_form(path, name)
+    if form is None:
+        return None
+    runs = reading.read_recordings(path, form.name, skip_bad=skip_bad)
+    if runs[1:]:
+        names = ", ".join(run.name for run in runs)
+        raise TraceError(
+            f"{path}: holds {len(runs)} runs ({names}); replay one of them: "
+            "read_recordings(…)[i].to_trace()"
+        )
+    note(f"{path}: a recording of the format {form.name}, replayed at its times of sending")
+    return runs[0].to_trace()
 
 
 def _streamed(path: Path, **reading: Any) -> _core.workload.Trace:

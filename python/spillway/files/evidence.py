@@ -1,0 +1,321 @@
+"""What a file of measurements or requests is, holds and lacks: `spillway.read`."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from spillway.files.error import TraceError
+from spillway.files.formats import alternatives, by_content, detected, named
+from spillway.files.head import Head
+from spillway.files.options import AUTO
+from spillway.files.recordings.reading import MEASUREMENTS, read_measurements
+from spillway.files.recordings.rows import Settings
+from spillway.files.recordings.source import Source
+from spillway.files.traces.lines import STANDARD_INPUT, opened
+from spillway.files.traces.reading import read_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from spillway._core.workload import Trace
+    from spillway.data.recording import (
+        LatencyHistograms,
+        LatencyPoints,
+        Recording,
+        ServerFacts,
+        StepLog,
+    )
+    from spillway.files.format import Content, Format
+
+
+T = TypeVar("T")
+
+_LATENCIES = {"ttft_s", "e2e_s", "first_token_s", "last_token_s"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Evidence:
+    """What is read from a file, and what was assumed for that.
+
+    Attributes
+    ----------
+    path : Path
+        The file or folder.
+    format, doc : str
+        The name of the format, and its description.
+    recordings : tuple of Recording
+        The runs whose requests have latencies.
+    step_logs, histograms : tuple
+        The steps and the metrics of engines.
+    points_of_servers : tuple of LatencyPoints
+        Mean latencies of servers at fixed loads.
+    trace_only : Trace, optional
+        The requests of a file that is a trace.
+    notes : tuple of str
+        What was assumed, left out or looks wrong, in sentences.
+
+    """
+
+    path: Path
+    format: str
+    doc: str
+    recordings: tuple[Recording, ...] = ()
+    step_logs: tuple[StepLog, ...] = ()
+    histograms: tuple[LatencyHistograms, ...] = ()
+    points_of_servers: tuple[LatencyPoints, ...] = ()
+    trace_only: Trace | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def recording(self) -> Recording:
+        """The only run. Raises TraceError if there is none, or there are several."""
+        return self._only("recording", self.recordings)
+
+    @property
+    def points(self) -> LatencyPoints:
+        """The only points. Raises TraceError if there are none, or those of several servers."""
+        return self._only("points", self.points_of_servers)
+
+    @property
+    def trace(self) -> Trace:
+        """The requests, to be replayed: those of the trace, or of the only run.
+
+        Raises TraceError if the file lists none, and ConfigError if they are not the whole load.
+        """
+        if self.trace_only is not None:
+            return self.trace_only
+        return self.recording.to_trace()
+
+    @property
+    def offers(self) -> tuple[str, ...]:
+        """What the file gives: trace, recording, points, step log, histograms."""
+        replayed = [run for run in self.recordings if not run.is_sample]
+        kinds = {
+            "trace": self.trace_only is not None or replayed,
+            "recording": self.recordings,
+            "points": self.points_of_servers,
+            "step log": self.step_logs,
+            "histograms": self.histograms,
+        }
+        return tuple(name for name, found in kinds.items() if found)
+
+    @property
+    def mismatches(self) -> tuple[str, ...]:
+        """The tool's own figures from which those of the requests differ, as sentences."""
+        return tuple(
+            f"{run.name}: {figure}" for run in self.recordings for figure in run.mismatches
+        )
+
+    def _only(self, name: str, found: tuple[T, ...]) -> T:
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise TraceError(f"{self.path}: holds {len(found)} {name}s; take one of `.{name}s`")
+        offers = ", ".join(self.offers) or "nothing"
+        raise TraceError(f"{self.path}: gives no {name}; it gives {offers} ({self.format})")
+
+    def __repr__(self) -> str:
+        return f"<Evidence {self.path.name!r}: {self.format}, {', '.join(self.offers)}>"
+
+    def text(self) -> str:
+        """What the file is, holds and lacks, in lines."""
+        lines = [f"{self.path}: {self.format} ({self.doc})", f"gives: {', '.join(self.offers)}"]
+        if self.trace_only is not None:
+            lines += _of_trace(self.trace_only)
+        for run in self.recordings:
+            lines += ["", f"run {run.name}", *_of_run(run)]
+        for points in self.points_of_servers:
+            concurrency = ", ".join(map(str, points.concurrency.tolist()))
+            lines.append(
+                f"points: prompts of {points.input_tokens:,} and outputs of "
+                f"{points.output_tokens:,} tokens at {concurrency} requests in flight"
+            )
+        lines += [f"steps: {log.num_steps:,} of {log.name}" for log in self.step_logs]
+        lines += [f"histograms: {', '.join(page.histograms)}" for page in self.histograms]
+        lines += [f"note: {text}" for text in self.notes]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts of `text` as plain values."""
+        return {
+            "path": str(self.path),
+            "format": self.format,
+            "offers": list(self.offers),
+            "runs": [_facts(run) for run in self.recordings],
+            "notes": list(self.notes),
+            "mismatches": list(self.mismatches),
+        }
+
+
+def read(
+    path: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002
+    columns: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
+    time_unit: str = AUTO,
+    sort: bool = False,
+    skip_bad: bool = False,
+    server: ServerFacts | Mapping[str, Any] | None = None,
+    client_max_in_flight: int | None = None,
+    check_units: bool = True,
+    **options: Any,
+) -> Evidence:
+    """Read a file of requests or measurements, whatever it is.
+
+    Parameters
+    ----------
+    path : str or Path
+        A trace, a benchmark's result, a log of steps, a page of metrics, or a folder of such.
+    format : str, optional
+        The name of a format; by default the content selects it.
+    columns, units, time_unit, sort, skip_bad, server, client_max_in_flight, check_units
+        As in `read_trace` and `read_recordings`. `columns` with a latency describe a recording.
+    **options
+        Options of the format, see `read_trace`.
+
+    Returns
+    -------
+    Evidence
+        What the file gives; its `notes` say what was assumed.
+
+    Raises
+    ------
+    TraceError
+        The file cannot be read, has an unknown format, or a value is invalid.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> from spillway import traffic
+    >>> calls = spillway.trace(arrival_s=[0, 0.5], input_tokens=[100, 200], output_tokens=[10, 20])
+    >>> traffic.write(calls, "calls.csv")
+    >>> spillway.read("calls.csv").offers
+    ('trace',)
+
+    """
+    path = Path(path)
+    settings = Settings(columns, units, server, client_max_in_flight, check_units, skip_bad)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        form = _form(path, format, columns)
+        found: dict[str, Any] = {}
+        if form is None or set(form.gives) & set(MEASUREMENTS):
+            measured = read_measurements(path, form, settings)
+            found = {_HOLDS[content]: tuple(items) for content, items in measured.items()}
+        if form is not None and "trace" in form.gives:
+            reading: dict[str, Any] = {"format": format, "columns": columns, "time_unit": time_unit}
+            reading |= {"sort": sort, "skip_bad": skip_bad, **options}
+            found["trace_only"] = read_trace(path, **reading)
+    notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
+    name, doc = (
+        ("folder", "measurements of several files") if form is None else (form.name, form.doc)
+    )
+    return Evidence(path, name, doc, notes=notes, **found)
+
+
+_HOLDS: Mapping[Content, str] = {
+    "recordings": "recordings",
+    "step_logs": "step_logs",
+    "histograms": "histograms",
+    "points": "points_of_servers",
+}
+
+
+def _form(path: Path, name: str | None, columns: Mapping[str, str] | None) -> Format | None:
+    """Return the format of a file; None of a folder."""
+    if name is not None:
+        content: Content = "trace" if name in alternatives("trace") else "recordings"
+        return named(name, content)
+    if columns is not None:
+        return named("columns", "recordings" if _LATENCIES & set(columns) else "trace")
+    if path.is_dir():
+        return None
+    if str(path) == STANDARD_INPUT:
+        with opened(path) as lines:
+            return detected(Head(path, lines.head), "trace")
+    source = Source(path)
+    return by_content(source, "recordings") or detected(source, "trace")
+
+
+def _of_trace(trace: Trace) -> Iterator[str]:
+    yield f"requests: {trace.rows:,}"
+    if trace.has_requests and trace.rows:
+        columns = trace._columns()
+        span_s = float(columns["arrival_ns"][-1] - columns["arrival_ns"][0]) / 1e9
+        rate = f"{(trace.rows - 1) / span_s:.4g} requests/s" if span_s > 0 else "all at once"
+        prompt, output = (columns[name].mean() for name in ("input_tokens", "output_tokens"))
+        yield f"span: {span_s:,.3f} s, {rate}"
+        yield f"tokens: mean prompt {prompt:,.1f}, mean output {output:,.1f}"
+    yield _client(trace.max_in_flight or None)
+
+
+def _client(limit: int | None) -> str:
+    if limit is None:
+        return "client: open loop, as far as the file says"
+    return f"client: at most {limit:,} requests in flight"
+
+
+def _of_run(run: Recording) -> Iterator[str]:
+    counts = run.counts
+    left_out = {
+        "warm-up": counts.warm_up,
+        "cut off": counts.cut_off,
+        "never sent": counts.never_sent,
+        "not listed": counts.unlisted,
+        "malformed": counts.skipped,
+    }
+    parts = [f"{number:,} {name}" for name, number in left_out.items() if number]
+    failed = int(run.failed.sum())
+    yield ", ".join([f"requests: {run.num_requests:,}, {failed:,} failed", *parts])
+    yield f"server: {run.server.key or 'not described'}"
+    yield _client(run.client_max_in_flight)
+    if run.session is not None:
+        named_sessions = {name for name in run.session if name}
+        yield f"sessions: {len(named_sessions):,} conversations"
+    done = ~run.failed
+    if run.cached_tokens is not None and done.any():
+        share = run.cached_tokens[done].sum() / max(1, run.input_tokens[done].sum())
+        yield f"cached: {share:.0%} of the prompt tokens"
+    if done.any():
+        prompt, output = run.input_tokens[done].mean(), run.output_tokens[done].mean()
+        yield f"tokens: mean prompt {prompt:,.1f}, mean output {output:,.1f}"
+    latencies = {"TTFT": run.ttft_s, "ITL": run.itl_s, "E2E": run.e2e_s}
+    known = {name: values[~np.isnan(values)] for name, values in latencies.items()}
+    shown = [f"{name} {values.mean():.4g} s" for name, values in known.items() if len(values)]
+    yield f"means: {', '.join(shown) or 'no latencies'}"
+    if run.units:
+        yield "units: " + ", ".join(f"{field} in {unit}" for field, unit in run.units.items())
+    yield from (f"reported: {figure}" for figure in run.reported)
+    if lacks := [name for name, values in known.items() if not len(values)]:
+        yield f"missing: {', '.join(lacks)}; `calibrate` and `validate` need TTFT and E2E"
+
+
+def _facts(run: Recording) -> dict[str, Any]:
+    done = ~run.failed
+    return {
+        "name": run.name,
+        "requests": run.num_requests,
+        "failed": int(run.failed.sum()),
+        "counts": run.counts,
+        "client_max_in_flight": run.client_max_in_flight,
+        "sessions": None if run.session is None else len(set(run.session) - {""}),
+        "cached_tokens": None if run.cached_tokens is None else int(run.cached_tokens[done].sum()),
+        "input_tokens": int(run.input_tokens[done].sum()),
+        "output_tokens": int(run.output_tokens[done].sum()),
+        "mean_ttft_s": _mean(run.ttft_s),
+        "mean_itl_s": _mean(run.itl_s),
+        "mean_e2e_s": _mean(run.e2e_s),
+        "units": dict(run.units),
+        "reported": [figure._asdict() for figure in run.reported],
+    }
+
+
+def _mean(values: np.ndarray[Any, np.dtype[np.float64]]) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
