@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from spillway.calibration.parts import Part
 from spillway.calibration.profile import Choice, Profile
 from spillway.calibration.refinement import Fit, fit, form_of
 from spillway.calibration.replay import Replay, group_of, measured_turnaround_s, plans_ahead
-from spillway.calibration.server_measurements import facts_of, read
+from spillway.calibration.server_measurements import check_completeness, facts_of, read
 from spillway.calibration.start import START
 from spillway.config.classes import config_error
 from spillway.config.progress import reporting
@@ -58,7 +58,9 @@ def calibrate(
     ahead: bool | None = None,
     rows: Callable[[Recording], Booleans] | None = None,
     repeats: bool = True,
+    allow_mismatch: bool = False,
     progress: Remarks = False,
+    **reading: Any,
 ) -> Profile:
     """Fits the step times of a server to measured runs, logs of its steps, or histograms.
 
@@ -80,8 +82,8 @@ def calibrate(
     Parameters
     ----------
     data : path, Recording, StepLog, Scraped or several
-        Files or folders (see `read_recordings` and `read_step_logs`), or what they hold, and
-        histograms; all of one server.
+        Files or folders (see `spillway.read`), or what they hold, and histograms; all of one
+        server.
     server : mapping, optional
         Facts that the data do not state, e.g. `{"num_kv_blocks": 17600}`: attributes of
         `ServerFacts`.
@@ -96,20 +98,26 @@ def calibrate(
         The requests of a recording to fit, as a boolean array; by default all that are compared.
     repeats : bool
         Whether prompts that repeat are cached (see `Replay`); False gives a baseline.
+    allow_mismatch : bool
+        Whether to use runs whose tool reports other figures than the requests give.
     progress : bool or function, optional
         True: show how far it is, as for `simulate`. A function is called with a line of text from
         time to time.
+    **reading
+        How to read files: arguments of `spillway.read`.
 
     Raises
     ------
     TraceError
-        A file is invalid, the runs are of several servers, or too few requests are left.
+        A file is invalid, the runs are of several servers, a run is a sample or differs from its
+        tool's figures, or too few requests are left.
     ConfigError
         A table is given with logs of steps, these hold too few steps, or a workload is not that of
         its histograms.
 
     """
-    runs, logs, scraped = read(data, server)
+    runs, logs, scraped = read(data, server, **reading)
+    check_completeness(runs, allow_mismatch=allow_mismatch)
     facts = facts_of(runs, logs, scraped)
     known = prior_of(logs) if logs else None
     if known is not None:

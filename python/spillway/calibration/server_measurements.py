@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway.calibration.histograms import Scraped
+from spillway.config.messages import note
 from spillway.data.recording import Recording, ServerFacts, StepLog
-from spillway.files.recordings import FORMATS, format_of, read_recordings, read_step_logs
-from spillway.files.recordings.source import Source
+from spillway.files.evidence import read as evidence_of
 from spillway.files.traces import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 def read(
-    data: object, server: Mapping[str, object] | None
+    data: object, server: Mapping[str, object] | None, **reading: Any
 ) -> tuple[list[Recording], list[StepLog], list[Scraped]]:
     """What paths hold and what is given itself, by kind, with what is stated of the server.
 
@@ -27,7 +27,7 @@ def read(
     given = [data] if isinstance(data, str | os.PathLike | _Kinds) else list(data)  # type: ignore[call-overload]
     found: list[Recording | StepLog | Scraped] = []
     for item in given:
-        found += [item] if isinstance(item, _Kinds) else _of_path(Path(item))
+        found += [item] if isinstance(item, _Kinds) else _of_path(Path(item), reading)
     if not found:
         raise TraceError("there is nothing to fit: give files, folders or recordings")
     known = {field.name for field in dataclasses.fields(ServerFacts)}
@@ -51,21 +51,30 @@ def _stating(item: Any, server: Mapping[str, Any]) -> Any:
     return dataclasses.replace(item, server=item.server.replace(**server))
 
 
-def _of_path(path: Path) -> list[Recording | StepLog]:
-    if not path.is_dir():
-        if "step_logs" in format_of(path).gives:
-            return [*read_step_logs(path)]
-        return [*read_recordings(path)]
-    sources = [Source(file) for file in sorted(path.iterdir()) if file.is_file()]
-    contents = {
-        content
-        for source in sources
-        for form in FORMATS.values()
-        for content in form.gives
-        if form.detects(source, content)
-    }
-    logs = read_step_logs(path) if "step_logs" in contents else []
-    return [*logs, *(read_recordings(path) if "recordings" in contents or not logs else [])]
+def _of_path(path: Path, reading: Mapping[str, Any]) -> list[Recording | StepLog]:
+    evidence = evidence_of(path, **reading)
+    for text in evidence.notes:
+        note(text)
+    found: list[Recording | StepLog] = [*evidence.step_logs, *evidence.recordings]
+    if not found:
+        offers = ", ".join(evidence.offers)
+        raise TraceError(f"{path}: gives {offers}; a fit takes recordings or logs of steps")
+    return found
+
+
+def check_completeness(runs: Iterable[Recording], *, allow_mismatch: bool) -> None:
+    """Raises TraceError if a run is a sample, or its tool reports other figures."""
+    for run in runs:
+        if run.is_sample:
+            raise TraceError(
+                f"{run.source}: a sample of {run.num_requests:,} of "
+                f"{run.num_requests + run.counts.unlisted:,} requests; its load is not known"
+            )
+        if run.mismatches and not allow_mismatch:
+            raise TraceError(
+                f"{run.source}, {run.name}: {'; '.join(map(str, run.mismatches))}; "
+                "allow_mismatch=True (--allow-mismatch) uses it all the same"
+            )
 
 
 def facts_of(

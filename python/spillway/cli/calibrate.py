@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from spillway._core.instance import StepTable
-from spillway.cli import output
-from spillway.cli.configuration import pairs
+from spillway.cli import output, reading
 from spillway.config.classes import config_error
 from spillway.servers.server import read_profile
 
@@ -33,15 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="two scrapes of the server's page /metrics, and the requests between them: a trace, "
         "or a configuration file that states them; may be given several times",
     )  # fmt: skip
-    parser.add_argument(
-        "--columns", metavar="MEANING=COLUMN,…",
-        help="the columns of CSV files with other names, e.g. send_s=t0,input_tokens=prompt,"
-        "output_tokens=completion,ttft_s=ttft_ms,e2e_s=total_ms",
-    )  # fmt: skip
-    parser.add_argument(
-        "--units", metavar="COLUMN=UNIT,…",
-        help="with --columns: s, ms, us or ns of columns whose names do not end in their unit",
-    )  # fmt: skip
+    reading.add_arguments(parser)
     parser.add_argument(
         "--table", type=Path, metavar="FILE",
         help="a server of `spillway servers --table`: fits its two scales and the entry delay",
@@ -50,13 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--server", action="append", default=[], metavar="NAME=VALUE",
         help="a fact that the data do not state, e.g. num_kv_blocks=17600",
     )  # fmt: skip
+    reading.add_mismatch(parser)
     output.add_json(parser, "the content of the fitted server's file")
 
 
 def run(options: argparse.Namespace) -> int:
     """Fits a server, prints how well it is known, and writes it."""
     from spillway.calibration import Scraped, calibrate
-    from spillway.files.recordings import read_recordings
 
     server = {}
     for given in options.server:
@@ -64,16 +55,13 @@ def run(options: argparse.Namespace) -> int:
         if not equals:
             raise config_error([("--server", given, "must be NAME=VALUE")])
         server[name] = yaml.safe_load(value)
-    data = options.data
-    if options.columns is not None or options.units is not None:
-        columns = pairs("--columns", options.columns, "MEANING=COLUMN")
-        units = pairs("--units", options.units, "COLUMN=UNIT")
-        data = [run for path in data for run in read_recordings(path, columns=columns, units=units)]
     profile = calibrate(
-        [*data, *(Scraped.read(*scrape) for scrape in options.scrapes)],
+        [*options.data, *(Scraped.read(*scrape) for scrape in options.scrapes)],
         server=server,
         table=None if options.table is None else _table_of(options.table),
+        allow_mismatch=options.allow_mismatch,
         progress=True,
+        **reading.given(options),
     )
     output.replaced([options.output])
     profile.save(options.output)

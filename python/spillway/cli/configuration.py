@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import spillway
-from spillway.cli import completion, output
+from spillway.cli import completion, output, reading
 from spillway.config.classes import config_error
-from spillway.files.formats import formats, options_by_name
-from spillway.files.options import READING
 
 if TYPE_CHECKING:
     import argparse
@@ -31,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace", type=Path, metavar="FILE",
         help="replay these requests instead of the workload's; - is standard input",
-    )  # fmt: skip
-    _add_reading(parser)
+    )
+    reading.add_arguments(parser)
     parser.add_argument(
         "--traffic-rate", type=float, metavar="FACTOR",
         help="this many times the request rate: the rates of all clients, or the arrival times of "
@@ -44,36 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "for the settings of a preset; may be repeated",
     )  # fmt: skip
     completion.completes(change, completion.changes)
-
-
-def _add_reading(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of reading a trace, those of its format included."""
-    names = sorted(formats("trace"))
-    by_name = {option.name: {"": option} for option in READING} | options_by_name()
-    for name, by_format in by_name.items():
-        (option, *_) = by_format.values()
-        texts = [
-            f"{option.doc} ({form} traces; default {option.default})" if form else option.doc
-            for form, option in by_format.items()
-        ]
-        if name == "format":
-            option = dataclasses.replace(option, choices=tuple(names))
-            texts = [f"{option.doc}: {', '.join(names)} (default: detected)"]
-        shown: dict[str, Any] = {"action": "store_true"}
-        if option.type is not bool:
-            metavar = option.metavar or (None if option.choices else option.type.__name__.upper())
-            shown = {"type": option.type, "choices": option.choices or None, "metavar": metavar}
-        parser.add_argument(
-            option.flag, dest=f"trace_{name}", help="; ".join(texts).replace("%", "%%"), **shown
-        )
-
-
-def _reading(options: argparse.Namespace) -> dict[str, Any]:
-    """The options of reading that are given."""
-    names = [*(option.name for option in READING), *options_by_name()]
-    given = {name: getattr(options, f"trace_{name}") for name in names}
-    given["columns"] = pairs("--trace-columns", given["columns"], "MEANING=COLUMN")
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def load(options: argparse.Namespace) -> Simulation:
@@ -113,7 +80,7 @@ def _read(options: argparse.Namespace) -> Simulation:
         trace = spillway.read_trace(
             options.trace,
             stream="auto" if _streams(simulation, options) else False,
-            **_reading(options),
+            **reading.given(options),
         )
         output.say(_totals(options.trace, trace))
         simulation = simulation.replace(workload=trace)
@@ -133,20 +100,6 @@ def _at_rate(simulation: Simulation, factor: float) -> Simulation:
         allowed = "must be >= 1e-06 and <= 1e+06"
         raise config_error([("--traffic-rate", f"{factor:g}", allowed)])
     return traffic.at_rate(simulation, factor)
-
-
-def pairs(flag: str, text: str | None, form: str) -> dict[str, str] | None:
-    """The value of an option of the form NAME=VALUE,…; `form` has its names for both."""
-    if text is None:
-        return None
-    given = [pair.partition("=") for pair in text.split(",")]
-    if not all(map(all, given)):
-        raise config_error([(flag, repr(text), f"must be {form},…")])
-    found = {name.strip(): value.strip() for name, _, value in given}
-    if len(found) < len(given):
-        allowed = f"must name each {form.partition('=')[0].lower()} once"
-        raise config_error([(flag, repr(text), allowed)])
-    return found
 
 
 def _totals(path: Path, trace: Trace) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spillway.cli import output
+from spillway.cli import output, reading
 
 if TYPE_CHECKING:
     import argparse
@@ -15,7 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     shown = actions.add_parser("describe", help="rate, burstiness, lengths and tenants of a trace")
-    shown.add_argument("trace", type=Path, metavar="TRACE", help="a trace of a known format")
+    shown.add_argument("trace", type=Path, metavar="TRACE", help="a trace or recording")
+    reading.add_arguments(shown)
     output.add_json(shown, "requests, length_s, requests_per_s, gap_cv, dispersion, input_tokens …")
     shown.set_defaults(act=_describe)
     fitted = actions.add_parser(
@@ -24,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description="Fits a generator to a trace, compares traces from it with the trace, and "
         "writes it as a configuration for `spillway run`.",
     )
-    fitted.add_argument("trace", type=Path, metavar="TRACE", help="a trace of a known format")
+    fitted.add_argument("trace", type=Path, metavar="TRACE", help="a trace or recording")
+    reading.add_arguments(fitted)
     fitted.add_argument(
         "-o", "--output", type=Path, default=Path("workload.yaml"), metavar="FILE",
         help="the configuration with the generator (default: workload.yaml)",
@@ -58,7 +60,7 @@ def _describe(options: argparse.Namespace) -> int:
     import spillway
     from spillway.traffic import describe
 
-    found = describe(spillway.read_trace(options.trace))
+    found = describe(spillway.read_trace(options.trace, **reading.given(options)))
     output.show(options, found.text(), lambda: found)
     return 0
 
@@ -70,7 +72,7 @@ def _fit(options: argparse.Namespace) -> int:
     from spillway.config.yaml import to_yaml
     from spillway.traffic import Fit, SessionFit, fit, fit_sessions
 
-    trace = spillway.read_trace(options.trace)
+    trace = spillway.read_trace(options.trace, **reading.given(options))
     found: Fit | SessionFit
     if options.sessions:
         if options.arrivals is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spillway.cli import output
+from spillway.cli import output, reading
 
 if TYPE_CHECKING:
     import argparse
@@ -31,6 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--half", action="store_true",
         help="fit the first half of each run's requests, predict the second",
     )  # fmt: skip
+    reading.add_arguments(servers)
+    reading.add_mismatch(servers)
     output.add_json(servers, "runs, with the statistics of each")
     servers.set_defaults(compare=_real)
 
@@ -44,7 +46,14 @@ def run(options: argparse.Namespace) -> int:
 def _real(options: argparse.Namespace) -> int:
     from spillway.validation import real
 
-    report = real.validate(options.fit, options.score, half=options.half, progress=True)
+    report = real.validate(
+        options.fit,
+        options.score,
+        half=options.half,
+        allow_mismatch=options.allow_mismatch,
+        progress=True,
+        **reading.given(options),
+    )
     output.show(options, report.table(), report.to_dict)
     return 0
 

@@ -16,8 +16,8 @@ from spillway.files.options import AUTO
 from spillway.files.recordings.reading import MEASUREMENTS, read_measurements
 from spillway.files.recordings.rows import Settings
 from spillway.files.recordings.source import Source
-from spillway.files.traces.lines import STANDARD_INPUT, opened
-from spillway.files.traces.reading import read_trace
+from spillway.files.traces.lines import opened
+from spillway.files.traces.reading import LATENCIES, read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-_LATENCIES = {"ttft_s", "e2e_s", "first_token_s", "last_token_s"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -233,12 +231,12 @@ def _form(path: Path, name: str | None, columns: Mapping[str, str] | None) -> Fo
         content: Content = "trace" if name in alternatives("trace") else "recordings"
         return named(name, content)
     if columns is not None:
-        return named("columns", "recordings" if _LATENCIES & set(columns) else "trace")
+        return named("columns", "trace" if LATENCIES.isdisjoint(columns) else "recordings")
     if path.is_dir():
         return None
-    if str(path) == STANDARD_INPUT:
-        with opened(path) as lines:
-            return detected(Head(path, lines.head), "trace")
+    with opened(path) as lines:
+        if form := by_content(Head(path, lines.head), "trace"):
+            return form
     source = Source(path)
     return by_content(source, "recordings") or detected(source, "trace")
 

@@ -38,8 +38,8 @@ class Option:
         The valid values of a text.
     at_least, at_most : float, optional
         The range of a number, bounds included.
-    spelled : str
-        The argument of the command line, if it is not `--trace-…`.
+    spelled : tuple of str
+        The spellings on the command line, if it is not `--trace-…`.
     metavar : str
         What stands for the value there, if not the name of the type.
 
@@ -52,13 +52,13 @@ class Option:
     choices: tuple[str, ...] = ()
     at_least: float | None = None
     at_most: float | None = None
-    spelled: str = ""
+    spelled: tuple[str, ...] = ()
     metavar: str = ""
 
     @property
-    def flag(self) -> str:
-        """The argument of the command line."""
-        return self.spelled or f"--trace-{self.name.replace('_', '-')}"
+    def flags(self) -> tuple[str, ...]:
+        """The spellings on the command line."""
+        return self.spelled or (f"--trace-{self.name.replace('_', '-')}",)
 
     @property
     def allowed(self) -> str:
@@ -102,23 +102,50 @@ TIME_UNIT = Option(
 )
 
 READING: tuple[Option, ...] = (
-    Option("format", str, None, "format of the trace", metavar="F"),
+    Option(
+        "format",
+        str,
+        None,
+        "format of the file",
+        spelled=("--trace-format", "--format"),
+        metavar="F",
+    ),
     Option(
         "columns",
         str,
         None,
-        "the columns of a trace of another format, e.g. arrival_s=ts,"
-        "input_tokens=usage.prompt_tokens,output_tokens=usage.completion_tokens,tenant=user",
+        "the columns of a file of another format, e.g. arrival_s=ts,"
+        "input_tokens=usage.prompt_tokens,output_tokens=usage.completion_tokens,tenant=user; with "
+        "latencies send_s=t0,input_tokens=prompt,output_tokens=completion,ttft_s=ttft_ms,"
+        "e2e_s=total_ms",
+        spelled=("--trace-columns", "--columns"),
         metavar="MEANING=COLUMN,…",
     ),
     TIME_UNIT,
     Option(
-        "skip_bad",
-        bool,
-        False,
-        "skip malformed rows of the trace, and count them",
-        spelled="--skip-bad",
+        "units",
+        str,
+        None,
+        "units of columns with times: s, ms, us or ns, where the name does not end in one",
+        spelled=("--units",),
+        metavar="COLUMN=UNIT,…",
     ),
-    Option("sort", bool, False, "sort the trace by arrival time", spelled="--sort"),
+    Option("skip_bad", bool, False, "skip malformed rows, and count them", spelled=("--skip-bad",)),
+    Option("sort", bool, False, "sort the requests by arrival time", spelled=("--sort",)),
+    Option(
+        "client_max_in_flight",
+        int,
+        None,
+        "the most requests that the measuring client kept in flight, if the file does not say",
+        at_least=1,
+        spelled=("--client-max-in-flight",),
+    ),
+    Option(
+        "check_units",
+        bool,
+        True,
+        "accept times that probably have another unit",
+        spelled=("--no-check-units",),
+    ),
 )
 """The options of reading a file of any format. Those of a format are in its `options`."""

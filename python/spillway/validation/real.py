@@ -8,7 +8,6 @@ requests in flight was reached, in which case the run is replayed closed-loop.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +17,9 @@ from spillway.calibration.latencies import METRICS, Latencies, measured, simulat
 from spillway.calibration.parts import with_timeline
 from spillway.calibration.procedure import MAX_ERROR_SHARE, NORMS, calibrate
 from spillway.calibration.replay import Replay
+from spillway.calibration.server_measurements import check_completeness, read
 from spillway.config import formatting
 from spillway.config.progress import reporting
-from spillway.files.recordings import read_recordings
 from spillway.files.traces import TraceError
 from spillway.simulate import simulate
 
@@ -150,7 +149,9 @@ def validate(
     norms: Sequence[float | None] = NORMS,
     ahead: bool | None = None,
     repeats: bool = True,
+    allow_mismatch: bool = False,
     progress: Remarks = False,
+    **reading: Any,
 ) -> Report:
     """Fits servers to measured runs and predicts others.
 
@@ -166,21 +167,32 @@ def validate(
         Replay whole runs, fit to the first half of the requests of each, compare the second.
     norms, ahead, repeats
         See `calibrate`; they give baselines.
+    allow_mismatch : bool
+        Whether to use runs whose tool reports other figures than the requests give.
     progress : bool or function, optional
         True: show how far it is, as for `simulate`. A function is called with a line of text from
         time to time.
+    **reading
+        How to read files: arguments of `spillway.read`.
 
     Raises
     ------
     TraceError
-        A file is invalid, or a server of `score` has no run in `fit`.
+        A file is invalid, a run is a sample or differs from its tool's figures, or a server of
+        `score` has no run in `fit`.
 
     """
     if half and score is not None:
         raise TraceError("give either runs to score or half, which scores those of the fit")
-    known = _by_server(read_recordings(Path(fit)))
+
+    def runs_of(path: str | os.PathLike[str]) -> dict[str, list[Recording]]:
+        runs, *_ = read(path, None, **reading)
+        check_completeness(runs, allow_mismatch=allow_mismatch)
+        return _by_server(runs)
+
+    known = runs_of(fit)
     reports: list[RunReport] = []
-    wanted = known if score is None else _by_server(read_recordings(Path(score)))
+    wanted = known if score is None else runs_of(score)
     if missing := [key for key in wanted if key not in known]:
         raise TraceError(
             f"{score}: there is no run in {fit} to fit this server:\n{missing[0]}\n"

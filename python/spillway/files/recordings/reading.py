@@ -221,14 +221,10 @@ def read_measurements(
     return found
 
 
-def recorded_form(path: Path, name: str | None) -> Format | None:
-    """Return the format of this name, or of the file, if it gives recordings."""
-    if name is not None:
-        form = FORMATS.get(name)
-    else:
-        source = Source(path)
-        form = by_content(source, "recordings")
-    return form if form is not None and "recordings" in form.gives else None
+def is_recording(path: Path, name: str | None) -> bool:
+    """Whether the format of this name, or of the file, gives recordings."""
+    form = by_content(Source(path), "recordings") if name is None else FORMATS.get(name)
+    return form is not None and "recordings" in form.gives
 
 
 def _read(path: str | Path, name: str | None, content: Content, settings: Settings) -> list[Any]:

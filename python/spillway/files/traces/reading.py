@@ -62,10 +62,13 @@ def read_trace(
     columns: Mapping[str, str] | None = None,
     time_unit: str = AUTO,
     skip_bad: bool = False,
+    units: Mapping[str, str] | None = None,
+    client_max_in_flight: int | None = None,
+    check_units: bool = True,
     stream: bool | Literal["auto"] = False,
     **options: float | str,
 ) -> _core.workload.Trace:
-    """Read recorded requests from a CSV or JSONL file.
+    """Read recorded requests from a trace, or from a recording of one run.
 
     Parameters
     ----------
@@ -90,6 +93,8 @@ def read_trace(
         milliseconds, microseconds and nanoseconds since 1970 are told apart.
     skip_bad : bool
         Skip malformed rows and warn of their number; by default the first is an error.
+    units, client_max_in_flight, check_units
+        Of a recording, as in `read_recordings`.
     stream : bool or "auto"
         Keep the requests in temporary files (20 bytes each) instead of in memory, for runs with
         `metrics.streaming`. The trace is equal to one in memory, but cannot be transformed or
@@ -129,8 +134,14 @@ def read_trace(
 
     """
     path = Path(path)
-    if columns is None and (recorded := _of_recording(path, format, skip_bad=skip_bad)):
-        return recorded
+    measuring = {"units": units, "client_max_in_flight": client_max_in_flight}
+    if _is_recording(path, format, columns):
+        return _of_recording(
+            path, format, columns, measuring | {"check_units": check_units, "skip_bad": skip_bad}
+        )
+    for name, value in measuring.items():
+        if value is not None:
+            raise TraceError(f"{name} = {value!r:.40}: only of a recording; {path} is a trace")
     reading: dict[str, Any] = {
         "format": format,
         "columns": columns,
@@ -148,27 +159,42 @@ def read_trace(
     return _core.workload.make_trace(**read_columns(path, sort=sort, **reading))
 
 
-def _of_recording(path: Path, name: str | None, *, skip_bad: bool) -> _core.workload.Trace | None:
-    """Return the requests of a measured run as a trace; None if the file is a trace itself."""
+LATENCIES = frozenset({"ttft_s", "e2e_s", "first_token_s", "last_token_s"})
+"""The meanings of columns that only recordings have."""
+
+
+def _is_recording(path: Path, name: str | None, columns: Mapping[str, str] | None) -> bool:
+    """Whether a file is a recording, by what the caller says or else its content."""
+    if columns is not None:
+        return not LATENCIES.isdisjoint(columns)
     if str(path) == STANDARD_INPUT or path.is_dir() or name in formats("trace"):
-        return None
+        return False
     if name is None:
         with opened(path) as lines:
             if by_content(Head(lines.path, lines.head), "trace"):
-                return None
+                return False
     from spillway.files.recordings import reading
 
-    form = reading.recorded_form(path, name)
-    if form is None:
-        return None
-    runs = reading.read_recordings(path, form.name, skip_bad=skip_bad)
+    return reading.is_recording(path, name)
+
+
+def _of_recording(
+    path: Path,
+    name: str | None,
+    columns: Mapping[str, str] | None,
+    measuring: Mapping[str, Any],
+) -> _core.workload.Trace:
+    """Return the requests of the one run of a recording."""
+    from spillway.files.recordings import reading
+
+    runs = reading.read_recordings(path, name, columns=columns, **measuring)
     if runs[1:]:
         names = ", ".join(run.name for run in runs)
         raise TraceError(
             f"{path}: holds {len(runs)} runs ({names}); replay one of them: "
             "read_recordings(…)[i].to_trace()"
         )
-    note(f"{path}: a recording of the format {form.name}, replayed at its times of sending")
+    note(f"{path}: a recording of the format {runs[0].format}, replayed at its times of sending")
     return runs[0].to_trace()
 
 

@@ -1,0 +1,67 @@
+"""The options of reading files, the same for every command that reads any."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spillway.config.classes import config_error
+from spillway.files.formats import formats, options_by_name
+from spillway.files.options import READING
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of reading a file, those of its format included."""
+    by_name = {option.name: {"": option} for option in READING} | options_by_name()
+    for name, by_format in by_name.items():
+        (option, *_) = by_format.values()
+        texts = [
+            f"{option.doc} ({form} traces; default {option.default})" if form else option.doc
+            for form, option in by_format.items()
+        ]
+        if name == "format":
+            texts = [f"{option.doc}: {', '.join(sorted(formats('trace')))} … (default: detected)"]
+        shown: dict[str, Any] = {"action": "store_false" if option.default else "store_true"}
+        if option.type is not bool:
+            metavar = option.metavar or (None if option.choices else option.type.__name__.upper())
+            shown = {"type": option.type, "choices": option.choices or None, "metavar": metavar}
+        parser.add_argument(
+            *option.flags,
+            dest=f"trace_{name}",
+            help="; ".join(texts).replace("%", "%%"),
+            **shown,
+        )
+
+
+def add_mismatch(parser: argparse.ArgumentParser) -> None:
+    """Adds --allow-mismatch."""
+    parser.add_argument(
+        "--allow-mismatch",
+        action="store_true",
+        help="use measurements whose tool reports other figures than its requests give",
+    )
+
+
+def given(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of reading that are given, as arguments of `spillway.read`."""
+    names = [*(option.name for option in READING), *options_by_name()]
+    found = {name: getattr(options, f"trace_{name}") for name in names}
+    found["columns"] = pairs("--columns", found["columns"], "MEANING=COLUMN")
+    found["units"] = pairs("--units", found["units"], "COLUMN=UNIT")
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def pairs(flag: str, text: str | None, form: str) -> dict[str, str] | None:
+    """The value of an option of the form NAME=VALUE,…; `form` has its names for both."""
+    if text is None:
+        return None
+    given = [pair.partition("=") for pair in text.split(",")]
+    if not all(map(all, given)):
+        raise config_error([(flag, repr(text), f"must be {form},…")])
+    found = {name.strip(): value.strip() for name, _, value in given}
+    if len(found) < len(given):
+        allowed = f"must name each {form.partition('=')[0].lower()} once"
+        raise config_error([(flag, repr(text), allowed)])
+    return found
