@@ -80,6 +80,7 @@ TESTED_ELSEWHERE = {
     "aiperf/result.py": "files/test_benchmark_files.py",
     "blis/runs.py": "parity/test_blis.py",
     "dynamo/counters.py": "signals/test_busy_monitor.py",
+    "guidellm/report.py": "systems/guidellm/test_recording.py",
     "llm_d/result.py": "files/test_benchmark_files.py",
 }
 

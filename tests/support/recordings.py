@@ -31,6 +31,7 @@ FORMAT_OF = {
     "aiperf_0_13.jsonl": "aiperf",
     "benchmarks.json": "guidellm",
     "guidellm_0_8.json": "guidellm",
+    "guidellm_points.json": "guidellm_points",
     "per_request_lifecycle_metrics.json": "inference_perf",
     "inference_perf_0_7.json": "inference_perf",
     "blis.csv": "blis",

@@ -303,7 +303,7 @@ class Recording:
         begin_s = self.send_s[known]
         end_s = np.sort(begin_s + duration_s[known])
         # Requests end before others begin at the same instant.
-        ended = np.searchsorted(end_s, begin_s, side="right")
+        ended = np.searchsorted(end_s, begin_s + _INSTANT_S, side="right")
         return int((np.arange(1, len(begin_s) + 1) - ended).max(initial=0))
 
     def to_trace(self, *, keep_failed: bool = False) -> _core.workload.Trace:
@@ -596,6 +596,8 @@ class LatencyPoints:
         values = {fact.name: getattr(self, fact.name) for fact in dataclasses.fields(self)}
         return LatencyPoints, tuple((values | {"group": dict(self.group)}).values())
 
+
+_INSTANT_S = 1e-6  # seconds since 1970 as floats are hardly more exact
 
 _RECORDING_COLUMNS: Mapping[str, type[np.generic]] = {
     "send_s": np.float64,

@@ -159,6 +159,7 @@ def test_an_invalid_value_is_named(
 TOKENS = ["null", "-1", "1e999", '"x"', "[]", "{}", "NaN", "", str(10**21), "1.5", "\0", "\n", ","]
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # notes on what was read
 @pytest.mark.parametrize("name", few_of(list(FORMAT_OF), 2))
 @examples(600)
 @given(data=st.data())

@@ -235,7 +235,9 @@ def _read(path: str | Path, name: str | None, content: Content, settings: Settin
     source = Source(path)
     form = form or detected(source, content)
     if content not in form.gives:
-        raise TraceError(f"{path}: of the format {form.name}, which {readers(form)} reads")
+        raise TraceError(
+            f"{path}: of the format {form.name}, which {readers(form)} reads ({form.doc})"
+        )
     return _contents(source, form, settings)
 
 

@@ -191,21 +191,28 @@ def rows_of(
     source: Source,
     requests: Iterable[Request],
     fields: Mapping[str, tuple[str, str]],
+    *,
+    is_stated: bool = False,
     **others: Any,
 ) -> Rows:
     """Return requests as rows.
 
-    `fields`: the name of `send`, `ttft`, `e2e` and `gaps` in the file, and the unit.
+    `fields`: the name of `send`, `ttft`, `e2e` and `gaps` in the file, and the unit. `is_stated`:
+    see `Time`.
     """
+
+    def time(name: str, values: Sequence[float | None]) -> Time:
+        return Time(*fields[name], values, is_stated)
+
     requests = list(requests)
     gaps = [request.gaps for request in requests]
     cached = [request.cached_tokens for request in requests]
     sessions = [request.session for request in requests]
     return Rows(
         source,
-        send=Time(*fields["send"], [request.send for request in requests]),
-        ttft=Time(*fields["ttft"], [r.ttft for r in requests]) if "ttft" in fields else None,
-        e2e=Time(*fields["e2e"], [r.e2e for r in requests]) if "e2e" in fields else None,
+        send=time("send", [request.send for request in requests]),
+        ttft=time("ttft", [r.ttft for r in requests]) if "ttft" in fields else None,
+        e2e=time("e2e", [r.e2e for r in requests]) if "e2e" in fields else None,
         input_tokens=[request.input_tokens or 0 for request in requests],
         output_tokens=[request.output_tokens or 0 for request in requests],
         failed=[request.failed for request in requests],
