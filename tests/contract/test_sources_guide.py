@@ -25,6 +25,7 @@ FILES = {
     "artifacts/profile_export.jsonl": "aiperf_0_13.jsonl",
     "benchmarks.json": "guidellm_0_8.json",
     "per_request_lifecycle_metrics.json": "inference_perf_0_7.json",
+    "users16.jsonl": "sglang.jsonl",
     "trace.csv": "blis.csv",
     "trace.yaml": "blis.yaml",
     "gateway.csv": "gateway.csv",
@@ -39,12 +40,13 @@ COMMANDS = BLOCK.findall(GUIDE.read_text(encoding="utf-8"))
 
 def test_every_tool_has_a_command() -> None:
     sections = re.findall(r"^## (.*)$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(sections) == 8
-    assert len(COMMANDS) == 9  # the log of steps has two
+    assert len(sections) == 9
+    assert len(COMMANDS) == 10  # the log of steps has two
     used = {name for name in FILES if any(name in command for command in COMMANDS)}
     assert {*FILES} - used == {"trace.yaml"}  # which is read beside trace.csv
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # notes on what was read
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda line: line.split()[2])
 def test_the_command_reads_the_file_of_the_tool(
     command: str,

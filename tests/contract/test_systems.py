@@ -82,6 +82,7 @@ TESTED_ELSEWHERE = {
     "dynamo/counters.py": "signals/test_busy_monitor.py",
     "guidellm/report.py": "systems/guidellm/test_recording.py",
     "llm_d/result.py": "files/test_benchmark_files.py",
+    "sglang/lines.py": "systems/sglang/test_recording.py",
 }
 
 

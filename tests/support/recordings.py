@@ -34,6 +34,8 @@ FORMAT_OF = {
     "guidellm_points.json": "guidellm_points",
     "per_request_lifecycle_metrics.json": "inference_perf",
     "inference_perf_0_7.json": "inference_perf",
+    "sglang.jsonl": "sglang",
+    "sglang_points.jsonl": "sglang_points",
     "blis.csv": "blis",
     "serve.log": "vllm_steps",
     "metrics.prom": "prometheus",

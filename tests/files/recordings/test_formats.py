@@ -58,6 +58,7 @@ def test_exactly_one_format_detects_a_file(name: str) -> None:
     assert format_of(FILES / name).name == FORMAT_OF[name]
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # notes on what was read
 @pytest.mark.parametrize("name", FORMAT_OF)
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 def test_a_file_of_another_format_is_refused(name: str, form: Any) -> None:

@@ -101,6 +101,14 @@ class Object:
             self.source.refuse(self.at(key), found, "must be a whole number >= 0")
         return int(found)
 
+    def wholes(self, key: str) -> list[int]:
+        """Return a list of whole numbers >= 0; an empty one if there is none."""
+        numbers = self.numbers(key)
+        for at, number in enumerate(numbers):
+            if not 0 <= number < math.inf or number % 1:
+                self.source.refuse(f"{self.at(key)}[{at}]", number, "must be a whole number >= 0")
+        return [int(number) for number in numbers]
+
     def text(self, key: str) -> str | None:
         """Return a text; None if there is none."""
         found = self.values.get(key)

@@ -65,7 +65,7 @@ def points_of(
 
 def _length(path: Path, name: str, means: Sequence[float], runs: Sequence[RunMeans]) -> int:
     mean = float(np.average(means, weights=[run.requests for run in runs]))
-    if max(abs(one - mean) for one in means) > _FEW * mean:
+    if max(abs(value - mean) for value in means) > _FEW * mean:
         note(
             f"{path}: {name} of the points have {min(means):g} to {max(means):g} tokens in the "
             f"mean, taken as {mean:g}"

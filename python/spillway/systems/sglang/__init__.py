@@ -1,0 +1,1 @@
+"""SGLang: the results of its load generator."""
