@@ -69,6 +69,16 @@ def test_lengths_that_differ(tmp_path: Path) -> None:
     assert points.input_tokens == 150
 
 
+def test_a_limit_above_the_number_of_requests(tmp_path: Path) -> None:
+    """The limit that the tool sets for `throughput` is 512, of which 6 requests fill 6."""
+    names = ("time_to_first_token_ms", "inter_token_latency_ms", "prompt_token_count")
+    metrics = {name: mean(10.0) for name in (*names, "output_token_count")}
+    strategy = {"type_": "throughput", "max_concurrency": 512}
+    benchmark = benchmark_of([], counts=(6, 0, 0), metrics=metrics, strategy=strategy)
+    (points,) = read_points(report_of(tmp_path / "run.json", benchmark))
+    assert values(points.concurrency) == [6]
+
+
 def test_a_rate_is_no_point(tmp_path: Path) -> None:
     metrics = {"time_to_first_token_ms": mean(50.0), "inter_token_latency_ms": mean(12.0)}
     path = report_of(tmp_path / "run.json", benchmark_of([], metrics=metrics, counts=(3, 0, 0)))

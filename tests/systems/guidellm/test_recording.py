@@ -109,6 +109,35 @@ def test_the_strategy_limits_the_client(
     assert run.to_trace().max_in_flight == (limit or 0)
 
 
+def test_the_strategy_of_0_4(tmp_path: Path) -> None:
+    """It is in `scheduler`."""
+    strategy = {"type_": "concurrent", "streams": 3}
+    benchmark = benchmark_of(TEN) | {"scheduler": {"strategy": strategy}}
+    del benchmark["config"]
+    path = tmp_path / "run.json"
+    assert run_of(report_of(path, benchmark)).client_max_in_flight == 3
+    benchmark["scheduler"]["strategy"] = "synchronous"
+    assert run_of(report_of(path, benchmark)).client_max_in_flight == 1
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"args": {"model": "acme/m"}},
+        {"args": {"backend_kwargs": {"model": "acme/m"}}},
+        {"config": {"spec": {"backend": {"model": "acme/m"}}}},
+        {"args": {"model": {"path": "m"}}, "config": {"spec": {"backend": {"model": "acme/m"}}}},
+    ],
+)
+def test_the_model(others: dict[str, Any], tmp_path: Path) -> None:
+    assert run_of(report_of(tmp_path / "r.json", [benchmark_of(TEN)], **others)).server.model == (
+        "acme/m"
+    )
+    benchmark = benchmark_of(TEN)
+    benchmark["config"]["backend"] = {"model": "acme/m"}
+    assert run_of(report_of(tmp_path / "r.json", benchmark)).server.model == "acme/m"
+
+
 def test_users_who_send_on_at_once_keep_the_limit(tmp_path: Path) -> None:
     """An end and the next start are one instant, but for the rounding of seconds since 1970."""
     listed = [entry(START + 1.1 * (at // 2)) for at in range(10)]
@@ -138,7 +167,7 @@ def test_requests_outside_of_the_measurement_are_left_out(tmp_path: Path) -> Non
 
 
 def test_mean_ttft_of_first_tokens_within_the_measurement(tmp_path: Path) -> None:
-    """In 0.8 a request may count whose first token came before the time of measurement."""
+    """Since 0.7 a request may count whose first token came before the time of measurement."""
     listed = [entry(START, ttft_ms=10.0), entry(START + 0.5, ttft_ms=30.0), *TEN[1:]]
     metrics = {"time_to_first_token_ms": mean(50.0), "request_latency": mean(1.1)}
     timing = {"measure_start_time": START + 1, "measure_end_time": START + 1000}

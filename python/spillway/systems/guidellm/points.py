@@ -34,9 +34,10 @@ def _means(benchmark: Benchmark) -> RunMeans:
         return found
 
     assert benchmark.max_in_flight is not None
+    completed = benchmark.totals.whole("successful") or benchmark.max_in_flight
     return RunMeans(
-        benchmark.max_in_flight,
-        benchmark.totals.whole("successful") or 1,
+        min(benchmark.max_in_flight, completed),
+        completed,
         mean("prompt_token_count"),
         mean("output_token_count"),
         mean("time_to_first_token_ms") / 1e3,

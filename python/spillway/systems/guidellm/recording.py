@@ -187,7 +187,7 @@ class _Run:
             mean = benchmark.mean(name)
             if mean is not None:
                 found[key] = mean / scale
-        # In 0.8 the mean TTFT is that of first tokens within the time of measurement, which need
+        # Since 0.7 the mean TTFT is that of first tokens within the time of measurement, which need
         # not be those of the requests that count.
         within_ms = [ttft_ms for ttft_ms, measured in self.first_tokens if measured]
         if "mean_ttft_s" in found and 0 < len(within_ms) < len(self.first_tokens):

@@ -9,7 +9,7 @@ from spillway.files.recordings.objects import Object
 from spillway.files.recordings.server import facts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from spillway.data.recording import ServerFacts
     from spillway.files.recordings.source import Source
@@ -25,9 +25,14 @@ class Report:
         whole = Object(source, "", source.json)
         benchmarks = whole.objects("benchmarks")
         # Since version 2 of the report the arguments are in `config`.
-        arguments = (whole.object("args"), whole.object("config").object("spec").object("backend"))
+        arguments, spec = whole.object("args"), whole.object("config").object("spec")
+        models = [
+            arguments.values.get("model"),
+            spec.object("backend").values.get("model"),
+            _value(arguments, "backend_kwargs", "model"),
+        ]
         self.benchmarks = [
-            Benchmark(values, arguments, f"{source.path.stem}[{at}]" if benchmarks[1:] else "")
+            Benchmark(values, models, f"{source.path.stem}[{at}]" if benchmarks[1:] else "")
             for at, values in enumerate(benchmarks)
         ]
 
@@ -39,16 +44,16 @@ class Benchmark:
     ----------
     values : Object
         The benchmark.
-    arguments : tuple of Object
-        Where the report may state the model.
+    models : sequence
+        What the report may state as its model.
     name : str
         The name of its run; a report of one benchmark has the name of its file.
 
     """
 
-    def __init__(self, values: Object, arguments: tuple[Object, ...], name: str) -> None:
+    def __init__(self, values: Object, models: Sequence[Any], name: str) -> None:
         self.values = values
-        self.arguments = arguments
+        self.models = models
         self.name = name
         self.place = f"{values.source.path}{f', {values.place}' if name else ''}"
         self.metrics = values.object("metrics")
@@ -56,9 +61,13 @@ class Benchmark:
     @property
     def server(self) -> ServerFacts:
         """The statements about the server."""
-        worker = self.values.object("worker").values.get("backend_model")  # until 0.3
-        models = [_model(found.values.get("model")) for found in self.arguments]
-        model = next((found for found in (*models, _model(worker)) if found), None)
+        own = (
+            _value(self.values, "config", "backend", "model"),
+            _value(self.values, "worker", "backend_model"),  # until 0.3
+        )
+        # Others are the server's default, or described otherwise.
+        names = (name for name in (*self.models, *own) if isinstance(name, str) and name)
+        model = next(names, None)
         return facts(str(self.values.source.path), {"model": model})
 
     @property
@@ -68,9 +77,12 @@ class Benchmark:
         A strategy with a rate has a limit on what the tool itself can do, e.g. 512, in its
         `max_concurrency`; a limit that the user states is in the profile.
         """
-        # Until 0.3 the strategy is in `args`.
-        config = self.values.object("config" if "config" in self.values.values else "args")
-        strategy, profile = config.object("strategy"), config.object("profile")
+        # In `args` until 0.3, in `scheduler` and `benchmarker` in 0.4.
+        blocks = [self.values.object(name) for name in ("config", "args", "scheduler")]
+        found = next((block for block in blocks if "strategy" in block.values), blocks[0])
+        if isinstance(found.values.get("strategy"), str):
+            return 1 if found.values["strategy"] == "synchronous" else None
+        strategy, profile = found.object("strategy"), found.object("profile")
         kind = _kind(strategy)
         if kind == "synchronous":
             return 1
@@ -142,6 +154,9 @@ def _kind(settings: Object) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _model(found: Any) -> str | None:
-    """Return the model; None if it is the server's default, or described otherwise."""
-    return found if isinstance(found, str) and found else None
+def _value(values: Object, *path: str) -> Any:
+    """Return a value that may have another form; None if there is none."""
+    found: Any = values.values
+    for key in path:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
