@@ -117,8 +117,8 @@ class _Run:
     def _parse(self, listed: tuple[str, Object]) -> Request | None:
         status, request = listed
         failed = _STATUSES[status]
-        begin_s = _number(request, "request_start_time", "start_time")
-        end_s = _number(request, "request_end_time", "end_time")
+        begin_s = _either(request, "request_start_time", "start_time")
+        end_s = _either(request, "request_end_time", "end_time")
         if begin_s is None and not failed:
             request.refuse_missing("request_start_time")
         if not self._is_measured(begin_s, end_s):
@@ -207,18 +207,21 @@ def _with_sessions(requests: list[Request]) -> list[Request]:
     return [r if turns[r.session] > 1 else r._replace(session="") for r in requests]
 
 
-def _number(request: Object, *names: str) -> float | None:
-    found = (request.number(name) for name in names)
-    return next((number for number in found if number is not None), None)
+def _either(request: Object, name: str, until_0_3: str) -> float | None:
+    found = request.number(name)
+    return request.number(until_0_3) if found is None else found
 
 
 def _prompt(request: Object) -> tuple[int | None, int | None]:
     """Return the length of a prompt, and its cached tokens."""
-    metrics = request.object("input_metrics")
     prompt, cached = request.whole("prompt_tokens"), request.whole("cached_tokens")
-    if prompt is None:
-        prompt = metrics.whole("total_tokens")
-    return prompt, metrics.whole("cached_tokens") if cached is None else cached
+    if prompt is not None and cached is not None:
+        return prompt, cached
+    metrics = request.object("input_metrics")
+    return (
+        metrics.whole("total_tokens") if prompt is None else prompt,
+        metrics.whole("cached_tokens") if cached is None else cached,
+    )
 
 
 FORMAT = Format(
