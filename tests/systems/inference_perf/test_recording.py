@@ -125,6 +125,14 @@ def test_response_info_of_0_5(tmp_path: Path) -> None:
 
 
 @OWN_LENGTHS
+def test_times_of_chunks_alone(tmp_path: Path) -> None:
+    requests = copy.deepcopy(ANSWERS)
+    for request in requests:
+        del request["info"]["response_info"]["output_token_times"]
+    assert values(run_of(report_of(tmp_path, requests)).ttft_s) == pytest.approx([0.2] * 8)
+
+
+@OWN_LENGTHS
 @pytest.mark.parametrize("prefix", ["", "chat-"])
 def test_summary_beside(prefix: str, tmp_path: Path) -> None:
     """Its length of outputs is that of the tool's tokenizer, and is not compared."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,6 +146,19 @@ def test_invalid_values(details: dict[str, Any], message: str, tmp_path: Path) -
     path = written(tmp_path / "out.jsonl", line_of() | details_of(TTFTS) | details)
     with pytest.raises(TraceError, match=message):
         read_recordings(path)
+
+
+@DERIVED
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("several", [False, True])
+def test_lines_in_other_layouts(indent: int | None, several: bool, tmp_path: Path) -> None:
+    """One object over several lines, or a list."""
+    line = line_of() | details_of(TTFTS)
+    path = tmp_path / "out.json"
+    path.write_text(json.dumps([line, line] if several else line, indent=indent))
+    assert [run.name for run in read_recordings(path)] == (
+        ["out[0]", "out[1]"] if several else ["out"]
+    )
 
 
 REFUSED = {"sglang.jsonl": [('"input_lens": [100,', '"input_lens": [-1,', r"input_lens\[0\] = -1")]}

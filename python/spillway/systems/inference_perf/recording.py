@@ -85,7 +85,7 @@ def _request(request: Object) -> Request:
     info = request.object("info")
     response = _response(info)
     failed = bool(request.values.get("error"))
-    times_s = response.numbers("output_token_times") or info.numbers("output_token_times")
+    times_s = response.numbers("output_token_times") or response.numbers("chunk_times")
     usage = response.object("server_usage")
     counted = _of_tool(info)
     lengths = {}

@@ -86,8 +86,11 @@ class Line:
 
 
 def is_result(source: Source) -> bool:
-    """Whether a file holds such lines."""
-    return source.first_object.keys() >= _KEYS and "model_id" not in source.first_object
+    """Whether a file holds such lines, or a list of them, or one that is spread over lines."""
+    whole = source.json
+    first = whole[0] if isinstance(whole, list) and whole else whole
+    first = first if isinstance(first, dict) else source.first_object
+    return first.keys() >= _KEYS and "model_id" not in first
 
 
 def lines_of(source: Source, *, skip_bad: bool = False) -> Iterator[Line]:
@@ -112,9 +115,16 @@ def lists_runs(source: Source) -> bool:
 
 
 def _lines(source: Source) -> Iterator[tuple[str, Line | None]]:
-    texts = [(at, text) for at, text in enumerate(source.text.splitlines(), 1) if text.strip()]
-    for run, (number, text) in enumerate(texts):
-        name = f"{source.path.stem}[{run}]" if texts[1:] else ""
-        place, values = f"line {number}", parsed(text)
+    whole = source.json
+    if isinstance(whole, list):
+        found = [(f"[{at}]", values) for at, values in enumerate(whole)]
+    elif isinstance(whole, dict):
+        found = [("line 1", whole)]
+    else:
+        texts = enumerate(source.text.splitlines(), 1)
+        found = [(f"line {at}", text) for at, text in texts if text.strip()]
+    for run, (place, content) in enumerate(found):
+        values = parsed(content) if isinstance(content, str) else content
+        name = f"{source.path.stem}[{run}]" if found[1:] else ""
         known = isinstance(values, dict)
         yield place, Line(Object(source, place, values), name) if known else None
