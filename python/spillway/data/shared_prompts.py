@@ -63,18 +63,32 @@ def group_segments(groups: Ints, shared: Ints) -> dict[str, Any]:
 
 
 def conversation_segments(
-    sessions: Sequence[str], input_tokens: Sequence[int], output_tokens: Sequence[int]
+    sessions: Sequence[str],
+    input_tokens: Sequence[int],
+    output_tokens: Sequence[int],
+    groups: Ints | None = None,
+    shared: Ints | None = None,
 ) -> dict[str, Any]:
     """Return the columns for turns of conversations; "" is none.
 
     A prompt begins with the prompt and the answer of the turn before. If it is shorter than the
-    prompt before, the conversation began anew.
+    prompt before, the conversation began anew. `groups`, `shared`: as in `group_segments`, the
+    beginnings of conversations, and of requests in none, that others of the same length share.
     """
+    none = np.full(len(sessions), -1)
+    groups, shared = none if groups is None else groups, none if shared is None else shared
     known: dict[str, list[tuple[int, int]]] = {}  # content and length of a conversation's parts
-    begin, content, tokens, contents = [0], [], [], 0
-    for name, prompt, output in zip(sessions, input_tokens, output_tokens, strict=True):
+    begin, content, tokens, contents = [0], [], [], int(groups.max(initial=0))
+    for row, (name, prompt, output) in enumerate(
+        zip(sessions, input_tokens, output_tokens, strict=True)
+    ):
+        is_in_group = groups[row] >= 0 and shared[row] > 0
+        first = [(int(groups[row]), int(shared[row]))] if is_in_group else []
+        if not name:
+            content += [group for group, _ in first]
+            tokens += [length for _, length in first]
         if name:
-            parts = _cut(known.get(name, []), prompt)
+            parts = _cut(known.get(name, []), prompt) or first
             rest = prompt - sum(length for _, length in parts)
             if rest:
                 contents += 1

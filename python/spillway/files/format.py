@@ -47,8 +47,6 @@ class Format:
     precedence : int
         Of the formats that detect a file, the one with the highest number is chosen, among equals
         the one with the most required columns.
-    suffixes : tuple of str
-        File name suffixes, e.g. ".jsonl", which select the format if no format detects the file.
     options : tuple of Option
         Facts about a file that the file itself does not state.
     arrival : str
@@ -90,7 +88,6 @@ class Format:
     gives: tuple[Content, ...] = ("trace",)
     detect: Callable[[Source], bool] | None = None
     precedence: int = 0
-    suffixes: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
     arrival: str = ""
     rows: Callable[..., Rows] | None = None

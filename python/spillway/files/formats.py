@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from spillway import _registry
@@ -76,16 +75,10 @@ def by_content(file: Head, content: Content) -> Format | None:
 
 
 def detected(file: Head, content: Content) -> Format:
-    """Return the format that detects a file, or else that of its suffix.
-
-    Raises TraceError if there is none.
-    """
+    """Return the format that detects a file. Raises TraceError if there is none."""
     path, forms = file.path, alternatives(content).values()
     if found := by_content(file, content):
         return found
-    suffix = Path(path.stem).suffix if path.suffix in (".gz", ".zst") else path.suffix
-    if of_suffix := [form for form in forms if suffix in form.suffixes]:
-        return of_suffix[0]
     is_trace = content == "trace"
     if file.is_empty:
         must = "; must hold a header row and requests" if is_trace else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -100,6 +101,52 @@ TIME_UNIT = Option(
     "then by the size of the first value)",
     choices=(AUTO, *UNITS, ISO),
 )
+
+TIME_ZONE = Option(
+    "time_zone",
+    str,
+    AUTO,
+    "zone of times without one, e.g. Europe/Berlin or +05:30; auto is UTC (also of the times of "
+    "--trace-columns, with a warning)",
+    metavar="ZONE",
+)
+"""An option of formats with dates, and of `columns`."""
+
+_UNIT_OF_WORD = {
+    word: unit
+    for unit, words in {
+        "s": "s sec secs second seconds",
+        "ms": "ms msec msecs milli millis millisecond milliseconds",
+        "us": "us usec usecs micro micros microsecond microseconds \u00b5s \u03bcs",
+        "ns": "ns nsec nsecs nano nanos nanosecond nanoseconds",
+    }.items()
+    for word in words.split()
+}
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[0-9]+")
+_BRACKETED = re.compile(r"[(\[]\s*(\w+)\s*[)\]]")
+_SINCE = ("since", "after", "from")
+_NO_UNITS = ("utc", "gmt", "unix", "epoch", "time", "timestamp", "ts", "offset")
+
+
+def unit_in(column: str) -> str | None:
+    """Return the unit that the name of a column of times states; None if it states none.
+
+    Examples: `sent_ms`, `offsetMillis`, `startTimeUnixNano`, `Time (s)`, `ms_since_start`.
+    """
+    for word in reversed(_BRACKETED.findall(column)):
+        if unit := _UNIT_OF_WORD.get(word.lower()):
+            return unit
+    words = [word.lower() for word in _WORD.findall(column)]
+    for since in _SINCE:
+        if since in words[1:]:
+            return _UNIT_OF_WORD.get(words[words.index(since, 1) - 1])
+    shortened = words
+    while len(shortened) > 1 and shortened[-1] in _NO_UNITS:
+        shortened = shortened[:-1]
+    unit = _UNIT_OF_WORD.get(shortened[-1]) if shortened else None
+    is_letter = shortened != words and shortened[-1] == "s"
+    return None if len(words) == 1 or is_letter else unit
+
 
 READING: tuple[Option, ...] = (
     Option(

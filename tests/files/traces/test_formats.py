@@ -126,9 +126,10 @@ def test_the_columns_count_more_than_the_name(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text("\n\narrival_s,input_tokens,output_tokens\n0,5,1\n")
     assert format_of(path).name == "columns"
-    path.write_text('{"timestamp": 0}\n')
-    assert format_of(path).name == "mooncake"
-    with pytest.raises(TraceError, match=r"line 1: not of the format mooncake: input_length, "):
+    path.write_text('{"created_at": 0, "usage": {}, "timestamp": 0, "input_length": 9}\n')
+    with pytest.raises(
+        TraceError, match=r"unknown format: (.*\n)Closest: mooncake_lengths, without"
+    ):
         read_trace(path)
 
 
@@ -183,7 +184,6 @@ TOY_JSONL = Format(
     required=("at", "tokens"),
     arrival="at",
     rows=_pairs,
-    suffixes=(".toy",),
 )
 
 TRACE = "tick,words,answer,user\n0,5,1,a\n2,6,2,\n3,7,3,a\n"
@@ -236,17 +236,14 @@ def test_a_new_format_is_read() -> None:
 @pytest.mark.usefixtures("_toys")
 def test_a_new_format_of_objects_is_read() -> None:
     lines = [json.dumps({"at": at, "tokens": [5 + at, 1]}) for at in range(5000)]
-    for name in ("pairs.jsonl", "pairs.toy"):
-        Path(name).write_text("\n".join(lines))
-        found = columns_of(name)
-        assert format_of(name) is TOY_JSONL
-        assert found["arrival_ns"] == [at * 10**9 for at in range(5000)]
-        assert found["input_tokens"] == list(range(5, 5005))
-    Path("pairs.toy").write_text("oops\n")
-    with pytest.raises(TraceError, match=r"pairs\.toy line 1: not valid JSON: "):
-        read_trace("pairs.toy")
+    Path("pairs.jsonl").write_text("\n".join(lines))
+    found = columns_of("pairs.jsonl")
+    assert format_of("pairs.jsonl") is TOY_JSONL
+    assert found["arrival_ns"] == [at * 10**9 for at in range(5000)]
+    assert found["input_tokens"] == list(range(5, 5005))
+    Path("pairs.jsonl").write_text("oops\n")
     with pytest.raises(TraceError, match=r"unknown format: oops\nFormats tried:\n(.*\n)*.*pairs"):
-        read_trace(Path("pairs.toy").rename("pairs.txt"))
+        read_trace("pairs.jsonl")
 
 
 DATED = Format(

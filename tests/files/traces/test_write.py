@@ -83,7 +83,7 @@ def test_mooncake_is_lossless(
     path = tmp_path_factory.getbasetemp() / "lossless.jsonl"
     written = trace(**given, block_size_tokens=size)
     write_mooncake(written, path, block_size_tokens=size)
-    found = read_trace(path, block_size_tokens=size)
+    found = read_trace(path, block_size_tokens=size, unit="ms")
     assert content_of(found) == content_of(written)
     assert found.sha256 == written.sha256
 

@@ -28,7 +28,7 @@ MALFORMED = [
     (BAILIAN | {"hash_ids": [1]}, "line 2, hash_ids = 1 ids: must be 3"),
     (BAILIAN | {"hash_ids": [1, 2, -3]}, "line 2, hash_ids = [1, 2, -3]: must be a li"),
     (BAILIAN | {"timestamp": "61"}, "line 2, timestamp = '61': must be a number"),
-    (BAILIAN | {"input_length": 40.0}, "line 2, input_length = 40.0"),
+    (BAILIAN | {"input_length": 40.5}, "line 2, input_length = 40.5"),
 ]
 
 

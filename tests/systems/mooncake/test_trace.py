@@ -124,7 +124,7 @@ def test_a_request_id_of_mooncake_given_twice(tmp_path: Path, line: str) -> None
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (mooncake(0, 600, [1]), "hash_ids = 1 ids: must be 2, one per 512 tokens of input_length"),
+        (mooncake(0, 1600, [1]), "hash_ids = 1 ids: must be 4, one per 512 tokens of input_length"),
         (mooncake(0, 512, [1, 2]), "hash_ids = 2 ids: must be 1"),
         (mooncake(0, 5, [1.5]), "hash_ids = [Decimal('1.5')]: must be a list of whole numbers"),
         (mooncake(0, 5, [-1]), "hash_ids = [-1]: must be a list"),
@@ -138,7 +138,7 @@ def test_a_request_id_of_mooncake_given_twice(tmp_path: Path, line: str) -> None
         (mooncake(1e300, 5, [1]), "timestamp = 1E+300: must be a number"),
         (mooncake(3_200_000_000_001, 5, [1]), "timestamp = 3200000000001: must be a number"),
         (mooncake(0, 0, []), "input_length = 0: must be a whole number >= 1 and <= 100000000"),
-        (mooncake(0, 5.0, [1]), "input_length = 5.0: must be a whole number"),
+        (mooncake(0, 5.5, [1]), "input_length = 5.5: must be a whole number"),
         (mooncake(0, True, [1]), "input_length = True: must be a whole number"),
         (mooncake(0, 5, [1], -1), "output_length = -1: must be a whole number >= 0"),
         (mooncake(0, 5, [1], tenant=3), "tenant = 3: must be text"),
@@ -162,7 +162,7 @@ def test_a_bad_line_of_mooncake_is_named(tmp_path: Path, line: str, words: str) 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"unit": "us"}, "unit = 'us': must be ms or s"),
+        ({"unit": "us"}, "unit = 'us': must be auto or ms or s"),
         ({"block_size_tokens": 0}, "block_size_tokens = 0: must be >= 1"),
         ({"spread_s": -1}, "spread_s = -1: must be >= 0"),
         ({"spread_s": float("nan")}, "spread_s = nan: must be >= 0"),
@@ -191,7 +191,7 @@ def test_options_of_mooncake_are_for_mooncake(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"", "holds no requests"), (b"\n\n", "holds no requests"), (b"\xff\n", "not a text file")],
+    [(b"", "empty"), (b"\n\n", "empty"), (b"\xff\n", "not a text file")],
 )
 def test_unusable_mooncake_files(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "trace.jsonl"
@@ -318,3 +318,78 @@ def test_public_mooncake_traces(
     rate = server["kv_hits"] / server["kv_lookups"]
     assert 0.3 < rate <= ideal
     assert rate == pytest.approx(ideal, abs=0.01)
+
+
+# --- what a file does not state -------------------------------------------------------------------
+
+SECONDS = "its timestamps look like seconds, and are read as milliseconds"
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [0.072, 1.012, 1.734, 1.881],
+        [0.0, 0.2, 0.4],
+        [0, 60.5, 121.25],
+        [*range(20)],
+        [at // 2 for at in range(40)],
+        [at * 0.01 for at in range(5000)],
+    ],
+)
+def test_timestamps_that_look_like_seconds_are_noted(tmp_path: Path, times: list[float]) -> None:
+    path = written(tmp_path, *(mooncake(at, 5, [1]) for at in times))
+    with pytest.warns(
+        UserWarning, match=rf"{SECONDS}: {len(times):,} requests in .* --trace-unit s"
+    ):
+        found = read_trace(path)
+    assert columns_of(found)["arrival_ns"][-1] == round(times[-1] * 1e6)
+    assert read_trace(path, unit="ms") == found
+    in_seconds = columns_of(read_trace(path, unit="s"))
+    assert in_seconds["arrival_ns"][-1] == round(times[-1] * 1e9)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [0, 27, 3000],
+        [at * 5 for at in range(1000)],
+        [at * 100.25 for at in range(100)],
+        [0] * 50,
+    ],
+)
+def test_timestamps_in_milliseconds_are_not(tmp_path: Path, times: list[float]) -> None:
+    read_trace(written(tmp_path, *(mooncake(at, 5, [1]) for at in times)))
+
+
+def test_ids_of_full_blocks_leave_the_rest_unshared(tmp_path: Path) -> None:
+    lines = (
+        mooncake(0, 1200, [1, 2]),
+        mooncake(100, 1200, [1, 2]),
+        mooncake(200, 300, []),
+        mooncake(300, 1024, [1, 3]),
+    )
+    with pytest.warns(UserWarning, match="hash_ids of full blocks only"):
+        found = read_trace(written(tmp_path, *lines))
+    assert prompts_of(found) == [
+        [(1, 512), (2, 512)],
+        [(1, 512), (2, 512)],
+        [],
+        [(1, 512), (3, 512)],
+    ]
+    assert columns_of(found)["input_tokens"] == [1200, 1200, 300, 1024]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([(1200, [1, 2]), (1200, [1, 2, 3]), (600, [1])], "line 2, hash_ids = 3 ids: must be 2"),
+        ([(1200, [1, 2, 3]), (600, [1, 2]), (600, [1])], "line 3, hash_ids = 1 ids: must be 2"),
+        ([(1200, [1])], "line 1, hash_ids = 1 ids: must be 3"),
+        ([(1200, [])], "line 1, hash_ids = 0 ids: must be 3"),
+    ],
+)
+def test_other_numbers_of_ids_are_refused(
+    tmp_path: Path, lines: list[tuple[int, list[int]]], message: str
+) -> None:
+    given = (mooncake(0, tokens, ids) for tokens, ids in lines)
+    assert refusal(tmp_path, *given).startswith(message)

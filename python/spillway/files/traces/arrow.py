@@ -141,13 +141,15 @@ def _kinds(arrow: Any, line: str) -> dict[str, Any]:
 
 
 def whole(cells: Cells, empty: str = "") -> Int64s | None:
-    """Return texts of digits alone as numbers; `empty` replaces empty ones."""
+    """Return texts of digits, or of digits and `.0`, as numbers; `empty` replaces empty ones."""
     arrow = _loaded()
     if arrow is None or not isinstance(cells, arrow.StringArray):
         return None
     texts = arrow.compute.replace_substring_regex(cells, "^$", empty) if empty else cells
     if not _are_digits(arrow, texts):
-        return None
+        texts = arrow.compute.replace_substring_regex(texts, r"^([0-9]+)\.0+$", r"\1")
+        if not _are_digits(arrow, texts):
+            return None
     try:
         return int64s(texts.cast(arrow.int64()))
     except arrow.ArrowInvalid:

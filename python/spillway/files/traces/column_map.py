@@ -1,21 +1,23 @@
-"""Files of any columns, which the caller names."""
+"""Files of any columns, which the caller names or a format knows."""
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from spillway.config.formatting import quoted
 from spillway.config.limits import LONGEST_SPAN_S
 from spillway.config.messages import note
 from spillway.files.error import TraceError
 from spillway.files.format import Format
-from spillway.files.options import AUTO, ISO, TIME_UNIT, UNITS
-from spillway.files.traces import spillway_csv
+from spillway.files.options import AUTO, ISO, TIME_UNIT, TIME_ZONE, UNITS, unit_in
+from spillway.files.traces import failures, spillway_csv
 from spillway.files.traces.csv_table import CsvTable, decimal_to_ns
 from spillway.files.traces.jsonl_table import DECIMAL, JsonlTable, at_path
 from spillway.files.traces.rows import Rows, since_first
-from spillway.files.traces.timestamps import timestamp_to_ns
+from spillway.files.traces.timestamps import ALLOWED, has_zone, timestamp_to_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,10 +28,12 @@ if TYPE_CHECKING:
 
 
 _PLACES = dict(zip(UNITS, (9, 6, 3, 0), strict=True))  # decimal places of a nanosecond
+_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+_EARLIEST_DATE_NS = 10**9 * 10**9  # smaller numbers count from the start of a run, not from 1970
 
 _REQUIRED = spillway_csv.FORMAT.required
 _AS_WRITTEN = ("string", "int64")  # types of arrays whose texts are those in the file
-_MEANINGS = (*_REQUIRED, *(spillway_csv.FORMAT.optional or ()))
+_MEANINGS = (*_REQUIRED, *(spillway_csv.FORMAT.optional or ()), "failed", "cached_tokens")
 
 
 def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format:
@@ -49,20 +53,18 @@ def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format
         raise TraceError(f"columns: {', '.join(missing)} missing")
     if ("prefix_group" in columns) != ("prefix_tokens" in columns):
         raise TraceError("columns: prefix_group and prefix_tokens belong together")
+    if "prefix_group" in columns and "cached_tokens" in columns:
+        raise TraceError("columns: give prefix_group or cached_tokens, not both")
     if time_unit not in TIME_UNIT.choices:
         allowed = ", ".join(TIME_UNIT.choices)
         raise TraceError(f"time_unit = {time_unit!r:.40}: must be one of {allowed}")
-    arrival = columns["arrival_s"]
-    if time_unit == AUTO:
-        ending = arrival.rpartition("_")[2]
-        time_unit = ending if "_" in arrival and ending in _PLACES else AUTO
-    clock = _Clock(time_unit)
+    clock = Clock(time_unit)
 
-    def rows(table: CsvTable | JsonlTable) -> Rows:
-        named = _Renamed(table.path, tuple(columns), table.lines, {}, table, columns)
+    def rows(table: CsvTable | JsonlTable, *, time_zone: str) -> Rows:
+        named = _Mapped(table.path, tuple(columns), table.lines, {}, columns, table)
         if isinstance(table, JsonlTable) and not clock.is_set:
             _note_empty(table, named)
-        return spillway_csv.rows(named, clock.times_ns(named, "arrival_s"))
+        return rows_of(named, clock, time_zone)
 
     return Format(
         name="columns",
@@ -70,18 +72,34 @@ def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format
         layout=layout,
         required=tuple(columns.values()) if layout == "csv" else (),
         optional=None,
-        arrival=arrival,
+        arrival=columns["arrival_s"],
         rows=rows,
         retime=since_first,
+        options=(TIME_ZONE,),
     )
 
 
 @dataclass(frozen=True)
-class _Renamed(CsvTable):
+class Named(CsvTable):
     """A table whose columns have the names of their meanings; errors give those of the file."""
 
-    table: CsvTable | JsonlTable
     names: Mapping[str, str]
+
+    def refuse(self, row: int, column: str, allowed: str, *, shown: str = "") -> NoReturn:
+        """Raise the same under the name in the file."""
+        shown = shown or self.shown(row, column)
+        super().refuse(row, self.names.get(column, column), allowed, shown=shown)
+
+    def others(self) -> tuple[Sequence[str], Any]:
+        """Return the further columns of the file that say which calls failed, and their texts."""
+        return ((), self.texts)
+
+
+@dataclass(frozen=True)
+class _Mapped(Named):
+    """A table that has the names from the caller."""
+
+    table: CsvTable | JsonlTable
 
     def cell(self, row: int, column: str) -> str:
         return self.texts(column)[row]
@@ -94,41 +112,75 @@ class _Renamed(CsvTable):
             return self.table.cells_of(name)
         array = self.table.array(name, *_AS_WRITTEN, DECIMAL)
         if array is None:
-            return [_text(at_path(row, name)) for row in self.table.objects]
+            return _texts_at(self.table, name)
         return array if str(array.type) == DECIMAL else array.cast("string")
 
     def texts(self, column: str) -> Sequence[str]:
         name = self.names.get(column, "")
         if isinstance(self.table, JsonlTable) and self.table.array(name, DECIMAL) is not None:
-            return [_text(at_path(row, name)) for row in self.table.objects]
+            return _texts_at(self.table, name)
         return super().texts(column)
 
-    def refuse(self, row: int, column: str, allowed: str, *, shown: str = "") -> NoReturn:
-        shown = shown or self.shown(row, column)
-        super().refuse(row, self.names.get(column, column), allowed, shown=shown)
+    def others(self) -> tuple[Sequence[str], Any]:
+        found = failures.columns_among(self.table.columns, self.names.values())
+        table = self.table
+        return found, table.texts if isinstance(table, CsvTable) else lambda c: _texts_at(table, c)
 
 
-class _Clock:
+def rows_of(named: Named, clock: Clock, time_zone: str = AUTO) -> Rows:
+    """Return the requests of a table whose columns have the names of their meanings."""
+    arrival_ns = clock.times_ns(named, "arrival_s", time_zone)
+    found = spillway_csv.rows(named, arrival_ns, _failed(named))
+    notes = dict(found.notes)
+    if text := clock.note:
+        notes[text.replace("{", "{{").replace("}", "}}")] = 1
+    cached = None
+    if "cached_tokens" in named.columns:
+        cached = named.whole("cached_tokens", empty="0")
+        if (too_long := cached > found.input_tokens).any():
+            row = int(too_long.argmax())
+            allowed = f"must be <= input_tokens ({found.input_tokens[row]})"
+            named.refuse(row, "cached_tokens", allowed)
+    return dataclasses.replace(found, notes=notes, cached_tokens=cached)
+
+
+def _failed(named: Named) -> failures.Failed:
+    columns, texts = named.others()
+    if "failed" not in named.columns:
+        return failures.failed_in(columns, texts, len(named))
+    name = named.names["failed"]
+    found = failures.failed_in([name], lambda _: named.texts("failed"), len(named))
+    if found.unclear:
+        allowed = "must say whether the call failed, e.g. true, an error, or a status such as 200"
+        named.refuse(found.unclear[0], "failed", allowed)
+    return found
+
+
+class Clock:
     """Times as text in nanoseconds; the first one decides the unit unless it is stated."""
 
-    def __init__(self, unit: str) -> None:
+    def __init__(self, unit: str = AUTO) -> None:
         self._unit = unit
         self._is_set = False
+        self._note = ""
 
     @property
     def is_set(self) -> bool:
         """Whether times have been read."""
         return self._is_set
 
-    def times_ns(self, table: CsvTable, column: str) -> Int64s:
+    @property
+    def note(self) -> str:
+        """What was assumed; "" if nothing was."""
+        return self._note
+
+    def times_ns(self, table: Named, column: str, time_zone: str = AUTO) -> Int64s:
+        """Return the times of a column, whose unit is that of the first table."""
+        if not self._is_set:
+            self._decide(table, column, time_zone)
         unit = self._unit
-        if unit == AUTO:
-            try:
-                unit = _unit_of(table.cell(0, column))
-            except ValueError:
-                table.refuse(0, column, "must be a number, or a date with a time")
         if unit == ISO:
-            found = table.timestamps_ns(column)
+            found = table.timestamps_ns(column, time_zone)
         elif unit == "s":
             found = table.seconds_ns(column)
         else:
@@ -136,24 +188,43 @@ class _Clock:
             highest = LONGEST_SPAN_S * 10 ** (9 - places)
             allowed = f"must be a number >= 0 and <= {highest} ({unit})"
             found = table.decimals_ns(column, places, allowed)
-        self._unit = unit
         self._is_set = True
         return found
 
+    def _decide(self, table: Named, column: str, time_zone: str) -> None:
+        text, name = table.cell(0, column), table.names.get(column, column)
+        self._note = ""
+        if self._unit == AUTO:
+            self._unit = self._unit_of(table, column, text, name)
+        if self._unit == ISO and time_zone == AUTO and not has_zone(text):
+            self._note = (
+                f"times without a time zone, such as {quoted(text)}, are read as UTC; "
+                f"{TIME_ZONE.flag} ({TIME_ZONE.name} in Python) states another zone"
+            )
 
-def _unit_of(text: str) -> str:
-    """Return the unit of a time. Raises ValueError if it is none."""
-    for unit, places in _PLACES.items():
+    def _unit_of(self, table: Named, column: str, text: str, name: str) -> str:
+        """Return the unit of a time: that in the name of its column, or by its size."""
+        for unit, places in _PLACES.items():
+            try:
+                time_ns = decimal_to_ns(text, places)
+            except ValueError:
+                continue
+            stated = unit_in(name)
+            if stated is None and time_ns < _EARLIEST_DATE_NS:
+                self._note = (
+                    f"the times in {quoted(name)} are read as {_UNIT_NAMES[unit]}; "
+                    f"{TIME_UNIT.flag} ({TIME_UNIT.name} in Python) states another unit"
+                )
+            return stated or unit
         try:
-            decimal_to_ns(text, places)
+            timestamp_to_ns(text)
         except ValueError:
-            continue
-        return unit
-    timestamp_to_ns(text)
-    return ISO
+            stated = "a number, or a date with a time"
+            table.refuse(0, column, f"must be {stated}: {ALLOWED.removeprefix('must be ')}")
+        return ISO
 
 
-def _note_empty(table: JsonlTable, named: _Renamed) -> None:
+def _note_empty(table: JsonlTable, named: _Mapped) -> None:
     """Warn of keys that no object has, which may be misspelled."""
     if empty := [
         column
@@ -166,7 +237,12 @@ def _note_empty(table: JsonlTable, named: _Renamed) -> None:
         )
 
 
-def _text(value: Any) -> str:
+def _texts_at(table: JsonlTable, name: str) -> list[str]:
+    return [text_of(at_path(row, name)) for row in table.objects]
+
+
+def text_of(value: Any) -> str:
+    """Return a value of JSON as the text of a cell."""
     if isinstance(value, decimal.Decimal):
         return str(value)
     return value if isinstance(value, str) else "" if value is None else repr(value)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from spillway.config.limits import MAX_NAMES
-from spillway.data.shared_prompts import group_segments, no_segments, segments
+from spillway.config.limits import MAX_NAMES, MAX_TOKENS
+from spillway.config.messages import note
+from spillway.data.shared_prompts import (
+    conversation_segments,
+    group_segments,
+    no_segments,
+    segments,
+)
 from spillway.files.error import TraceError
 from spillway.files.traces.rows import Lists
 
@@ -82,6 +89,10 @@ class Columns:
         self._block_size_tokens = 0
         self._tenants, self._slo_classes, self._prefix_groups = Names(), Names(), Names()
         self._line_of: dict[str, int] = {}  # of each request_id
+        self._cached_tokens = 0
+        self._session: list[str] = []
+        self._adds_to_session = False
+        self._notes: Counter[str] = Counter()
 
     def add(self, table: Table, rows: Rows) -> None:
         """Add the requests of a piece of the file."""
@@ -96,6 +107,15 @@ class Columns:
             groups = self._prefix_groups.group_codes(rows.prefix_group)
             self._prefix_group.append(np.array(groups, dtype=np.int64))
             self._prefix_tokens.append(rows.prefix_tokens)
+        elif rows.cached_tokens is not None:
+            names = np.where(rows.cached_tokens > 0, "cached", "").tolist()
+            groups = self._prefix_groups.group_codes(names)
+            self._prefix_group.append(np.array(groups, dtype=np.int64))
+            self._prefix_tokens.append(rows.cached_tokens)
+            self._cached_tokens += int(rows.cached_tokens.sum())
+        self._session += rows.session
+        self._adds_to_session |= rows.adds_to_session
+        self._notes.update(rows.notes)
         if rows.hash_ids:
             ids, counts = _lists_of(rows.hash_ids)
             self._hash_ids.append(ids)
@@ -118,6 +138,7 @@ class Columns:
         """
         if not self._arrival_ns:
             raise TraceError(f"{self._path}: holds no requests")
+        self.tell()
         columns: dict[str, Any] = {
             "arrival_ns": np.concatenate(self._arrival_ns),
             "input_tokens": np.concatenate(self._input_tokens).astype(np.int32),
@@ -137,14 +158,29 @@ class Columns:
             if self._form.layout == "jsonl":
                 columns["tenant"], tenants = _reordered(columns["tenant"], tenants)
                 columns["slo_class"], slo_classes = _reordered(columns["slo_class"], slo_classes)
+        if any(self._session):
+            columns = self._conversations(order, columns)
+        else:
+            columns |= self._segments(order, columns["input_tokens"])
         return {
             **columns,
-            **self._segments(order, columns["input_tokens"]),
             "tenants": tenants,
             "slo_classes": slo_classes,
             "request_id": request_id,
             "file": str(self._path),
         }
+
+    def tell(self) -> None:
+        """Warn of what was assumed."""
+        notes = [text.format(n=f"{number:,}") for text, number in self._notes.items()]
+        if self._cached_tokens:
+            share = self._cached_tokens / sum(int(part.sum()) for part in self._input_tokens)
+            notes.append(
+                f"{share:.0%} of the prompt tokens were in the cache of the recorded server; the "
+                "prompts are read as sharing their beginnings, as long as those were"
+            )
+        for text in notes:
+            note(f"{self._path}: {text}")
 
     def _codes(self, texts: Sequence[str], names: Names, default: str, rows: int) -> Codes:
         """Return the index of the name of each row."""
@@ -213,6 +249,32 @@ class Columns:
             groups, shared = groups[order], shared[order]
         return group_segments(groups, shared)
 
+    def _conversations(self, order: Int64s | None, columns: dict[str, Any]) -> dict[str, Any]:
+        """Return the columns, with the whole prompts of sessions and what they share."""
+        rows = len(self._session)
+        if order is None:
+            order = np.arange(rows)
+        groups, shared = np.full(rows, -1), np.zeros(rows, dtype=np.int64)
+        if self._prefix_group:
+            groups = np.concatenate(self._prefix_group)[order]
+            shared = np.concatenate(self._prefix_tokens)[order]
+        sessions = [self._session[row] for row in order.tolist()]
+        prompts, outputs = columns["input_tokens"].tolist(), columns["output_tokens"].tolist()
+        if self._adds_to_session:
+            before: dict[str, int] = {}
+            for row, name in enumerate(sessions):
+                if name:
+                    own = prompts[row] + outputs[row] - int(shared[row])
+                    prompts[row] += before.get(name, 0)
+                    before[name] = before.get(name, 0) + own
+            if max(prompts) > MAX_TOKENS:
+                raise TraceError(
+                    f"{self._path}: a session grows to prompts of {max(prompts):,} tokens: must be "
+                    f"<= {MAX_TOKENS:,}"
+                )
+        segments = conversation_segments(sessions, prompts, outputs, groups, shared)
+        return columns | {"input_tokens": np.array(prompts, dtype=np.int32)} | segments
+
 
 def _reordered(codes: Codes, names: Sequence[str]) -> tuple[Codes, list[str]]:
     """Return codes and names, the names in order of first appearance."""
@@ -233,7 +295,10 @@ def _lists_of(lists: Sequence[Sequence[int]] | Lists) -> Lists:
 def block_segments(
     hash_ids: Sequence[Sequence[int]], input_tokens: Sequence[int] | Int64s, block_size_tokens: int
 ) -> dict[str, Any]:
-    """Return the shared segments of prompts cut into blocks; only the last may be shorter."""
+    """Return the shared segments of prompts cut into blocks; only the last may be shorter.
+
+    What a prompt has beyond its blocks is not shared.
+    """
     ids, counts = _lists_of(hash_ids)
     return _block_segments(ids, counts, input_tokens, block_size_tokens)
 
@@ -243,7 +308,9 @@ def _block_segments(
 ) -> dict[str, Any]:
     begin = np.append(0, np.cumsum(counts))
     tokens = np.full(begin[-1], block_size_tokens, dtype=np.int64)
-    tokens[begin[1:] - 1] = np.asarray(input_tokens) - block_size_tokens * (counts - 1)
+    last = np.asarray(input_tokens) - block_size_tokens * (counts - 1)
+    has_ids = counts > 0
+    tokens[begin[1:][has_ids] - 1] = np.minimum(last, block_size_tokens)[has_ids]
     return segments(begin, ids, tokens)
 
 

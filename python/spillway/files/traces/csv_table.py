@@ -17,6 +17,7 @@ import numpy as np
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
 from spillway.files.error import TraceError
 from spillway.files.head import DELIMITERS, header_of
+from spillway.files.options import AUTO
 from spillway.files.traces import arrow
 from spillway.files.traces.lines import opened, split_lines
 from spillway.files.traces.table import Skipped, Table
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from spillway.files.traces.table import Booleans, Int64s
 
 
-_WHOLE = re.compile(r"\s*[0-9]+\s*")
+_WHOLE = re.compile(r"\s*([0-9]+)(?:\.0*)?\s*")  # also as pandas writes it in a column with gaps
 _DECIMAL = re.compile(r"\s*[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]{1,3})?\s*")
 _EXACT = decimal.Context(prec=60)
 _ROWS_AT_ONCE = 1 << 14
@@ -88,9 +89,9 @@ class CsvTable(Table):
         """Return the cells of a column as whole numbers; `empty` replaces empty cells."""
 
         def parse(text: str) -> int:
-            if not _WHOLE.fullmatch(text):
+            if not (match := _WHOLE.fullmatch(text)):
                 raise ValueError
-            value = int(text)
+            value = int(match[1])
             if not at_least <= value <= at_most:
                 raise ValueError
             return value
@@ -116,10 +117,10 @@ class CsvTable(Table):
             self.texts(column), column, lambda text: decimal_to_ns(text, places), allowed
         )
 
-    def timestamps_ns(self, column: str) -> Int64s:
+    def timestamps_ns(self, column: str, time_zone: str = AUTO) -> Int64s:
         """Return the same as `Table.timestamps_ns`."""
-        found = arrow.instants(self.cells_of(column))
-        return super().timestamps_ns(column) if found is None else found
+        found = arrow.instants(self.cells_of(column)) if time_zone == AUTO else None
+        return super().timestamps_ns(column, time_zone) if found is None else found
 
     def shared_tokens(self, prefix_group: str, prefix_tokens: str) -> Int64s:
         """Return how many tokens each prompt shares with its group; 0 without a group."""

@@ -121,6 +121,13 @@ class JsonlTable(Table):
         self, values: Sequence[Any], key: str, *, at_least: int = 0, at_most: int = MAX_TOKENS
     ) -> Int64s:
         """Return values as an array; errors give them as those of `key`."""
+        if decimal.Decimal in set(map(type, values)):  # a whole one as pandas writes it: 3.0
+            values = [
+                int(value)
+                if type(value) is decimal.Decimal and 0 <= value <= at_most and value % 1 == 0
+                else value
+                for value in values
+            ]
         whole = set(map(type, values)) == {int}
         if not (whole and at_least <= min(values) and max(values) <= at_most):
             row, value = next(
@@ -255,12 +262,43 @@ def _fitting(
 
 
 def at_path(found: Any, path: str) -> Any:
-    """Return the value of a key, or at a path of keys with dots; "" if there is none."""
-    if path in found:
-        return found[path]
-    for name in path.split("."):
-        found = found.get(name, "") if isinstance(found, dict) else ""
-    return found
+    """Return the value of a key, or at a path of keys with dots; "" if there is none.
+
+    A key may hold dots itself, as those of OpenTelemetry do; of several the longest is taken.
+    Attributes may be a list of objects with a key and a value each, as in OTLP.
+    """
+    while True:
+        if isinstance(found, list):
+            found = _attributes(found)
+        if not isinstance(found, dict):
+            return ""
+        if path in found:
+            value = found[path]
+            return _any_value(value) if isinstance(value, dict) and len(value) == 1 else value
+        end = path.rfind(".")
+        while end > 0 and path[:end] not in found:
+            end = path.rfind(".", 0, end)
+        if end <= 0:
+            return ""
+        found, path = found[path[:end]], path[end + 1 :]
+
+
+def _attributes(pairs: list[Any]) -> dict[str, Any]:
+    """Return a list of keys and values as an object."""
+    return {
+        pair["key"]: pair.get("value", "")
+        for pair in pairs
+        if isinstance(pair, dict) and isinstance(pair.get("key"), str)
+    }
+
+
+_ANY_VALUES = ("stringValue", "intValue", "doubleValue", "boolValue")
+
+
+def _any_value(value: dict[str, Any]) -> Any:
+    """Return the value of an AnyValue of OTLP; what is none as it is."""
+    ((kind, inner),) = value.items()
+    return inner if kind in _ANY_VALUES else value
 
 
 def _shown(value: Any) -> str:

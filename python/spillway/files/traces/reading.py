@@ -23,9 +23,10 @@ from spillway.files.formats import (
 )
 from spillway.files.head import Head
 from spillway.files.options import AUTO
-from spillway.files.traces import csv_table, jsonl_table
+from spillway.files.traces import csv_table, jsonl_table, spillway_csv
 from spillway.files.traces.column_map import mapped
 from spillway.files.traces.columns import Columns
+from spillway.files.traces.failures import kind_of
 from spillway.files.traces.lines import STANDARD_INPUT, Lines, opened
 from spillway.files.traces.spool import NotStreamableError, SpooledColumns, spooled
 from spillway.files.traces.table import Skipped
@@ -77,20 +78,22 @@ def read_trace(
         input. Columns are found by name, whatever their order, and separated by commas,
         semicolons or tabs. The extra `frames` makes reading two to six times as fast.
     format : str, optional
-        A key of `FORMATS`, see below. By default the columns in the first line select the format,
-        then the suffix of the file name.
+        A key of `FORMATS`, see below. By default the columns select the format.
     sort : bool
         Sort the requests by time; requests of one instant keep the order of the file.
     columns : mapping of str to str, optional
         The columns of a file of none of the formats, by their meaning, e.g. {"arrival_s": "ts",
         "input_tokens": "usage.prompt_tokens", "output_tokens": "usage.completion_tokens"}. The
-        meanings are the columns of the format `columns`; the three above are required. A dot
-        leads into a JSON object. Times count from the first request.
+        meanings are the columns of the format `columns`; the three above are required. Further ones
+        are `failed` (a column with an error or a status; without it, columns of usual names such as
+        `success` are recognized) and `cached_tokens`. A dot leads into a JSON object. Times count
+        from the first request.
     time_unit : {"auto", "s", "ms", "us", "ns", "iso"}
         Unit of the column of `arrival_s`; only with `columns`. "auto": dates with times are
-        "iso"; numbers have the unit in which the name of the column ends (`_s`, `_ms`, `_us`,
-        `_ns`), or else the largest in which the first is at most 3.2e9, so that seconds,
-        milliseconds, microseconds and nanoseconds since 1970 are told apart.
+        "iso"; numbers have the unit in the name of the column (`sent_ms`, `offsetMillis`,
+        `startTimeUnixNano`, `time (s)`), or else the largest in which the first is at most 3.2e9,
+        so that seconds, milliseconds, microseconds and nanoseconds since 1970 are told apart; of
+        other times, a warning says which unit was assumed.
     skip_bad : bool
         Skip malformed rows and warn of their number; by default the first is an error.
     units, client_max_in_flight, check_units
@@ -120,8 +123,8 @@ def read_trace(
     Warns
     -----
     UserWarning
-        The file has columns that are not read, apart from those that Spillway itself writes into
-        requests.csv; or malformed rows were skipped.
+        What was assumed of the file, e.g. units and failed calls; columns that are not read, apart
+        from those that Spillway itself writes into requests.csv; malformed rows that were skipped.
 
     Examples
     --------
@@ -315,7 +318,7 @@ def _form(
 
 
 def format_of(path: str | Path) -> Format:
-    """Return the format of a file: the first that detects its columns, else the one of its suffix.
+    """Return the format of a file: the first that detects its columns.
 
     Raises TraceError if no format fits, or the file cannot be read.
     """
@@ -348,7 +351,7 @@ def _note_unused(path: Path, form: Format, names: Iterable[str]) -> None:
     if form.optional is None:
         return
     known = {*form.required, *form.optional, *export.REQUEST_COLUMNS}
-    found = [name for name in names if name and name not in known]
+    found = [name for name in names if name and name not in known and not _is_read(form, name)]
     unused = []
     for name in found[:_MOST_UNUSED]:
         near = difflib.get_close_matches(name, form.optional, n=1, cutoff=0.75)
@@ -358,6 +361,11 @@ def _note_unused(path: Path, form: Format, names: Iterable[str]) -> None:
     if unused:
         optional = ", ".join(form.optional)
         note(f"{path}: unused columns: {', '.join(unused)}; optional columns are {optional}")
+
+
+def _is_read(form: Format, name: str) -> bool:
+    """Whether a further column says which calls failed."""
+    return form is spillway_csv.FORMAT and kind_of(name) != ""
 
 
 document(read_trace, "trace")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -45,7 +45,20 @@ class Rows:
     hash_ids : sequence of sequences of int, or Lists
         The content of each prompt in blocks of `block_size_tokens`, instead of prefix groups.
     block_size_tokens : int
-        Tokens per hash id; the last block of a prompt may be shorter.
+        Tokens per hash id; the last block of a prompt may be shorter. What a prompt has beyond its
+        blocks is not shared.
+    cached_tokens : array of int64, optional
+        Tokens of each prompt that the recorded server had in its cache, instead of prefix groups:
+        the prompts begin alike, for that length. Of all rows of a file, or of none.
+    session : sequence of str
+        The conversation of each request, whose prompts each begin with the prompt and the answer
+        before; "" is none. Of all rows of a file, or of none.
+    adds_to_session : bool
+        Whether `input_tokens` are only what a turn adds, so that the prompt of a later turn is the
+        conversation before and them.
+    notes : mapping of str to int
+        What was assumed, for warnings at the end of the file: a text, and a number that is added up
+        over the file and replaces "{n}" in it.
 
     """
 
@@ -59,6 +72,10 @@ class Rows:
     prefix_tokens: Int64s | None = None
     hash_ids: Sequence[Sequence[int]] | Lists = ()
     block_size_tokens: int = 0
+    cached_tokens: Int64s | None = None
+    session: Sequence[str] = ()
+    adds_to_session: bool = False
+    notes: Mapping[str, int] = field(default_factory=dict)
 
 
 def since_first(_path: Path, arrival_ns: Int64s, **_options: Any) -> Int64s:

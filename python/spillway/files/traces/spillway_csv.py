@@ -4,32 +4,67 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spillway.config.limits import MAX_TOKENS
 from spillway.files.format import Format
 from spillway.files.traces.rows import Rows
 
 if TYPE_CHECKING:
     from spillway.files.traces.csv_table import CsvTable
+    from spillway.files.traces.failures import Failed
     from spillway.files.traces.table import Int64s
 
 
-def rows(table: CsvTable, arrival_ns: Int64s | None = None) -> Rows:  # instead of `arrival_s`
+def rows(
+    table: CsvTable,
+    arrival_ns: Int64s | None = None,  # instead of `arrival_s`
+    failed: Failed | None = None,
+) -> Rows:
     """`arrival_s` is in decimal seconds, exact to the nanosecond; further digits are rounded.
 
     `input_tokens` is the whole prompt. Every `request_id` is unique. The prompts of a
     `prefix_group` begin with the same `prefix_tokens` tokens; two with different numbers share the
-    smaller one.
+    smaller one. Further columns such as `success`, `error` or `http_code` say which calls failed:
+    they have no output.
     """
-    prompt = table.whole("input_tokens", at_least=1)
+    from spillway.files import export
+    from spillway.files.traces import failures
+
+    # The outcome in a result of Spillway says nothing of a request that is to be replayed.
+    used = export.REQUEST_COLUMNS
+    if failed is None and (columns := failures.columns_among(table.columns, used)):
+        failed = failures.failed_in(columns, table.texts, len(table))
+    prompt, output, notes = _lengths(table, failed)
     return Rows(
         arrival_ns=table.seconds_ns("arrival_s") if arrival_ns is None else arrival_ns,
         input_tokens=prompt,
-        output_tokens=table.whole("output_tokens"),
+        output_tokens=output,
         tenant=table.texts("tenant"),
         slo_class=table.texts("slo_class"),
         request_id=table.ids("request_id"),
         prefix_group=table.texts("prefix_group"),
         prefix_tokens=_shared(table, prompt) if "prefix_group" in table.columns else None,
+        notes=notes,
     )
+
+
+def _lengths(table: CsvTable, failed: Failed | None) -> tuple[Int64s, Int64s, dict[str, int]]:
+    """Return the lengths of prompts and outputs, those of failed calls included, and notes."""
+    from spillway.files.traces import failures
+
+    notes = {} if failed is None else failures.notes_of(failed)
+    if failed is None or not failed.rows.any():
+        return table.whole("input_tokens", at_least=1), table.whole("output_tokens"), notes
+    prompt = table.whole("input_tokens", empty="0").copy()
+    if (empty := (prompt == 0) & ~failed.rows).any():
+        table.refuse(int(empty.argmax()), "input_tokens", f"must be >= 1 and <= {MAX_TOKENS}")
+    if unknown := int((prompt == 0).sum()):
+        notes["{n} failed calls have no recorded prompt, and are read with a prompt of 1 token"] = (
+            unknown
+        )
+        prompt[prompt == 0] = 1
+    output = table.whole("output_tokens", empty="0").copy()
+    output[failed.rows] = 0
+    return prompt, output, notes
 
 
 def _shared(table: CsvTable, prompt: Int64s) -> Int64s:

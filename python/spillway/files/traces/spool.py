@@ -85,6 +85,8 @@ class SpooledColumns(Columns):
             has_names
             or rows.hash_ids
             or (rows.prefix_tokens is not None and rows.prefix_tokens.any())
+            or (rows.cached_tokens is not None and rows.cached_tokens.any())
+            or any(rows.session)
         ):
             what = "request_id" if has_names else "shared beginnings of prompts"
             raise NotStreamableError(f"{self._path}: a trace with {what} cannot be streamed")
@@ -95,6 +97,7 @@ class SpooledColumns(Columns):
         rows = self._files[0].rows
         if not rows:
             raise TraceError(f"{self._path}: holds no requests")
+        self.tell()
         tenants, slo_classes = list(self._tenants.index), list(self._slo_classes.index)
         digest = hashlib.sha256()
         for file in self._files:

@@ -10,6 +10,7 @@ import numpy as np
 
 from spillway.config.formatting import quoted
 from spillway.files.error import TraceError
+from spillway.files.options import AUTO
 from spillway.files.traces import timestamps
 
 if TYPE_CHECKING:
@@ -82,10 +83,17 @@ class Table:
         """Return the texts of a column; "" where there is none."""
         raise NotImplementedError
 
-    def timestamps_ns(self, column: str) -> Int64s:
-        """Return dates with times in nanoseconds since 1970; without a time zone they are UTC."""
+    def timestamps_ns(self, column: str, time_zone: str = AUTO) -> Int64s:
+        """Return dates with times in nanoseconds since 1970.
+
+        `time_zone`: that of times that state none, as an option of the format (`TIME_ZONE`).
+        """
+        zone = timestamps.zone_of(time_zone)
         return self.parsed(
-            self.texts(column), column, timestamps.timestamp_to_ns, timestamps.ALLOWED
+            self.texts(column),
+            column,
+            lambda text: timestamps.timestamp_to_ns(text, zone),
+            timestamps.ALLOWED,
         )
 
     def parsed(

@@ -20,12 +20,14 @@ def _rows(table: JsonlTable, *, block_size_tokens: int) -> Rows:
     Chats and turns are ignored.
     """
     prompt = table.whole("input_length", at_least=1)
+    ids, notes = mooncake.hash_ids(table, prompt, block_size_tokens)
     return Rows(
         arrival_ns=table.times_ns("timestamp", "s"),
         input_tokens=prompt,
         output_tokens=table.whole("output_length"),
-        hash_ids=mooncake.hash_ids(table, prompt, block_size_tokens),
+        hash_ids=ids,
         block_size_tokens=block_size_tokens,
+        notes=notes,
     )
 
 
