@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from spillway.files.error import TraceError
-from spillway.files.formats import alternatives, by_content, detected, named
+from spillway.files.formats import alternatives, by_content, named
 from spillway.files.head import Head
 from spillway.files.options import AUTO
 from spillway.files.recordings.reading import MEASUREMENTS, read_measurements
 from spillway.files.recordings.rows import Settings
 from spillway.files.recordings.source import Source
 from spillway.files.traces.lines import opened
-from spillway.files.traces.reading import LATENCIES, read_trace
+from spillway.files.traces.reading import LATENCIES, format_of, read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -238,7 +238,7 @@ def _form(path: Path, name: str | None, columns: Mapping[str, str] | None) -> Fo
         if form := by_content(Head(path, lines.head), "trace"):
             return form
     source = Source(path)
-    return by_content(source, "recordings") or detected(source, "trace")
+    return by_content(source, "recordings") or format_of(path)
 
 
 def _of_trace(trace: Trace) -> Iterator[str]:

@@ -64,6 +64,8 @@ class Format:
         `arrival` is one of its columns.
     select : callable, optional
         `select(table)` returns which rows are requests; by default all.
+    left_out : str
+        What the other rows are, for a warning that counts them; "" if they are nothing to warn of.
     joined : bool
         Whether `rows` gets all rows of a file at once, because they depend on each other; malformed
         ones cannot be skipped.
@@ -94,6 +96,7 @@ class Format:
     optional: tuple[str, ...] | None = ()
     expand: Callable[..., Any] | None = None
     select: Callable[..., Sequence[bool]] | None = None
+    left_out: str = ""
     joined: bool = False
     sorts: bool = False
     retime: Callable[..., Int64s] | None = None
@@ -110,7 +113,16 @@ class Format:
         """Whether a file is of the format, and gives this."""
         if self.detect is not None:
             return self.detect(file)  # type: ignore[arg-type]
-        return bool(self.required) and not self.missing(file.columns[self.layout], content)
+        return bool(self.required) and not self.missing(self.columns_of(file, content), content)
+
+    def columns_of(self, file: Head, content: Content) -> Collection[str]:
+        """The columns of a file, as far as they can be those of the format.
+
+        A trace in CSV may also be JSON objects with the same keys.
+        """
+        found = file.columns[self.layout]
+        is_trace = content == "trace" and self.layout == "csv"
+        return file.columns["jsonl"] if is_trace and not found else found
 
     def missing(self, columns: Collection[str], content: Content = "trace") -> list[str]:
         """Return the columns that are needed and not among these."""

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from spillway.files.options import Option
 
 
+_MOST_KEYS = 20  # that an error names
+
+
 @functools.cache
 def formats(*contents: Content) -> dict[str, Format]:
     """Return the formats that give any of these, by name, in the order in which they are tried.
@@ -89,7 +92,7 @@ def detected(file: Head, content: Content) -> Format:
     )
     raise TraceError(
         f"{path}: unknown format: {sample(file.first_line) or 'not a text file'}\n"
-        f"{_closest(file, content)}{tried(forms)}{otherwise if is_trace else ''}"
+        f"{_keys(file)}{_closest(file, content)}{tried(forms)}{otherwise if is_trace else ''}"
     )
 
 
@@ -98,13 +101,23 @@ def tried(forms: Iterable[Format]) -> str:
     return "\n".join(["Formats tried:", *(f"  {form.name}: {form.doc}" for form in forms)])
 
 
+def _keys(file: Head) -> str:
+    """Return a line that names the keys of a JSON object."""
+    keys = list(file.columns["jsonl"])
+    if not keys:
+        return ""
+    what = file.holds or "JSON"
+    more = f" … and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
+    return f"It holds {what}, with {', '.join(map(sample, keys[:_MOST_KEYS]))}{more}\n"
+
+
 def _closest(file: Head, content: Content) -> str:
     """Return a line that names the format with the fewest columns missing, if it has others."""
     partly = [
         (len(missing), name, missing)
         for name, form in alternatives(content).items()
         if form.detect is None
-        and (missing := form.missing(file.columns[form.layout], content))
+        and (missing := form.missing(form.columns_of(file, content), content))
         and len(missing) < len(form.missing((), content))
     ]
     if not partly:

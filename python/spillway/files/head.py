@@ -19,11 +19,17 @@ DELIMITERS = (",", ";", "\t")
 
 
 class Head:
-    """A file, known by its first line that is not empty; "" if there is none."""
+    """A file, known by its first line that is not empty; "" if there is none.
 
-    def __init__(self, path: Path, first_line: str) -> None:
+    Of a JSON document, `first_line` is its first object; `holds` says what the file holds.
+    """
+
+    holds = ""
+
+    def __init__(self, path: Path, first_line: str, holds: str = "") -> None:
         self.path = path
         self.first_line = first_line
+        self.holds = holds
 
     @functools.cached_property
     def columns(self) -> Mapping[Layout, Collection[str]]:

@@ -420,7 +420,7 @@ def test_compressed_files_and_bytes_are_read_alike(tmp_path: Path, quoting: Any)
         found.add(outcome(path))
     assert found == {read_trace(path).sha256}
     path.write_bytes(text + b"\xff,1,1\n")
-    assert outcome(path).endswith("not a text file; must be CSV or JSONL in UTF-8")
+    assert outcome(path).endswith("not a text file; must be CSV or JSON in UTF-8, or Parquet")
 
 
 def test_pyarrow_is_optional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

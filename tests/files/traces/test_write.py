@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.traces import prompts_of
 
 from spillway import read_trace
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
@@ -101,11 +102,29 @@ def test_the_latest_arrival_is_exact(tmp_path: Path) -> None:
 
 def test_csv_holds_one_segment_per_prompt(tmp_path: Path) -> None:
     blocks = trace(
-        arrival_s=[0], input_tokens=[20], output_tokens=[1], hash_ids=[[1, 2]], block_size_tokens=16
+        arrival_s=[0, 0],
+        input_tokens=[20, 20],
+        output_tokens=[1, 1],
+        hash_ids=[[1, 2], [1, 3]],
+        block_size_tokens=16,
     )
-    with pytest.raises(TraceError, match="request 0 shares 2 segments: must be <= 1; a file of M"):
+    with pytest.raises(TraceError, match="request 1 begins like another and shares several segmen"):
         write_csv(blocks, tmp_path / "a.csv")
     assert not list(tmp_path.iterdir())
     plain = trace(arrival_s=[0], input_tokens=[20], output_tokens=[1])
     with pytest.raises(TraceError, match="cannot be written: No such file"):
         write_csv(plain, tmp_path / "missing" / "a.csv")
+
+
+def test_csv_holds_conversations(tmp_path: Path) -> None:
+    turns = trace(
+        arrival_s=[0, 1, 2, 2],
+        input_tokens=[16, 40, 20, 7],
+        output_tokens=[1, 1, 1, 1],
+        hash_ids=[[1], [1, 2, 3], [4, 5], [6]],
+        block_size_tokens=16,
+    )
+    write_csv(turns, tmp_path / "a.csv")
+    rows = [line.split(",")[-2:] for line in (tmp_path / "a.csv").read_text().splitlines()[1:]]
+    assert rows == [["1", "16"], ["1", "40"], ["4", "20"], ["6", "7"]]
+    assert prompts_of(read_trace(tmp_path / "a.csv"))[:2] == [[(0, 16)], [(0, 16), (0, 24)]]

@@ -590,7 +590,7 @@ def test_missing_files(refused: Callable[..., str]) -> None:
         (HEADER + "0,5,1\n", "bad.csv line 2: holds 3 fields; the header row names 4"),
         ("time,in,out\n0,1,1\n", "bad.csv: unknown format: time,in,out"),
         (CONFIG, "bad.csv: unknown format: "),
-        (b"PK\x03\x04\xff\xfe", "bad.csv: not a text file; must be CSV or JSONL in UTF-8"),
+        (b"PK\x03\x04\xff\xfe", "bad.csv: not a text file; must be CSV or JSON in UTF-8"),
     ],
 )  # fmt: skip
 def test_bad_trace(refused: Callable[..., str], trace: str | bytes, expected: str) -> None:

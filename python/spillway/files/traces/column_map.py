@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import decimal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,12 +14,12 @@ from spillway.files.format import Format
 from spillway.files.options import AUTO, ISO, TIME_UNIT, TIME_ZONE, UNITS, unit_in
 from spillway.files.traces import failures, spillway_csv
 from spillway.files.traces.csv_table import CsvTable, decimal_to_ns
-from spillway.files.traces.jsonl_table import DECIMAL, JsonlTable, at_path
+from spillway.files.traces.jsonl_table import DECIMAL, JsonlTable, at_path, text_of
 from spillway.files.traces.rows import Rows, since_first
 from spillway.files.traces.timestamps import ALLOWED, has_zone, timestamp_to_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spillway.files.head import Layout
     from spillway.files.traces.arrow import Cells
@@ -61,7 +60,9 @@ def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format
     clock = Clock(time_unit)
 
     def rows(table: CsvTable | JsonlTable, *, time_zone: str) -> Rows:
-        named = _Mapped(table.path, tuple(columns), table.lines, {}, columns, table)
+        named = _Mapped(
+            table.path, tuple(columns), table.lines, {}, columns, table, unit=table.unit
+        )
         if isinstance(table, JsonlTable) and not clock.is_set:
             _note_empty(table, named)
         return rows_of(named, clock, time_zone)
@@ -90,9 +91,17 @@ class Named(CsvTable):
         shown = shown or self.shown(row, column)
         super().refuse(row, self.names.get(column, column), allowed, shown=shown)
 
-    def others(self) -> tuple[Sequence[str], Any]:
+    def others(self) -> tuple[Sequence[str], Callable[[str], Sequence[str]]]:
         """Return the further columns of the file that say which calls failed, and their texts."""
-        return ((), self.texts)
+        return failures.columns_among(self.columns, _MEANINGS), self.texts
+
+
+def named_cells(
+    table: JsonlTable, names: Mapping[str, str], cells: Mapping[str, Sequence[Any]]
+) -> Named:
+    """Return values of JSON, by their meaning, as a table; errors give them under their `names`."""
+    texts = {meaning: list(map(text_of, values)) for meaning, values in cells.items()}
+    return Named(table.path, tuple(texts), table.lines, texts, names, unit=table.unit)
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,7 @@ class _Mapped(Named):
             return _texts_at(self.table, name)
         return super().texts(column)
 
-    def others(self) -> tuple[Sequence[str], Any]:
+    def others(self) -> tuple[Sequence[str], Callable[[str], Sequence[str]]]:
         found = failures.columns_among(self.table.columns, self.names.values())
         table = self.table
         return found, table.texts if isinstance(table, CsvTable) else lambda c: _texts_at(table, c)
@@ -199,7 +208,7 @@ class Clock:
         if self._unit == ISO and time_zone == AUTO and not has_zone(text):
             self._note = (
                 f"times without a time zone, such as {quoted(text)}, are read as UTC; "
-                f"{TIME_ZONE.flag} ({TIME_ZONE.name} in Python) states another zone"
+                f"{TIME_ZONE.flags[0]} ({TIME_ZONE.name} in Python) states another zone"
             )
 
     def _unit_of(self, table: Named, column: str, text: str, name: str) -> str:
@@ -213,7 +222,7 @@ class Clock:
             if stated is None and time_ns < _EARLIEST_DATE_NS:
                 self._note = (
                     f"the times in {quoted(name)} are read as {_UNIT_NAMES[unit]}; "
-                    f"{TIME_UNIT.flag} ({TIME_UNIT.name} in Python) states another unit"
+                    f"{TIME_UNIT.flags[0]} ({TIME_UNIT.name} in Python) states another unit"
                 )
             return stated or unit
         try:
@@ -239,10 +248,3 @@ def _note_empty(table: JsonlTable, named: _Mapped) -> None:
 
 def _texts_at(table: JsonlTable, name: str) -> list[str]:
     return [text_of(at_path(row, name)) for row in table.objects]
-
-
-def text_of(value: Any) -> str:
-    """Return a value of JSON as the text of a cell."""
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    return value if isinstance(value, str) else "" if value is None else repr(value)

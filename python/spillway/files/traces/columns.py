@@ -108,9 +108,10 @@ class Columns:
             self._prefix_group.append(np.array(groups, dtype=np.int64))
             self._prefix_tokens.append(rows.prefix_tokens)
         elif rows.cached_tokens is not None:
-            names = np.where(rows.cached_tokens > 0, "cached", "").tolist()
-            groups = self._prefix_groups.group_codes(names)
-            self._prefix_group.append(np.array(groups, dtype=np.int64))
+            is_cached = rows.cached_tokens > 0
+            if is_cached.any():
+                self._prefix_groups.group_codes(["cached"])
+            self._prefix_group.append(is_cached.astype(np.int64) - 1)
             self._prefix_tokens.append(rows.cached_tokens)
             self._cached_tokens += int(rows.cached_tokens.sum())
         self._session += rows.session
@@ -208,8 +209,8 @@ class Columns:
             table.refuse(
                 row,
                 self._form.arrival,
-                f"is earlier than {before} on line {line}; --sort (sort=True in Python) sorts the "
-                "requests by time",
+                f"is earlier than {before} on {table.unit} {line}; --sort (sort=True in Python) "
+                "sorts the requests by time",
             )
         self._last = int(arrival_ns[-1]), table
 
@@ -228,7 +229,7 @@ class Columns:
             if (name != "") != has_ids:
                 self._refuse_ids(line)
             if has_ids and (first := self._line_of.setdefault(name, line)) != line:
-                allowed = f"must be unique; it is also on line {first}"
+                allowed = f"must be unique; it is also on {table.unit} {first}"
                 table.refuse(row, "request_id", allowed, shown=repr(name))
 
     def _refuse_ids(self, line: int) -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import decimal
 import itertools
 import re
@@ -62,13 +63,13 @@ class CsvTable(Table):
     def part(self, begin: int, end: int) -> CsvTable:
         """Return the table of some of the rows."""
         cells = {name: column[begin:end] for name, column in self.cells.items()}
-        return CsvTable(self.path, self.columns, self.lines[begin:end], cells)
+        return dataclasses.replace(self, lines=self.lines[begin:end], cells=cells)
 
     def where(self, wanted: Sequence[bool]) -> CsvTable:
         """Return the table of the wanted rows."""
         cells = {name: list(itertools.compress(self.texts(name), wanted)) for name in self.cells}
         lines = list(itertools.compress(self.lines, wanted))
-        return CsvTable(self.path, self.columns, lines, cells)
+        return dataclasses.replace(self, lines=lines, cells=cells)
 
     def filled(self, column: str) -> Booleans:
         """Return which cells of a column are not empty."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
 import functools
 import itertools
@@ -18,12 +19,14 @@ from spillway.config.formatting import sample
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
 from spillway.files.error import TraceError
 from spillway.files.traces import arrow
+from spillway.files.traces.csv_table import CsvTable
+from spillway.files.traces.documents import DECODER
 from spillway.files.traces.lines import split_lines
 from spillway.files.traces.rows import Lists
 from spillway.files.traces.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -41,11 +44,10 @@ UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 _PLACES = {unit: len(str(scale)) - 1 for unit, scale in UNIT_NS.items()}
 
-# Decimal, so that the times of a trace are exact.
-_DECODER = json.JSONDecoder(parse_float=decimal.Decimal, object_pairs_hook=yaml.unique_keys)
 _scan = json.JSONDecoder(parse_float=decimal.Decimal).scan_once  # type: ignore[attr-defined]
 _ENDS = ("\n", "", "\r\n")
 _EXACT = decimal.Context(prec=60)
+_ITEMS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -67,20 +69,25 @@ class JsonlTable(Table):
     def part(self, begin: int, end: int) -> JsonlTable:
         """Return the table of some of the rows."""
         lines, objects = self.lines[begin:end], self.objects[begin:end]
-        return JsonlTable(self.path, self.columns, lines, objects)
+        return dataclasses.replace(self, lines=lines, objects=objects, arrays={})
 
     def where(self, wanted: Sequence[bool]) -> JsonlTable:
         """Return the table of the wanted rows."""
         lines = list(itertools.compress(self.lines, wanted))
         objects = list(itertools.compress(self.objects, wanted))
-        return JsonlTable(self.path, self.columns, lines, objects)
+        return dataclasses.replace(self, lines=lines, objects=objects, arrays={})
 
     def joined(self, tables: Sequence[JsonlTable]) -> JsonlTable:
         """Return a table with the rows of all `tables`."""
         keys = dict.fromkeys(itertools.chain.from_iterable(table.columns for table in tables))
         lines = list(itertools.chain.from_iterable(table.lines for table in tables))
         objects = list(itertools.chain.from_iterable(table.objects for table in tables))
-        return JsonlTable(self.path, tuple(keys), lines, objects)
+        return JsonlTable(self.path, tuple(keys), lines, objects, unit=self.unit)
+
+    def as_csv(self) -> CsvTable:
+        """Return the same with the texts of values as cells."""
+        cells = {name: [text_of(row.get(name)) for row in self.objects] for name in self.columns}
+        return CsvTable(self.path, self.columns, self.lines, cells, unit=self.unit)
 
     def values(self, key: str) -> list[Any]:
         """Return the values of a key, or at a path with dots; "" where there is none."""
@@ -202,6 +209,9 @@ def tables_of(lines: Lines, form: Format, skipped: Skipped) -> Generator[JsonlTa
     Raises TraceError if the file cannot be read, is not text, or a line is not an object of the
     format.
     """
+    if lines.items is not None:
+        yield from _tables_of_items(lines, form, skipped)
+        return
     for first, text in lines.batches():
         arrays = arrow.jsonl_columns(text)
         if arrays is not None and set(form.required) <= arrays.keys():
@@ -209,12 +219,42 @@ def tables_of(lines: Lines, form: Format, skipped: Skipped) -> Generator[JsonlTa
             yield JsonlTable(lines.path, tuple(arrays), alike, _Decoded(text), arrays)
             continue
         numbers, objects = _objects(lines.path, first, split_lines(text), skipped)
-        shapes = dict.fromkeys(map(tuple, objects))
-        if not all(set(form.required) <= set(shape) for shape in shapes):
-            numbers, objects = _fitting(lines.path, numbers, objects, form, skipped)
-        if objects:
-            keys = tuple(dict.fromkeys(itertools.chain.from_iterable(shapes)))
-            yield JsonlTable(lines.path, keys, numbers, objects)
+        yield from _table(lines.path, numbers, objects, form, skipped)
+
+
+def _tables_of_items(
+    lines: Lines, form: Format, skipped: Skipped
+) -> Generator[JsonlTable, None, None]:
+    items = enumerate(lines.items or (), start=1)
+    while batch := list(itertools.islice(items, _ITEMS_AT_ONCE)):
+        numbers: list[int] = []
+        objects: list[dict[str, Any]] = []
+        for number, found in batch:
+            if isinstance(found, dict):
+                numbers.append(number)
+                objects.append(found)
+            else:
+                problem = f"must be a JSON object, not {sample(repr(found))}"
+                skipped.add(TraceError(f"{lines.path} item {number}: {problem}"))
+        yield from _table(lines.path, numbers, objects, form, skipped, unit="item")
+
+
+def _table(
+    path: Path,
+    numbers: list[int],
+    objects: list[dict[str, Any]],
+    form: Format,
+    skipped: Skipped,
+    *,
+    unit: str = "line",
+) -> Iterator[JsonlTable]:
+    """Yield the table of the objects that have the keys of the format, if there are any."""
+    shapes = dict.fromkeys(map(tuple, objects))
+    if not all(set(form.required) <= set(shape) for shape in shapes):
+        numbers, objects = _fitting(f"{path} {unit}", numbers, objects, form, skipped)
+    if objects:
+        keys = tuple(dict.fromkeys(itertools.chain.from_iterable(shapes)))
+        yield JsonlTable(path, keys, numbers, objects, unit=unit)
 
 
 def _objects(
@@ -246,19 +286,23 @@ def _objects(
 
 
 def _fitting(
-    path: Path,
+    place: str,
     numbers: Sequence[int],
     objects: Sequence[dict[str, Any]],
     form: Format,
     skipped: Skipped,
 ) -> tuple[list[int], list[dict[str, Any]]]:
     """Return the lines and objects that have the keys of the format."""
-    fits = [set(form.required) <= found.keys() for found in objects]
-    for number, found, fit in zip(numbers, objects, fits, strict=True):
-        if not fit:
-            with skipped.allowing():
-                form.check_columns(found, f"{path} line {number}")
-    return list(itertools.compress(numbers, fits)), list(itertools.compress(objects, fits))
+    lines: list[int] = []
+    fitting: list[dict[str, Any]] = []
+    for number, found in zip(numbers, objects, strict=True):
+        if set(form.required) <= found.keys():
+            lines.append(number)
+            fitting.append(found)
+            continue
+        with skipped.allowing():
+            form.check_columns(found, f"{place} {number}")
+    return lines, fitting
 
 
 def at_path(found: Any, path: str) -> Any:
@@ -301,6 +345,13 @@ def _any_value(value: dict[str, Any]) -> Any:
     return inner if kind in _ANY_VALUES else value
 
 
+def text_of(value: Any) -> str:
+    """Return a value of JSON as the text of a cell."""
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    return value if isinstance(value, str) else "" if value is None else repr(value)
+
+
 def _shown(value: Any) -> str:
     """Return a value for errors."""
     return (str(value) if isinstance(value, decimal.Decimal) else repr(value))[:40]
@@ -308,7 +359,7 @@ def _shown(value: Any) -> str:
 
 def _object(text: str, place: str) -> dict[str, Any]:
     try:
-        values = _DECODER.decode(text)
+        values = DECODER.decode(text)
     except (json.JSONDecodeError, yaml.UnreadableError) as error:
         raise TraceError(f"{place}: not valid JSON: {error}") from error
     except RecursionError as error:

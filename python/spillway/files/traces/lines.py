@@ -1,19 +1,21 @@
-"""Text files in batches of lines: plain, gzip or Zstandard, or standard input."""
+"""Text files in batches of lines: plain, gzip or Zstandard, or standard input; Parquet."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
 import io
+import json
 import sys
 import zlib
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from spillway.config import extras, filesystem
 from spillway.files.error import TraceError
+from spillway.files.traces import documents, parquet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import TextIO
 
@@ -28,13 +30,61 @@ _LONGEST_LINE_BYTES = 1 << 26  # of compressed files
 
 
 class Lines:
-    """The lines of a text stream, each read once."""
+    """The lines of a text stream, each read once.
+
+    Attributes
+    ----------
+    head : str
+        The first line that is not empty, stripped; "" if there is none. Of a JSON document that was
+        entered, its first object.
+    items : iterator, optional
+        The objects of a JSON document that was entered, or of a Parquet file, which have no lines.
+    holds : str
+        What the file holds, if that is JSON or like it, for errors.
+
+    """
 
     def __init__(self, path: Path, stream: TextIO) -> None:
         self.path = path
         self._stream = stream
         self._held: list[str] = []
         self.head = self._first()
+        self.items: Iterator[Any] | None = None
+        self.holds = "a JSON object per line"
+
+    @classmethod
+    def of_parquet(cls, path: Path, stream: BinaryIO) -> Lines:
+        """Return the rows of a Parquet file."""
+        found = cls(path, io.StringIO())
+        found.head, found.items = parquet.opened(path, stream)
+        found.holds = "Parquet"
+        return found
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the requests are JSON objects."""
+        return self.items is not None or self.head.startswith("{")
+
+    def enter(self, fits: Callable[[dict[str, Any]], bool]) -> None:
+        """Read the objects of a JSON document instead of lines, if the file is one.
+
+        It is an array, objects over several lines, or an object that does not fit and has a list of
+        objects.
+        """
+        if self.items is not None:
+            return
+        if not documents.is_spread(self.head):
+            found = _parsed(self.head) if self.head.startswith("{") else None
+            if not isinstance(found, dict) or fits(found):
+                return
+            if documents.key_of_list(found, fits) is None:
+                return
+        values = documents.values_in(self.path, "".join(self._held), self._stream.read)
+        first, self.items = documents.items_of(values, fits)
+        self._held = []
+        if isinstance(first, dict):
+            self.head = json.dumps(first, default=str)
+        self.holds = "objects of a JSON document"
 
     def _first(self) -> str:
         """Return the first line that is not empty, stripped; "" if there is none."""
@@ -54,6 +104,13 @@ class Lines:
             number += len(split_lines(text)) if "\r" in text else text.count("\n")
 
 
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def split_lines(text: str) -> list[str]:
     """Return lines with their ends: line feed, carriage return, or both."""
     return io.StringIO(text, newline="").readlines()
@@ -61,13 +118,16 @@ def split_lines(text: str) -> list[str]:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Lines]:
-    """Open a text file in UTF-8, plain, gzip or Zstandard; the path "-" is standard input.
+    """Open a text file in UTF-8, plain, gzip or Zstandard, or Parquet; "-" is standard input.
 
     Raises TraceError if it cannot be opened, also for lack of the extra `zstd`, and for failures to
     read it within the block.
     """
     try:
         with _binary(path) as raw:
+            if raw.peek(4)[:4] == parquet.MAGIC:
+                yield Lines.of_parquet(path, raw)
+                return
             text = io.TextIOWrapper(_unpacked(path, raw), encoding="utf-8-sig", newline="")
             try:
                 yield Lines(path, text)
@@ -78,7 +138,9 @@ def opened(path: Path) -> Iterator[Lines]:
     except (EOFError, zlib.error) as error:
         raise TraceError(f"{path}: damaged gzip file: {error}") from error
     except UnicodeDecodeError as error:
-        raise TraceError(f"{path}: not a text file; must be CSV or JSONL in UTF-8") from error
+        raise TraceError(
+            f"{path}: not a text file; must be CSV or JSON in UTF-8, or Parquet"
+        ) from error
 
 
 def _unpacked(path: Path, raw: io.BufferedReader) -> BinaryIO:

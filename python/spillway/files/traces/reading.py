@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -27,6 +28,7 @@ from spillway.files.traces import csv_table, jsonl_table, spillway_csv
 from spillway.files.traces.column_map import mapped
 from spillway.files.traces.columns import Columns
 from spillway.files.traces.failures import kind_of
+from spillway.files.traces.jsonl_table import at_path
 from spillway.files.traces.lines import STANDARD_INPUT, Lines, opened
 from spillway.files.traces.spool import NotStreamableError, SpooledColumns, spooled
 from spillway.files.traces.table import Skipped
@@ -71,12 +73,16 @@ def read_trace(
 ) -> _core.workload.Trace:
     """Read recorded requests from a trace, or from a recording of one run.
 
+    A trace is CSV with a header row, a JSON object per line, or a JSON document: an array of
+    objects, objects over several lines, or objects with a list of objects; or a Parquet file.
+
     Parameters
     ----------
     path : str or Path
-        The file, in UTF-8, plain, gzip or Zstandard (needs the extra `zstd`); "-" is standard
-        input. Columns are found by name, whatever their order, and separated by commas,
-        semicolons or tabs. The extra `frames` makes reading two to six times as fast.
+        The file, in UTF-8, plain, gzip or Zstandard (needs the extra `zstd`), or Parquet (needs the
+        extra `frames`); "-" is standard input. Columns are found by name, whatever their order, and
+        separated by commas, semicolons or tabs. The extra `frames` makes reading two to six times
+        as fast.
     format : str, optional
         A key of `FORMATS`, see below. By default the columns select the format.
     sort : bool
@@ -252,14 +258,16 @@ def _collect(
         raise TraceError(f"{lines.path}: rows of the format {form.name} cannot be skipped")
     names: dict[str, None] = {}
     try:
-        with contextlib.closing(_TABLES[form.layout](lines, form, skipped)) as tables:
-            for table in _joined(tables) if form.joined else tables:
-                names |= dict.fromkeys(table.columns)
-                for piece in _expanded(table, form, skipped):
-                    for good, rows in _good(piece, form, settings, skipped):
-                        collected.add(good, rows)
+        tables = _tables(lines, form, skipped)
+        for table in _joined(tables) if form.joined else tables:
+            names |= dict.fromkeys(table.columns)
+            for piece in _expanded(table, form, skipped):
+                for good, rows in _good(piece, form, settings, skipped):
+                    collected.add(good, rows)
     finally:  # a misspelled column may explain an error
         _note_unused(lines.path, form, names)
+    if form.left_out and skipped.left_out:
+        note(f"{lines.path}: {skipped.left_out:,} {form.left_out} are left out")
     if skipped.rows:
         note(f"{lines.path}: {skipped.rows} malformed rows skipped; the first: {skipped.first}")
 
@@ -287,7 +295,10 @@ def _good(
     """Yield the requests of a table; malformed rows are found by dividing it."""
     try:
         if form.select is not None:
-            table = table.where(form.select(table))
+            wanted = form.select(table)
+            if not all(wanted):
+                skipped.left_out += len(table) - sum(wanted)
+                table = table.where(wanted)
         if not len(table):
             return
         assert form.rows is not None
@@ -311,10 +322,16 @@ def _form(
     if columns is None:
         if time_unit != AUTO:
             raise TraceError(f"time_unit = {time_unit!r:.40}: only with columns")
-        return _detected(lines) if name is None else named(name, "trace")
+        if name is None:
+            return _detected(lines)
+        form = named(name, "trace")
+        lines.enter(lambda found: not form.missing(found))
+        return form
     if name is not None:
         raise TraceError(f"format = {name!r:.40}: not together with columns")
-    return mapped(columns, time_unit, "jsonl" if lines.head.startswith("{") else "csv")
+    arrival = columns.get("arrival_s", "")
+    lines.enter(lambda found: at_path(found, str(arrival)) != "")
+    return mapped(columns, time_unit, "jsonl" if lines.is_json else "csv")
 
 
 def format_of(path: str | Path) -> Format:
@@ -327,7 +344,26 @@ def format_of(path: str | Path) -> Format:
 
 
 def _detected(lines: Lines) -> Format:
-    return detected(Head(lines.path, lines.head), "trace")
+    if form := by_content(Head(lines.path, lines.head), "trace"):
+        return form
+
+    def fits(found: dict[str, Any]) -> bool:
+        head = Head(lines.path, json.dumps(found, default=str))
+        return by_content(head, "trace") is not None
+
+    lines.enter(fits)
+    return detected(Head(lines.path, lines.head, lines.holds), "trace")
+
+
+def _tables(lines: Lines, form: Format, skipped: Skipped) -> Iterator[Table]:
+    """Yield the tables of a file; a format of CSV is read from JSON, too."""
+    if form.layout == "csv" and lines.is_json:
+        with contextlib.closing(jsonl_table.tables_of(lines, form, skipped)) as tables:
+            for table in tables:
+                yield table.as_csv()
+        return
+    with contextlib.closing(_TABLES[form.layout](lines, form, skipped)) as tables:
+        yield from tables
 
 
 def _checked(form: Format, given: Mapping[str, Any], path: Path) -> dict[str, float | str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -31,6 +31,7 @@ class Skipped:
         self.allowed = allowed
         self.rows = 0
         self.first = ""  # the error of the first
+        self.left_out = 0  # rows that are no requests
 
     def add(self, error: TraceError) -> None:
         """Count a row. Raises its error if rows must not be skipped."""
@@ -50,11 +51,15 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Table:
-    """Consecutive rows of a file, with the number of the line of each row."""
+    """Consecutive rows of a file, with the number of the line of each row.
+
+    `unit`: what the numbers count, lines or the items of a JSON document.
+    """
 
     path: Path
     columns: Sequence[str]
     lines: Sequence[int]
+    unit: str = field(default="line", kw_only=True)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -109,7 +114,8 @@ class Table:
     def refuse(self, row: int, column: str, allowed: str, *, shown: str = "") -> NoReturn:
         """Raise the TraceError of one cell; `shown` replaces its content in the message."""
         value = shown or self.shown(row, column)
-        raise TraceError(f"{self.path} line {self.lines[row]}, {column} = {value}: {allowed}")
+        place = f"{self.path} {self.unit} {self.lines[row]}"
+        raise TraceError(f"{place}, {column} = {value}: {allowed}")
 
 
 def _fails(parse: Callable[[str], int], text: str) -> bool:

@@ -35,8 +35,8 @@ def write_csv(trace: _core.workload.Trace, path: str | Path) -> None:
     UsageError
         The trace holds no requests, only their digest.
     TraceError
-        A prompt shares several segments (the message names the request; Mooncake's format
-        holds them), or the file cannot be written.
+        Prompts that begin alike go on differently after some of it, as only Mooncake's format holds
+        it (the message names the request), or the file cannot be written.
 
     """
     columns = columns_of(trace)
@@ -66,18 +66,28 @@ _PLAIN = re.compile(r"[\w.:/-]+")
 
 
 def _prefixes(columns: Mapping[str, Any]) -> list[list[Any]]:
-    """Return the group of each prompt and the tokens that it shares; empty without a group."""
+    """Return the group of each prompt and the tokens that it shares; empty without a group.
+
+    Prompts of a group are the beginnings of its longest one, such as the turns of a conversation.
+    """
     content, tokens = columns["segment_content"].tolist(), columns["segment_tokens"].tolist()
     groups: list[Any] = []
     shared: list[Any] = []
+    longest: dict[int, list[tuple[int, int]]] = {}  # the segments of a group
     for row, (begin, end) in enumerate(itertools.pairwise(columns["segment_begin"].tolist())):
-        if len(set(content[begin:end])) > 1:
-            raise TraceError(
-                f"request {row} shares {end - begin} segments: must be <= 1; a file of "
-                "Mooncake's format (….jsonl) holds traces of blocks"
-            )
         groups.append(content[begin] if end > begin else "")
         shared.append(sum(tokens[begin:end]) if end > begin else "")
+        parts = list(zip(content[begin:end], tokens[begin:end], strict=True))
+        known = longest.setdefault(groups[row], parts)
+        if len(parts) > len(known):
+            known, parts, longest[groups[row]] = parts, known, parts
+        is_one = len({part for part, _ in known + parts}) <= 1  # cut where shorter ones end
+        if known[: len(parts)] != parts and not is_one:
+            raise TraceError(
+                f"request {row} begins like another and shares several segments: must be the "
+                "beginning of the other, or its continuation; a file of Mooncake's format "
+                "(….jsonl) holds traces of blocks"
+            )
     return [groups, shared]
 
 
