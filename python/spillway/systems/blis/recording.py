@@ -64,15 +64,18 @@ def _requests(table: CsvTable) -> Iterator[Request]:
         )
 
 
-def prompts(table: CsvTable) -> Int64s:
+def prompts(table: CsvTable, *, counted: bool = True) -> Int64s:
     """Return the lengths of the whole prompts.
 
-    In a group, `input_tokens` is the suffix. Without one, the server's own count is more accurate.
+    In a group, `input_tokens` is the suffix. Without one, the server's own count is more accurate,
+    if that is to be `counted`.
     """
     prompt = table.whole("input_tokens") + table.shared_tokens("prefix_group", "prefix_length")
+    if not counted:
+        return prompt
     server = table.whole("server_input_tokens", empty="0")
-    counted = ~table.filled("prefix_group") & (server > 0)
-    prompt[counted] = server[counted]
+    is_better = ~table.filled("prefix_group") & (server > 0)
+    prompt[is_better] = server[is_better]
     return prompt
 
 
