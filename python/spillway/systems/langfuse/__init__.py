@@ -1,0 +1,1 @@
+"""Langfuse: exports of its generations."""

@@ -1,0 +1,1 @@
+"""LiteLLM: the spend logs of its proxy."""

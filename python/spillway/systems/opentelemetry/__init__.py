@@ -1,0 +1,1 @@
+"""OpenTelemetry: spans of calls of language models."""
