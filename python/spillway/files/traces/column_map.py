@@ -14,7 +14,7 @@ from spillway.files.format import Format
 from spillway.files.options import AUTO, ISO, TIME_UNIT, TIME_ZONE, UNITS, unit_in
 from spillway.files.traces import failures, spillway_csv
 from spillway.files.traces.csv_table import CsvTable, decimal_to_ns
-from spillway.files.traces.jsonl_table import DECIMAL, JsonlTable, at_path, text_of
+from spillway.files.traces.jsonl_table import DECIMAL, JsonlTable, text_of
 from spillway.files.traces.rows import Rows, since_first
 from spillway.files.traces.timestamps import ALLOWED, has_zone, timestamp_to_ns
 
@@ -247,4 +247,4 @@ def _note_empty(table: JsonlTable, named: _Mapped) -> None:
 
 
 def _texts_at(table: JsonlTable, name: str) -> list[str]:
-    return [text_of(at_path(row, name)) for row in table.objects]
+    return list(map(text_of, table.values(name)))

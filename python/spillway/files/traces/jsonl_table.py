@@ -92,7 +92,7 @@ class JsonlTable(Table):
     def values(self, key: str) -> list[Any]:
         """Return the values of a key, or at a path with dots; "" where there is none."""
         if key not in self.columns and "." in key:
-            return [at_path(row, key) for row in self.objects]
+            return _nested(self.objects, key)
         if key not in self.columns:
             return [""] * len(self)
         try:
@@ -303,6 +303,19 @@ def _fitting(
         with skipped.allowing():
             form.check_columns(found, f"{place} {number}")
     return lines, fitting
+
+
+def _nested(objects: Sequence[dict[str, Any]], path: str) -> list[Any]:
+    """Return `at_path` of all objects, fast if all have plain keys."""
+    found: Sequence[Any] = objects
+    try:
+        for name in path.split("."):
+            found = list(map(operator.itemgetter(name), found))
+    except (KeyError, TypeError, IndexError):
+        return [at_path(row, path) for row in objects]
+    if dict in set(map(type, found)):
+        return [at_path(row, path) for row in objects]
+    return list(found)
 
 
 def at_path(found: Any, path: str) -> Any:

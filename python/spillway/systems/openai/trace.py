@@ -23,8 +23,8 @@ def _rows(table: JsonlTable) -> Rows:
     import numpy as np
 
     prompt = table.whole("usage.prompt_tokens", at_least=1)
-    cached_key = "usage.prompt_tokens_details.cached_tokens"
-    cached = table.checked_whole([found or 0 for found in table.values(cached_key)], cached_key)
+    found = [_cached(usage) or 0 for usage in table.values("usage")]
+    cached = table.checked_whole(found, "usage.prompt_tokens_details.cached_tokens")
     return Rows(
         arrival_ns=table.times_ns("created", "s"),
         input_tokens=prompt,
