@@ -53,6 +53,11 @@ MALFORMED += [
         "openai_responses",
     ),
     (BATCH | {"response": {}}, "line 3, response.body.created = ''", "openai_batch"),
+    (
+        BATCH | {"response": {"body": {"created": 1760000000, "usage": "x"}}},
+        "line 3, response.body.usage.prompt_tokens = '': must be",
+        "openai_batch",
+    ),
 ]
 
 

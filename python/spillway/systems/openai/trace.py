@@ -23,7 +23,7 @@ def _rows(table: JsonlTable) -> Rows:
     import numpy as np
 
     prompt = table.whole("usage.prompt_tokens", at_least=1)
-    found = [_cached(usage) or 0 for usage in table.values("usage")]
+    found = [_cached(_object(usage)) or 0 for usage in table.values("usage")]
     cached = table.checked_whole(found, "usage.prompt_tokens_details.cached_tokens")
     return Rows(
         arrival_ns=table.times_ns("created", "s"),
@@ -44,7 +44,7 @@ def _response_rows(table: JsonlTable, *, time_zone: str) -> Rows:
     """
     from spillway.files.traces.column_map import Clock, named_cells, rows_of
 
-    usages = [found if isinstance(found, dict) else {} for found in table.values("usage")]
+    usages = list(map(_object, table.values("usage")))
     cells = {
         "arrival_s": table.values("created_at"),
         "input_tokens": [_prompt(usage) for usage in usages],
@@ -74,9 +74,8 @@ def _batch_rows(table: JsonlTable) -> Rows:
     from spillway.files.traces.column_map import Clock, named_cells, rows_of
     from spillway.files.traces.jsonl_table import at_path
 
-    bodies = [at_path(row, "response.body") for row in table.objects]
-    bodies = [body if isinstance(body, dict) else {} for body in bodies]
-    usages = [body.get("usage") or {} for body in bodies]
+    bodies = [_object(at_path(row, "response.body")) for row in table.objects]
+    usages = list(map(_object, (body.get("usage") for body in bodies)))
     errors = [
         row.get("error") or body.get("error")
         for row, body in zip(table.objects, bodies, strict=True)
@@ -102,6 +101,10 @@ def _batch_rows(table: JsonlTable) -> Rows:
         "cached_tokens": "response.body.usage.prompt_tokens_details.cached_tokens",
     }
     return rows_of(named_cells(table, names, cells), Clock("s"))
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _first(found: Mapping[str, Any], *keys: str) -> Any:
