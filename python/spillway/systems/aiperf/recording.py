@@ -1,21 +1,27 @@
-"""Per-request records of AIPerf, profile_export.jsonl."""
+"""Per-request records of AIPerf, profile_export.jsonl, and the summary beside."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import collections
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from spillway.config.messages import note
+from spillway.data.recording import RequestCounts
 from spillway.files.error import TraceError
 from spillway.files.format import Format
 from spillway.files.recordings.objects import Object
-from spillway.files.recordings.rows import Request, rows_of
-from spillway.files.recordings.source import parsed
+from spillway.files.recordings.rows import Request, parsed_requests, rows_of
+from spillway.files.recordings.server import facts
+from spillway.files.recordings.source import Source, parsed
 from spillway.files.recordings.units import PER_SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from spillway.files.recordings.rows import Rows, Settings
-    from spillway.files.recordings.source import Source
 
 
 _UNITS = {"sec": "s", "seconds": "s"} | {unit: unit for unit in PER_SECOND}
@@ -33,60 +39,127 @@ _LENGTHS = {
     "output_sequence_length": "usage_completion_tokens",
 }
 
+# Figure of `reconciliation.FIGURES` → metric and statistic of the summary.
+_TIMES = {
+    "mean_ttft_s": ("time_to_first_token", "avg"),
+    "median_ttft_s": ("time_to_first_token", "p50"),
+    "mean_tpot_s": ("inter_token_latency", "avg"),
+    "mean_gap_s": ("inter_chunk_latency", "avg"),
+    "mean_e2e_s": ("request_latency", "avg"),
+    "median_e2e_s": ("request_latency", "p50"),
+    "duration_s": ("benchmark_duration", "avg"),
+}
+_NUMBERS = {
+    "completed": "request_count",
+    "failed": "error_request_count",
+    "requests_per_s": "request_throughput",
+}
 
-def _read(source: Source, _settings: Settings) -> list[Rows]:
-    """Only the phase `profiling` counts.
+
+@dataclass
+class _Found:
+    """What the records say apart from their requests."""
+
+    warm_up: int = 0
+    counters: dict[str, set[str]] = field(default_factory=lambda: collections.defaultdict(set))
+    """Length as AIPerf counts it → the metrics with which the requests count it."""
+    conversations: dict[str, set[str]] = field(default_factory=lambda: collections.defaultdict(set))
+    """Conversation of the data set → those who led it."""
+    has_turns: bool = False
+
+
+def _read(source: Source, settings: Settings) -> list[Rows]:
+    """Only the phase `profiling` counts; the turns of a conversation are a session.
 
     Lengths are those that the server reports, else those of AIPerf's tokenizer. The gaps are those
-    between streamed chunks.
+    between streamed chunks. The client's limit, the model and the tool's own figures are in the
+    summary beside, `profile_export_aiperf.json` of a `profile_export.jsonl`.
     """
-    return [rows_of(source, _requests(source), _FIELDS)]
+    found = _Found()
+    requests, skipped = parsed_requests(_lines(source), partial(_request, source, found), settings)
+    if found.has_turns:
+        requests = [_named(request, found) for request in requests]
+    else:
+        requests = [request._replace(session="") for request in requests]
+    others: dict[str, Any] = {"counts": RequestCounts(warm_up=found.warm_up, skipped=skipped)}
+    if summary := _summary(source.path):
+        others |= {
+            "beside": [summary.source],
+            "client_max_in_flight": _limit(summary),
+            "reported": dict(_reported(summary, found)),
+            "server": facts(str(summary.source.path), {"model": _model(summary)}),
+        }
+    return [rows_of(source, requests, _FIELDS, is_stated=True, **others)]
 
 
-def _requests(source: Source) -> Iterator[Request]:
-    for record in _records(source):
-        metadata, metrics = record.object("metadata"), record.object("metrics")
-        if (metadata.text("benchmark_phase") or "profiling") != "profiling":
-            continue
-        failed = bool(record.values.get("error")) or bool(metadata.values.get("was_cancelled"))
-        start_ns, end_ns = metadata.whole("request_start_ns"), metadata.whole("request_end_ns")
-        if start_ns is None:
-            metadata.refuse_missing("request_start_ns")
-        latency_ms = _time_ms(metrics, "request_latency")
-        if latency_ms is None and end_ns is not None:
-            latency_ms = (end_ns - start_ns) / 1e6
-        lengths = {}
-        for name, counted in _LENGTHS.items():
-            lengths[name] = metrics.object(counted).whole("value")
-            if lengths[name] is None:
-                lengths[name] = metrics.object(name).whole("value")
-            if lengths[name] is None and not failed:
-                metrics.refuse_missing(name)
-        prompt = lengths["input_sequence_length"]
-        yield Request(
-            record.place,
-            start_ns,
-            _time_ms(metrics, "time_to_first_token"),
-            latency_ms,
-            metrics.object("error_isl").whole("value") if failed and not prompt else prompt,
-            lengths["output_sequence_length"],
-            failed,
-            _gaps_ms(metrics),
-        )
+def _lines(source: Source) -> Iterator[tuple[int, str]]:
+    # Texts in the file may hold other ends of lines, such as U+2028.
+    for number, line in enumerate(source.text.split("\n"), start=1):
+        if line.strip():
+            yield number, line
 
 
-def _records(source: Source) -> list[Object]:
-    records = []
-    for number, line in enumerate(source.text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        found = parsed(line)
-        if found is None:
-            raise TraceError(f"{source.path} line {number}: not valid JSON")
-        if not isinstance(found, dict):
-            raise TraceError(f"{source.path} line {number}: must be a JSON object")
-        records.append(Object(source, f"line {number}", found))
-    return records
+def _request(source: Source, found: _Found, line: tuple[int, str]) -> Request | None:
+    """Return the request of a line; None of the warm-up."""
+    place = f"line {line[0]}"
+    values = parsed(line[1])
+    if values is None:
+        raise TraceError(f"{source.path} {place}: not valid JSON")
+    if not isinstance(values, dict):
+        raise TraceError(f"{source.path} {place}: must be a JSON object")
+    record = Object(source, place, values)
+    metadata, metrics = record.object("metadata"), record.object("metrics")
+    if (metadata.text("benchmark_phase") or "profiling") != "profiling":
+        found.warm_up += 1
+        return None
+    failed = bool(record.values.get("error")) or bool(metadata.values.get("was_cancelled"))
+    start_ns, end_ns = metadata.whole("request_start_ns"), metadata.whole("request_end_ns")
+    if start_ns is None:
+        metadata.refuse_missing("request_start_ns")
+    latency_ms = _time_ms(metrics, "request_latency")
+    if latency_ms is None and end_ns is not None:
+        latency_ms = (end_ns - start_ns) / 1e6
+    lengths = {}
+    for name, counted in _LENGTHS.items():
+        key = name if metrics.object(counted).whole("value") is None else counted
+        lengths[name] = metrics.object(key).whole("value")
+        if lengths[name] is None and not failed:
+            metrics.refuse_missing(name)
+        if not failed:
+            found.counters[name].add(key)
+    prompt = lengths["input_sequence_length"]
+    return Request(
+        place,
+        start_ns,
+        _time_ms(metrics, "time_to_first_token"),
+        latency_ms,
+        metrics.object("error_isl").whole("value") if failed and not prompt else prompt,
+        lengths["output_sequence_length"],
+        failed,
+        _gaps_ms(metrics),
+        metrics.object("usage_prompt_cache_read_tokens").whole("value"),
+        _session(metadata, found),
+    )
+
+
+def _session(metadata: Object, found: _Found) -> str:
+    """Return conversation and user of a request, which `_named` makes one name."""
+    conversation = metadata.text("conversation_id") or ""
+    user = metadata.text("x_correlation_id") or ""
+    found.has_turns |= bool(metadata.whole("turn_index"))
+    found.conversations[conversation].add(user)
+    return f"{conversation}\n{user}" if conversation or user else ""
+
+
+def _named(request: Request, found: _Found) -> Request:
+    """Return the request with its session: a conversation, or that of one user if several led it.
+
+    Versions before 0.13 do not name the conversation.
+    """
+    conversation, _, user = request.session.partition("\n")
+    is_alone = bool(conversation) and len(found.conversations[conversation]) == 1
+    parts = (conversation,) if is_alone else (conversation, user)
+    return request._replace(session="/".join(part for part in parts if part))
 
 
 def _time_ms(metrics: Object, name: str) -> float | None:
@@ -109,12 +182,89 @@ def _ms(metric: Object) -> float:
     return 1_000 / PER_SECOND[_UNITS[unit]]
 
 
+def _summary(path: Path) -> Object | None:
+    """Return the tool's summary of the run in the file beside; None if there is none."""
+    beside = path.with_name(f"{path.stem}_aiperf.json")
+    if not beside.is_file():
+        return None
+    source = Source(beside)
+    if not isinstance(source.json, dict):
+        note(f"{beside}: not read, as it is no JSON object: the client's limit is not known")
+        return None
+    return Object(source, "", source.json)
+
+
+def _limit(summary: Object) -> int | None:
+    """Return the most requests in flight: `--concurrency`; None for a rate without a limit."""
+    config = summary.object("input_config")
+    phases = [
+        phase
+        for phase in config.objects("phases")
+        if (phase.text("kind") or phase.text("name")) == "profiling"
+    ]
+    limits = {loads.whole("concurrency") for loads in (*phases, config.object("loadgen"))} - {None}
+    if len(limits) > 1:
+        shown = ", ".join(map(str, sorted(limit for limit in limits if limit)))
+        note(
+            f"{summary.source.path}: the phases have {shown} requests in flight; the limit of the "
+            "run is taken as the largest"
+        )
+    return max((limit for limit in limits if limit), default=None)
+
+
+def _model(summary: Object) -> str | None:
+    """Return the only model that the client asked for."""
+    config = summary.object("input_config")
+    names = {
+        *(item.text("name") for item in config.object("models").objects("items")),
+        *config.object("endpoint").items("model_names"),
+    }
+    found = [name for name in names if isinstance(name, str) and name]
+    return found[0] if len(found) == 1 else None
+
+
+def _reported(summary: Object, found: _Found) -> Iterable[tuple[str, float]]:
+    """Yield the tool's own figures, as far as they are counted as the requests are."""
+    for key, (name, statistic) in _TIMES.items():
+        metric = summary.object(name)
+        value = metric.number(statistic)
+        if value is not None and not (key == "mean_tpot_s" and not _counts_alike(summary, found)):
+            yield key, value * _ms(metric) / 1e3
+    for key, name in _NUMBERS.items():
+        value = summary.object(name).number("avg")
+        if value is not None:
+            yield key, value
+    if "error_request_count" not in summary.values and "request_count" in summary.values:
+        yield "failed", 0.0  # the key is there only if some failed
+    for name, key in (
+        ("input_sequence_length", "mean_input_tokens"),
+        ("output_sequence_length", "mean_output_tokens"),
+    ):
+        counters = found.counters[name]
+        value = summary.object(*counters).number("avg") if len(counters) == 1 else None
+        if value is not None:
+            yield key, value
+
+
+def _counts_alike(summary: Object, found: _Found) -> bool:
+    """Whether AIPerf, whose ITL takes its own count of tokens, counts them as the requests do."""
+    if found.counters["output_sequence_length"] == {"output_sequence_length"}:
+        return True
+    own, server = (
+        summary.object(name).number("sum")
+        for name in ("output_sequence_length", "usage_completion_tokens")
+    )
+    return own is not None and own == server
+
+
 FORMAT = Format(
     name="aiperf",
     doc="profile_export.jsonl of AIPerf (`--export-level records`)",
     gives=("recordings",),
     detect=lambda source: (
-        source.first_line.startswith("{") and '"request_start_ns"' in source.first_line
+        source.first_line.startswith("{")
+        and '"request_start_ns"' in source.first_line
+        and '"metrics"' in source.first_line
     ),
     read=_read,
 )
