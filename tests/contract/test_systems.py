@@ -112,7 +112,7 @@ def test_every_module_can_be_imported_first() -> None:
     ("kind", "listed", "own"),
     [
         (Format, formats("trace"), {"columns"}),
-        (Format, recordings.FORMATS, {"folder", "csv", "columns"}),
+        (Format, recordings.FORMATS, {"folder", "csv", "columns", "points"}),
         (deployments.Target, deployments.TARGETS, set()),
         (LoadFormat, [load.name for load in loads.FORMATS], set()),
         (RequestsFile, export.FILES, {"csv", "parquet"}),

@@ -40,6 +40,9 @@ FORMAT_OF = {
     "serve.log": "vllm_steps",
     "metrics.prom": "prometheus",
     "silicon.csv": "silicon",
+    "vllm_points.json": "vllm_bench_points",
+    "inferencex.json": "inferencex",
+    "lmbench.csv": "lmbench",
 }
 GATEWAY = {
     "columns": {

@@ -563,9 +563,14 @@ class LatencyPoints:
     input_tokens, output_tokens : int
         Nominal lengths of prompts and outputs, in tokens.
     concurrency : array of int
-        Requests that the client keeps in flight, ascending; several points may share a value.
+        Requests that the client keeps in flight, ascending; several points may share a value. 0
+        where it sends at a rate without a limit.
     ttft_s, itl_s : array of float
-        Mean time to the first token and mean time per further token, in seconds.
+        Mean time to the first token and mean time per further token, in seconds; NaN where only
+        the other is known.
+    requests_per_s : array of float, optional
+        The rate at which the client sends, infinite where it sends all at once or as fast as its
+        limit allows. None if that is so at all points.
     source, format, sha256 : str
         The path of the file, the name of its format, and the SHA-256 of its bytes.
 
@@ -578,12 +583,15 @@ class LatencyPoints:
     concurrency: Ints
     ttft_s: Floats
     itl_s: Floats
+    requests_per_s: Floats | None = None
     source: str = ""
     format: str = ""
     sha256: str = ""
 
     def __post_init__(self) -> None:
         _freeze(self, {"concurrency": np.int64, "ttft_s": np.float64, "itl_s": np.float64})
+        if self.requests_per_s is not None:
+            _freeze(self, {"requests_per_s": np.float64})
         object.__setattr__(self, "group", MappingProxyType(dict(self.group)))
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from spillway.files.error import TraceError
 from spillway.files.formats import alternatives, by_content, named
 from spillway.files.head import Head
 from spillway.files.options import AUTO
+from spillway.files.recordings.points_csv import LOADS
 from spillway.files.recordings.reading import MEASUREMENTS, read_measurements
 from spillway.files.recordings.rows import Settings
 from spillway.files.recordings.source import Source
@@ -128,11 +130,7 @@ class Evidence:
         for run in self.recordings:
             lines += ["", f"run {run.name}", *_of_run(run)]
         for points in self.points_of_servers:
-            concurrency = ", ".join(map(str, points.concurrency.tolist()))
-            lines.append(
-                f"points: prompts of {points.input_tokens:,} and outputs of "
-                f"{points.output_tokens:,} tokens at {concurrency} requests in flight"
-            )
+            lines += _of_points(points)
         lines += [f"steps: {log.num_steps:,} of {log.name}" for log in self.step_logs]
         lines += [f"histograms: {', '.join(page.histograms)}" for page in self.histograms]
         lines += [f"note: {text}" for text in self.notes]
@@ -145,6 +143,7 @@ class Evidence:
             "format": self.format,
             "offers": list(self.offers),
             "runs": [_facts(run) for run in self.recordings],
+            "points": [_values(points) for points in self.points_of_servers],
             "notes": list(self.notes),
             "mismatches": list(self.mismatches),
         }
@@ -173,7 +172,8 @@ def read(
     format : str, optional
         The name of a format; by default the content selects it.
     columns, units, time_unit, sort, skip_bad, server, client_max_in_flight, check_units
-        As in `read_trace` and `read_recordings`. `columns` with a latency describe a recording.
+        As in `read_trace` and `read_recordings`. `columns` with a latency describe a recording,
+        with `concurrency` or `requests_per_s` a table of points.
     **options
         Options of the format, see `read_trace`.
 
@@ -231,6 +231,8 @@ def _form(path: Path, name: str | None, columns: Mapping[str, str] | None) -> Fo
         content: Content = "trace" if name in alternatives("trace") else "recordings"
         return named(name, content)
     if columns is not None:
+        if not LOADS.isdisjoint(columns):
+            return named("points", "points")
         return named("columns", "trace" if LATENCIES.isdisjoint(columns) else "recordings")
     if path.is_dir():
         return None
@@ -294,6 +296,20 @@ def _of_run(run: Recording) -> Iterator[str]:
         yield f"missing: {', '.join(lacks)}; `calibrate` and `validate` need TTFT and E2E"
 
 
+def _of_points(points: LatencyPoints) -> Iterator[str]:
+    yield ""
+    yield f"points of {points.server.key or 'a server that is not described'}"
+    yield f"tokens: prompt {points.input_tokens:,}, output {points.output_tokens:,}"
+    rates = points.requests_per_s
+    for at, concurrency in enumerate(points.concurrency.tolist()):
+        loads = [f"{concurrency:,} in flight"] if concurrency else []
+        if rates is not None and (np.isfinite(rates[at]) or not concurrency):
+            loads.append(f"{rates[at]:g} requests/s" if np.isfinite(rates[at]) else "all at once")
+        latencies = {"TTFT": points.ttft_s[at], "ITL": points.itl_s[at]}
+        known = [f"{name} {value:.4g} s" for name, value in latencies.items() if np.isfinite(value)]
+        yield f"{' and '.join(loads)}: {', '.join(known)}"
+
+
 def _facts(run: Recording) -> dict[str, Any]:
     done = ~run.failed
     return {
@@ -312,6 +328,24 @@ def _facts(run: Recording) -> dict[str, Any]:
         "units": dict(run.units),
         "reported": [figure._asdict() for figure in run.reported],
     }
+
+
+def _values(points: LatencyPoints) -> dict[str, Any]:
+    rates = points.requests_per_s
+    return {
+        "server": points.server.key,
+        "group": dict(points.group),
+        "input_tokens": points.input_tokens,
+        "output_tokens": points.output_tokens,
+        "concurrency": points.concurrency.tolist(),
+        "requests_per_s": None if rates is None else [_number(rate) for rate in rates.tolist()],
+        "ttft_s": [_number(value) for value in points.ttft_s.tolist()],
+        "itl_s": [_number(value) for value in points.itl_s.tolist()],
+    }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _mean(values: np.ndarray[Any, np.dtype[np.float64]]) -> float | None:

@@ -32,9 +32,9 @@ def formats(*contents: Content) -> dict[str, Format]:
     """
     found = [spillway_csv.FORMAT, *_registry.found(Format, "trace")]
     if contents != ("trace",):
-        from spillway.files.recordings import column_map, folder, requests_csv
+        from spillway.files.recordings import column_map, folder, points_csv, requests_csv
 
-        found += [folder.FORMAT, requests_csv.FORMAT, column_map.FORMAT]
+        found += [folder.FORMAT, requests_csv.FORMAT, column_map.FORMAT, points_csv.FORMAT]
         found += _registry.found(Format, "recording", "step_log", "metrics", "points")
     found.sort(key=lambda form: (-form.precedence, -len(form.required)))
     return {form.name: form for form in found if set(contents) & set(form.gives)}

@@ -40,7 +40,7 @@ READERS: Mapping[str, Callable[..., list[Any]]] = {
 
 
 def test_every_format_has_a_file() -> None:
-    assert {*FORMAT_OF.values(), "columns"} == set(FORMATS)
+    assert {*FORMAT_OF.values(), "columns", "points"} == set(FORMATS)
     found = {
         str(path.relative_to(FILES))
         for path in FILES.rglob("*")

@@ -10,6 +10,8 @@ from spillway.files.recordings.csv_columns import MEANINGS, TIMES, CsvColumns, r
 from spillway.files.recordings.units import PER_SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from spillway.files.recordings.rows import Rows, Settings
     from spillway.files.recordings.source import Source
 
@@ -43,17 +45,25 @@ def _columns(settings: Settings) -> CsvColumns:
         raise TraceError(f"columns: {', '.join(missing)} missing")
     if not {"ttft_s", "e2e_s", "first_token_s", "last_token_s"} & set(names):
         raise TraceError("columns: must name a latency: ttft_s, e2e_s, first_token_s, last_token_s")
-    times = {names[meaning]: meaning for meaning in TIMES if meaning in names}
+    return CsvColumns(names, units_of(names, TIMES, settings))
+
+
+def units_of(names: Mapping[str, str], times: Sequence[str], settings: Settings) -> dict[str, str]:
+    """Return the unit of each column of times, which its name or the caller states.
+
+    `names`: meaning → column, `times`: the meanings of times. Raises TraceError without a unit.
+    """
+    columns = {names[meaning]: meaning for meaning in times if meaning in names}
     given = settings.units or {}
     for column, unit in given.items():
-        if column not in times:
-            allowed = f"not a column of times; must be one of {', '.join(times)}"
+        if column not in columns:
+            allowed = f"not a column of times; must be one of {', '.join(columns)}"
             raise TraceError(f"units[{column!r}] = {unit!r:.40}: {allowed}")
         if unit not in PER_SECOND:
             allowed = f"must be one of {', '.join(PER_SECOND)}"
             raise TraceError(f"units[{column!r}] = {unit!r:.40}: {allowed}")
     units: dict[str, str] = {}
-    for column, meaning in times.items():
+    for column, meaning in columns.items():
         found = given.get(column) or unit_of(column)
         if found is None:
             raise TraceError(
@@ -61,7 +71,7 @@ def _columns(settings: Settings) -> CsvColumns:
                 f'e.g. units={{{column!r}: "ms"}}'
             )
         units[column] = found
-    return CsvColumns(names, units)
+    return units
 
 
 FORMAT = Format(

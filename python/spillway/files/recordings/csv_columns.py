@@ -31,7 +31,7 @@ MEANINGS = (*TIMES, "input_tokens", "output_tokens", "failed", "tenant")
 """The meanings of columns; those of `TIMES` are times."""
 
 _NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?\s*")
-_WHOLE = re.compile(r"\s*[0-9]{1,18}\s*")
+_WHOLE = re.compile(r"\s*[0-9]{1,18}(?:\.0*)?\s*")  # pandas writes 21073.0
 _MOST_DIGITS = 300  # more than a float holds
 _INTEGER = re.compile(r"\s*-?[0-9]{1,20}\s*")
 _STATE_NAMES = ("status", "outcome")  # other columns hold an error, or whether there is one
@@ -164,7 +164,7 @@ def _tokens(table: CsvTable, column: str, failed: Sequence[bool]) -> list[int]:
         elif not _WHOLE.fullmatch(text) or float(text) > MAX_TOKENS:
             table.refuse(row, column, f"must be a whole number >= 0 and <= {MAX_TOKENS}")
         else:
-            values.append(int(text))
+            values.append(int(text.partition(".")[0]))
     return values
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from spillway.config import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,6 +118,42 @@ class Object:
         if found is not None and not isinstance(found, str):
             self.source.refuse(self.at(key), found, "must be text")
         return found
+
+
+def results(source: Source) -> list[Object]:
+    """Return the JSON objects of a file: the only one, those of a list, or one after the other.
+
+    Empty if the file holds anything else. Tools append a result to those of former runs.
+    """
+    if isinstance(source.json, dict):
+        return [Object(source, "", source.json)]
+    listed = isinstance(source.json, list)
+    found = source.json if listed else _consecutive(source)
+    if not all(isinstance(item, dict) for item in found):
+        return []
+    return [
+        Object(source, f"[{at}]" if listed else f"result {at + 1}", item)
+        for at, item in enumerate(found)
+    ]
+
+
+def _consecutive(source: Source) -> list[Any]:
+    """Return the JSON values of a text one after the other, e.g. one per line; [] if it is none."""
+    found: list[Any] = []
+    decoder = json.JSONDecoder()
+    text = source.text.rstrip()
+    at = 0
+    try:
+        while at < len(text):
+            at += len(text[at : at + _MOST_SPACE]) - len(text[at : at + _MOST_SPACE].lstrip())
+            value, at = decoder.raw_decode(text, at)
+            found.append(value)
+    except (ValueError, RecursionError):
+        return []
+    return found if yaml.is_unicode(found) else []
+
+
+_MOST_SPACE = 1_000  # characters between results
 
 
 def _is_number(value: Any) -> bool:

@@ -94,14 +94,7 @@ def read_recordings(
 
     """
     settings = Settings(columns, units, server, client_max_in_flight, check_units, skip_bad)
-    if columns is not None and format is None:
-        format = "columns"  # noqa: A001
-    if format != "columns":
-        for name, given in (("columns", columns), ("units", units)):
-            if given is not None:
-                chosen = "" if format is None else f", not of {format}"
-                raise TraceError(f"{name}: an argument of the format columns{chosen}")
-    return _read(path, format, "recordings", settings)
+    return _read(path, _mapping("columns", format, settings), "recordings", settings)
 
 
 def read_step_logs(
@@ -170,9 +163,12 @@ def read_points(
     path: str | Path,
     format: str | None = None,  # noqa: A002
     *,
+    columns: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
     server: ServerFacts | Mapping[str, Any] | None = None,
+    check_units: bool = True,
 ) -> list[LatencyPoints]:
-    """Read mean latencies of real servers at fixed numbers of concurrent requests.
+    """Read mean latencies of real servers at fixed numbers of concurrent requests, or fixed rates.
 
     Parameters
     ----------
@@ -180,8 +176,14 @@ def read_points(
         A file, or a folder, of which every file of a known format is read.
     format : str, optional
         The name of a format, see below. By default the content of a file selects it.
+    columns : mapping of str, optional
+        Which columns of a CSV file to read, see the format `points`.
+    units : mapping of str, optional
+        The units of columns with times: s, ms, us or ns.
     server : ServerFacts or mapping, optional
         Facts about the server, which complete or replace those of the files.
+    check_units : bool
+        Whether to refuse times that probably have another unit than stated.
 
     Returns
     -------
@@ -194,7 +196,8 @@ def read_points(
         A file cannot be read, has an unknown format, holds no points, or a value is invalid.
 
     """
-    return _read(path, format, "points", Settings(server=server))
+    settings = Settings(columns, units, server, check_units=check_units)
+    return _read(path, _mapping("points", format, settings), "points", settings)
 
 
 def format_of(path: str | Path) -> Format:
@@ -225,6 +228,21 @@ def is_recording(path: Path, name: str | None) -> bool:
     """Whether the format of this name, or of the file, gives recordings."""
     form = by_content(Source(path), "recordings") if name is None else FORMATS.get(name)
     return form is not None and "recordings" in form.gives
+
+
+def _mapping(mapped: str, name: str | None, settings: Settings) -> str | None:
+    """Return the name of the format: the mapped one if the caller names columns.
+
+    Raises TraceError if columns or units are given to another format.
+    """
+    if settings.columns is not None and name is None:
+        return mapped
+    if name != mapped:
+        for argument in ("columns", "units"):
+            if getattr(settings, argument) is not None:
+                chosen = "" if name is None else f", not of {name}"
+                raise TraceError(f"{argument}: an argument of the format {mapped}{chosen}")
+    return name
 
 
 def _read(path: str | Path, name: str | None, content: Content, settings: Settings) -> list[Any]:

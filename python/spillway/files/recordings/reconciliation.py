@@ -42,7 +42,9 @@ def _mean_tokens(run: Recording, name: str) -> float:
 
 def _mean_gap_s(run: Recording) -> float:
     gaps = run.token_gaps
-    return _mean(gaps.values_s) if gaps is not None else math.nan
+    if gaps is None:
+        return math.nan
+    return _mean(gaps.values_s[np.repeat(~run.failed, np.diff(gaps.offsets))])
 
 
 def _duration_s(run: Recording) -> float:

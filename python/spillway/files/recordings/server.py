@@ -31,6 +31,24 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "async_scheduling": ("async_scheduling",),
 }
 
+FACT_NAMES = frozenset(name for names in _NAMES.values() for name in names)
+"""All names of facts in files."""
+
+_TEXTS = frozenset(
+    name for fact in ("model", "gpu", "engine", "engine_version") for name in _NAMES[fact]
+)
+
+
+def fact_of(name: str, text: str) -> str | int | bool | None:
+    """Return the value of a fact that a file states as text; None if it is none of its kind."""
+    text = text.strip()
+    if name in _TEXTS:
+        return text or None
+    whole = text.removesuffix(".0")
+    if whole.isdecimal() and len(whole) < 10:
+        return int(whole)
+    return {"true": True, "false": False}.get(text.lower())
+
 
 def facts(place: str, *mappings: Mapping[str, Any]) -> ServerFacts:
     """Return the facts that mappings state, the first mapping that states one decides.

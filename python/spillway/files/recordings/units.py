@@ -170,7 +170,7 @@ class _Rules:
                 f"{self.path}, {field}: {found} requests are in flight at once, but the client "
                 f"limits them to {limit}; the unit of the times of sending ({_WORDS[unit]}) or of "
                 f"the latencies ({_WORDS[self.fields['e2e_s'][1]]}) is probably another one"
-                f"{_ESCAPE}"
+                f"{ESCAPE}"
             )
 
     def _check_range(
@@ -197,10 +197,10 @@ class _Rules:
         self._refuse(field, f"{value_s:.4g} s ({statistic})", allowed)
 
     def _refuse(self, field: str, value: str, allowed: str) -> NoReturn:
-        raise TraceError(f"{self.path}, {field} = {value}: {allowed}{_ESCAPE}")
+        raise TraceError(f"{self.path}, {field} = {value}: {allowed}{ESCAPE}")
 
 
-_ESCAPE = "; check_units=False accepts it (--no-check-units)"
+ESCAPE = "; check_units=False accepts it (--no-check-units)"
 
 
 def _median(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:

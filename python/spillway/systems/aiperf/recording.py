@@ -64,7 +64,7 @@ class _Found:
     counters: dict[str, set[str]] = field(default_factory=lambda: collections.defaultdict(set))
     """Length as AIPerf counts it → the metrics with which the requests count it."""
     conversations: dict[str, set[str]] = field(default_factory=lambda: collections.defaultdict(set))
-    """Conversation of the data set → those who led it."""
+    """Conversation of the data set → its users."""
     has_turns: bool = False
 
 
@@ -152,7 +152,7 @@ def _session(metadata: Object, found: _Found) -> str:
 
 
 def _named(request: Request, found: _Found) -> Request:
-    """Return the request with its session: a conversation, or that of one user if several led it.
+    """Return the request with its session: a conversation, or that of a user if several share it.
 
     Versions before 0.13 do not name the conversation.
     """

@@ -1,0 +1,1 @@
+"""InferenceX: its published results."""

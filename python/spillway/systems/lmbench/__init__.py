@@ -1,0 +1,1 @@
+"""LMBench: its records of requests."""

@@ -1,0 +1,81 @@
+"""Per-request records of LMBench: a CSV file per rate."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from typing import TYPE_CHECKING
+
+from spillway.files.format import Format
+from spillway.files.recordings.csv_columns import CsvColumns, request_rows
+from spillway.files.traces.csv_table import csv_tables
+
+if TYPE_CHECKING:
+    from spillway.files.recordings.rows import Rows, Settings
+    from spillway.files.recordings.source import Source
+
+
+_NAMES = {
+    "send_s": "launch_time",
+    "input_tokens": "prompt_tokens",
+    "output_tokens": "generation_tokens",
+    "ttft_s": "ttft",
+    "last_token_s": "finish_time",
+}
+_TIMES = ("launch_time", "ttft", "finish_time")
+
+
+def _read(source: Source, _settings: Settings) -> list[Rows]:
+    """Times are seconds. A `user_id` is a session, whose questions follow each other.
+
+    The most users at once is the limit of the client, as each of them waits for its answer before
+    its next question. Without `user_id` requests are sent at a rate, without a limit.
+    """
+    rows = request_rows(source, CsvColumns(_NAMES, dict.fromkeys(_TIMES, "s")))
+    if "user_id" not in source.columns["csv"]:
+        return [rows]
+    users: list[str] = []
+    with contextlib.closing(csv_tables(source.path)) as tables:
+        for table in tables:
+            users += table.texts("user_id")
+    return [dataclasses.replace(rows, session=users, client_max_in_flight=_most(rows, users))]
+
+
+def _most(rows: Rows, users: list[str]) -> int | None:
+    """Return the most users at once; None if one has several requests in flight."""
+    assert rows.e2e is not None
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for user, send, e2e in zip(users, rows.send.values, rows.e2e.values, strict=True):
+        if send is None or e2e is None:
+            return None
+        spans.setdefault(user, []).append((send, send + e2e))
+    events: list[tuple[float, int]] = []
+    for requests in spans.values():
+        requests.sort()
+        if any(end > begin for (_, end), (begin, _) in itertools.pairwise(requests)):
+            return None
+        events += [(requests[0][0], 1), (requests[-1][1], -1)]
+    present = most = 0
+    for _, change in sorted(events):
+        present += change
+        most = max(most, present)
+    return most
+
+
+FORMAT = Format(
+    name="lmbench",
+    doc="CSV of LMBench: prompt_tokens, generation_tokens, ttft, generation_time, launch_time, "
+    "finish_time, optionally user_id and question_id",
+    gives=("recordings",),
+    layout="csv",
+    required=(
+        "prompt_tokens",
+        "generation_tokens",
+        "ttft",
+        "generation_time",
+        "launch_time",
+        "finish_time",
+    ),
+    read=_read,
+)
