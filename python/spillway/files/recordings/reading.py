@@ -225,9 +225,16 @@ def read_measurements(
 
 
 def is_recording(path: Path, name: str | None) -> bool:
-    """Whether the format of this name, or of the file, gives recordings."""
-    form = by_content(Source(path), "recordings") if name is None else FORMATS.get(name)
-    return form is not None and "recordings" in form.gives
+    """Whether the format of this name, or of the file, gives recordings.
+
+    Raises TraceError if the file holds measurements of another kind.
+    """
+    if name is not None:
+        return name in formats("recordings")
+    form = by_content(Source(path), "recordings")
+    if form is not None and "recordings" not in form.gives:
+        raise _of_another_kind(path, form)
+    return form is not None
 
 
 def _mapping(mapped: str, name: str | None, settings: Settings) -> str | None:
@@ -253,10 +260,14 @@ def _read(path: str | Path, name: str | None, content: Content, settings: Settin
     source = Source(path)
     form = form or detected(source, content)
     if content not in form.gives:
-        raise TraceError(
-            f"{path}: of the format {form.name}, which {readers(form)} reads ({form.doc})"
-        )
+        raise _of_another_kind(path, form)
     return _contents(source, form, settings)
+
+
+def _of_another_kind(path: Path, form: Format) -> TraceError:
+    return TraceError(
+        f"{path}: of the format {form.name} ({form.doc}), which {readers(form)} reads"
+    )
 
 
 def _read_folder(

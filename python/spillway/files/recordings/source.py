@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from spillway.config import filesystem, yaml
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _MISSING = object()
+_LINE = re.compile(r"\S[^\r\n]*")
 
 
 class Source(Head):
@@ -47,8 +49,8 @@ class Source(Head):
     @functools.cached_property
     def first_line(self) -> str:  # type: ignore[override]
         """The first line that is not empty; "" if there is none."""
-        lines = (line.strip() for line in self.text.splitlines())
-        return next((line for line in lines if line), "")
+        found = _LINE.search(self.text)
+        return found[0].strip() if found else ""
 
     @functools.cached_property
     def columns(self) -> Mapping[Layout, Collection[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import re
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from spillway.files.recordings.rows import Rows, Settings
 
+
+_LINE = re.compile(r"([^\n]*)(?:\n|\Z)")
 
 _UNITS = {"sec": "s", "seconds": "s"} | {unit: unit for unit in PER_SECOND}
 
@@ -94,9 +97,9 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:
     # Texts in the file may hold other ends of lines, such as U+2028.
-    for number, line in enumerate(source.text.split("\n"), start=1):
-        if line.strip():
-            yield number, line
+    for number, line in enumerate(_LINE.finditer(source.text), start=1):
+        if text := line[0].strip():
+            yield number, text
 
 
 def _request(source: Source, found: _Found, line: tuple[int, str]) -> Request | None:
