@@ -236,7 +236,16 @@ def _mapped() -> list[Files]:
         "e2e_s": "e",
     }
     runs = b"at,n,m,t,e\n0.5,10,3,0.2,0.9\n1.5,20,4,0.25,1.1\n2.5,20,4,0.25,1.1\n"
+    means = {
+        "concurrency": "users",
+        "requests_per_s": "rate",
+        "itl_s": "t_ms",
+        "input_tokens": "n",
+        "output_tokens": "128",
+    }
+    points = b"users,rate,t_ms,n,tp,chip\n4,,10,512,1,a\n,2.5,11.5,512,2,a\n8,inf,12,512,1,b\n"
     return [
+        {"columns.json": _json({"columns": means}), "input.csv": points},
         {"columns.json": _json({"columns": measured}), "input.csv": runs},
         {"columns.json": _json({"columns": columns, "time_unit": "s"}), "input.csv": rows},
         {"columns.json": _json({"columns": columns, "time_unit": "ms"}), "input.jsonl": lines},
@@ -267,6 +276,7 @@ def _read_mapped(folder: Path) -> object:
     return _first_of(
         lambda: alike(lambda: read_trace(path, columns=columns, time_unit=unit).sha256),
         lambda: recordings.read_recordings(path, columns=columns),
+        lambda: recordings.read_points(path, columns=columns),
     )
 
 

@@ -91,6 +91,7 @@ def test_disaggregated_serving_is_left_out(tmp_path: Path, disagg: Any) -> None:
     ("change", "message"),
     [
         ({"conc": 0}, "conc = 0: must be a whole number >= 1"),
+        ({"conc": 10**30}, "conc.*=.*1e.30: must be <= "),
         ({"isl": "long"}, "isl = 'long': must be a number"),
         ({"mean_ttft": -1}, "mean_ttft = -1: must be a number >= 0"),
         ({"mean_tpot": 21.4}, r"time per token is 21\.4 s .*: probably another unit"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from spillway.config.limits import MAX_TOKENS
 from spillway.config.messages import note
 from spillway.data.recording import LatencyPoints, ServerFacts
 from spillway.files.error import TraceError
@@ -65,6 +66,12 @@ def points_of(source: Source, points: Sequence[Point], settings: Settings) -> li
     between tokens probably has another unit. Warns of what is left out and of what is not known.
     """
     path = source.path
+    for point in points:
+        for name in ("input_tokens", "output_tokens", "concurrency"):
+            value = getattr(point, name)
+            if value is not None and value > MAX_TOKENS:
+                allowed = f"must be <= {MAX_TOKENS}"
+                raise TraceError(f"{path}, {point.place}: {name} = {value:g}: {allowed}")
     for why, is_wrong in _LEFT_OUT.items():
         wrong = [point for point in points if is_wrong(point)]
         points = [point for point in points if not is_wrong(point)]
