@@ -626,9 +626,11 @@ _STEP_COLUMNS: Mapping[str, type[np.generic]] = {
 
 
 def _freeze(holder: object, columns: Mapping[str, type[np.generic]]) -> None:
-    """Replaces arrays of a frozen object by read-only copies."""
+    """Replaces arrays of a frozen object by read-only copies, unless they are read-only."""
     for name, kind in columns.items():
-        copy = np.array(getattr(holder, name), dtype=kind)
+        given = getattr(holder, name)
+        is_own = isinstance(given, np.ndarray) and given.flags.owndata and given.dtype == kind
+        copy = given if is_own and not given.flags.writeable else np.array(given, dtype=kind)
         if copy.ndim != 1:
             raise config_error([(name, f"{copy.ndim} dimensions", "must have one dimension")])
         copy.setflags(write=False)

@@ -164,7 +164,7 @@ READING: tuple[Option, ...] = (
         "the columns of a file of another format, e.g. arrival_s=ts,"
         "input_tokens=usage.prompt_tokens,output_tokens=usage.completion_tokens,tenant=user; with "
         "latencies send_s=t0,input_tokens=prompt,output_tokens=completion,ttft_s=ttft_ms,"
-        "e2e_s=total_ms",
+        "e2e_s=total_ms and completed=success or failed=error",
         spelled=("--trace-columns", "--columns"),
         metavar="MEANING=COLUMN,…",
     ),

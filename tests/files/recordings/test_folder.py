@@ -15,6 +15,8 @@ from spillway.files.recordings import TraceError, read_recordings
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*unused columns")
+
 
 def test_list_of_runs() -> None:
     chat, code = read_recordings(FILES / "list_of_runs")

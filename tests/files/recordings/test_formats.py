@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*unused columns")
+
 READERS: Mapping[str, Callable[..., list[Any]]] = {
     "recordings": read_recordings,
     "step_logs": read_step_logs,

@@ -8,6 +8,8 @@ from support.recordings import MEASURED
 
 from spillway.files.recordings import read_recordings
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*(unused columns|without output tokens)")
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(

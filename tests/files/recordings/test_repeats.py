@@ -9,6 +9,8 @@ from support.paths import SHARED
 from spillway import read_recordings
 from spillway.files.recordings.repeats import repeat_period
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*(unused columns|without output tokens)")
+
 
 def test_a_cycle_of_prompts_is_found() -> None:
     rng = np.random.default_rng(0)

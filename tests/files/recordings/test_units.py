@@ -94,7 +94,7 @@ def test_suspected_units(rule: str, tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=message) as caught:
         read_recordings(path)
     assert str(caught.value).startswith(f"{path}, ")
-    assert str(caught.value).endswith("; check_units=False accepts it")
+    assert str(caught.value).endswith("; check_units=False accepts it (--no-check-units)")
     assert run_of(path, check_units=False).num_requests == 200
 
 

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from spillway.files.error import TraceError
 from spillway.files.format import Format
-from spillway.files.recordings.csv_columns import MEANINGS, TIMES, CsvColumns, request_rows, unit_of
+from spillway.files.recordings.csv_columns import (
+    MEANINGS,
+    STATES,
+    TIMES,
+    CsvColumns,
+    request_rows,
+    unit_of,
+)
+from spillway.files.recordings.states import kind_of
 from spillway.files.recordings.units import PER_SECOND
 
 if TYPE_CHECKING:
@@ -14,6 +22,7 @@ if TYPE_CHECKING:
 
     from spillway.files.recordings.rows import Rows, Settings
     from spillway.files.recordings.source import Source
+    from spillway.files.recordings.states import Kind
 
 
 _REQUIRED = ("send_s", "input_tokens", "output_tokens")
@@ -23,10 +32,12 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
     """`columns` maps meanings to columns of the file.
 
     They are `send_s`, `input_tokens`, `output_tokens`, `ttft_s`, `e2e_s`, `first_token_s`,
-    `last_token_s` (instants on the clock of `send_s`), `failed` and `tenant`. A column of times has
-    the unit in which its name ends, or that in `units`: s, ms, us or ns.
+    `last_token_s` (instants on the clock of `send_s`), `failed` (which is true, or holds an error,
+    for requests that failed), `completed` (the opposite) and `tenant`; both of `failed` and
+    `completed` may be states or codes of HTTP. A column of times has the unit in which its name
+    ends, or that in `units`: s, ms, us or ns.
     """
-    return [request_rows(source, _columns(settings))]
+    return [request_rows(source, _columns(settings), settings)]
 
 
 def _columns(settings: Settings) -> CsvColumns:
@@ -45,7 +56,10 @@ def _columns(settings: Settings) -> CsvColumns:
         raise TraceError(f"columns: {', '.join(missing)} missing")
     if not {"ttft_s", "e2e_s", "first_token_s", "last_token_s"} & set(names):
         raise TraceError("columns: must name a latency: ttft_s, e2e_s, first_token_s, last_token_s")
-    return CsvColumns(names, units_of(names, TIMES, settings))
+    kinds = {
+        names[meaning]: _kind(meaning, names[meaning]) for meaning in STATES if meaning in names
+    }
+    return CsvColumns(names, units_of(names, TIMES, settings), kinds)
 
 
 def units_of(names: Mapping[str, str], times: Sequence[str], settings: Settings) -> dict[str, str]:
@@ -72,6 +86,22 @@ def units_of(names: Mapping[str, str], times: Sequence[str], settings: Settings)
             )
         units[column] = found
     return units
+
+
+def _kind(meaning: str, column: str) -> Kind:
+    """Return what a column with this meaning says. Raises TraceError if its name says otherwise."""
+    opposite, others = ("failed", _FAILURES) if meaning == "completed" else ("completed", _DONE)
+    kind = kind_of(column)
+    if kind in others:
+        raise TraceError(
+            f"columns[{meaning!r}] = {column!r}: the name says the opposite; write "
+            f"--columns {opposite}={column} (columns={{{opposite!r}: {column!r}, …}} in Python)"
+        )
+    return kind or ("completed" if meaning == "completed" else "failed")
+
+
+_DONE: tuple[Kind, ...] = ("completed",)
+_FAILURES: tuple[Kind, ...] = ("failed", "error")
 
 
 FORMAT = Format(

@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from spillway.config.formatting import sample
 from spillway.config.limits import MAX_TOKENS
+from spillway.config.messages import note
+from spillway.data.recording import RequestCounts
+from spillway.files import export
 from spillway.files.error import TraceError
-from spillway.files.recordings.rows import Request, Rows, rows_of
+from spillway.files.recordings import states
+from spillway.files.recordings.columns import Growing, LinePlaces, as_array
+from spillway.files.recordings.rows import Rows, Time
 from spillway.files.recordings.units import PER_SECOND
+from spillway.files.traces import arrow
 from spillway.files.traces.csv_table import csv_tables
+from spillway.files.traces.table import Skipped
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from spillway.data.arrays import Booleans, Ints
+    from spillway.files.recordings.rows import Settings
     from spillway.files.recordings.source import Source
+    from spillway.files.recordings.states import Kind
     from spillway.files.traces.csv_table import CsvTable
 
 
-_FIELDS = {  # of a `Request`, and the meanings of columns with it: durations, then instants
+_FIELDS = {  # of `Rows`, and the meanings of columns with it: durations, then instants
     "send": ("send_s",),
     "ttft": ("ttft_s", "first_token_s"),
     "e2e": ("e2e_s", "last_token_s"),
 }
 TIMES = ("send_s", "ttft_s", "e2e_s", "first_token_s", "last_token_s")
-MEANINGS = (*TIMES, "input_tokens", "output_tokens", "failed", "tenant")
-"""The meanings of columns; those of `TIMES` are times."""
+STATES = ("failed", "completed")
+MEANINGS = (*TIMES, "input_tokens", "output_tokens", *STATES, "tenant")
+"""The meanings of columns; those of `TIMES` are times, those of `STATES` say which failed."""
 
-_NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?\s*")
-_WHOLE = re.compile(r"\s*[0-9]{1,18}(?:\.0*)?\s*")  # pandas writes 21073.0
+_NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*")
 _MOST_DIGITS = 300  # more than a float holds
 _INTEGER = re.compile(r"\s*-?[0-9]{1,20}\s*")
-_STATE_NAMES = ("status", "outcome")  # other columns hold an error, or whether there is one
-_COMPLETED = {"ok", "success", "succeeded", "successful", "completed", "200"}
-_NO_ERROR = {"", "0", "false", "none", "null"}
 
 # Meaning → names of columns without their unit, the preferred one first.
 _TIME_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -49,17 +60,20 @@ _TIME_NAMES: Mapping[str, tuple[str, ...]] = {
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "input_tokens": ("input_tokens",),
     "output_tokens": ("output_tokens",),
-    "failed": ("status", "error", "failed", "outcome"),
     "tenant": ("tenant", "tenant_id"),
 }
+_WHOLE = f"must be a whole number >= 0 and <= {MAX_TOKENS}"
+_MOST_SHOWN = 8
+_PARTS = 16
 
 
 @dataclass(frozen=True)
 class CsvColumns:
-    """The columns to read: by meaning, and the units of those with times."""
+    """The columns to read: by meaning, the units of those with times, and those with states."""
 
     names: Mapping[str, str]
     units: Mapping[str, str]
+    states: Mapping[str, Kind]
 
 
 def unit_of(column: str) -> str | None:
@@ -82,95 +96,244 @@ def recognized(columns: Collection[str]) -> CsvColumns | None:
     if not ({"send_s", "input_tokens", "output_tokens"} <= set(names) and has_latency):
         return None
     times = [names[time] for time in TIMES if time in names]
-    return CsvColumns(names, {column: unit_of(column) or "s" for column in times})
+    kinds = {name: kind for name in columns if (kind := states.kind_of(name))}
+    return CsvColumns(names, {column: unit_of(column) or "s" for column in times}, kinds)
 
 
-def request_rows(source: Source, columns: CsvColumns, **others: Any) -> Rows:
+def request_rows(source: Source, columns: CsvColumns, settings: Settings, **others: Any) -> Rows:
     """Return the requests of a CSV file; `others`: what else is known of the run.
 
-    Raises TraceError if it cannot be read, lacks a column or has an invalid value.
+    Raises TraceError if it cannot be read, lacks a column or has an invalid value. Warns of columns
+    that are not read.
     """
     path, names = source.path, columns.names
-    requests: list[Request] = []
-    tenant: list[str] = []
-    with contextlib.closing(csv_tables(path)) as tables:
+    skipped = Skipped(allowed=settings.skip_bad)
+    whole: dict[str, Growing] = collections.defaultdict(Growing)
+    places = LinePlaces()
+    tenant = [names["tenant"]] if "tenant" in names else []
+    labels = {name: _Labels() for name in (*columns.states, *tenant)}
+    with contextlib.closing(csv_tables(path, skipped)) as tables:
         header = next(tables).columns
-        for meaning, column in names.items():
+        for meaning, column in (*names.items(), *((column, column) for column in columns.states)):
             if header.count(column) != 1:
                 problem = "the header row has no such column" if column not in header else "twice"
                 raise TraceError(f"{path}, {meaning} = {column!r}: {problem}; it has {header!r}")
         for table in tables:
-            requests += _requests(table, columns)
-            tenant += table.texts(names["tenant"]) if "tenant" in names else ()
-    if not requests:
+            for good, part in _good(table, columns, skipped):
+                places.add(good.lines)
+                for name, values in part.items():
+                    whole[name].add(values)
+                for name, found in labels.items():
+                    found.add(good, name)
+    if not places:
         raise TraceError(f"{path}: holds no requests, only a header row")
+    failed, unread = _failed(source, columns, labels, places)
+    _note_unread(source, header, columns, unread)
     fields = {
         name: (names[time], columns.units[names[time]])
         for name, times in _FIELDS.items()
         for time in reversed(times)
         if time in names
     }
-    return rows_of(source, requests, fields, tenant=tenant or None, **others)
+    times: dict[str, Any] = {
+        name: Time(*field, whole[name].array()) for name, field in fields.items()
+    }
+    lengths: dict[str, Any] = {name: whole[name].array() for name in _TOKENS}
+    for values in lengths.values():
+        values[(values < 0) & failed] = 0
+    rows = Rows(
+        source,
+        **times,
+        **lengths,
+        failed=failed,
+        places=places,
+        tenant=labels[tenant[0]].texts() if tenant else None,
+        counts=RequestCounts(skipped=skipped.rows),
+        **others,
+    )
+    if not settings.skip_bad:
+        for name, values in lengths.items():
+            _check_filled(source, names[name], values, rows)
+    return rows
 
 
-def _requests(table: CsvTable, columns: CsvColumns) -> Iterator[Request]:
+_TOKENS = ("input_tokens", "output_tokens")
+
+
+class _Labels:
+    """A column of texts of which many are equal."""
+
+    def __init__(self) -> None:
+        self.index: dict[str, int] = {}
+        self._codes = Growing()
+
+    def add(self, table: CsvTable, column: str) -> None:
+        """Add the cells of a table."""
+        found = arrow.codes(table.cells_of(column))
+        if found is None:
+            texts = table.texts(column)
+            different = list(dict.fromkeys(texts))
+            at = {text: code for code, text in enumerate(different)}
+            found = different, np.array([at[text] for text in texts], np.int64)
+        different, codes = found
+        index = self.index
+        own = [index.setdefault(text, len(index)) for text in different]
+        self._codes.add(np.array(own, np.int32)[codes])
+
+    def codes(self) -> np.ndarray[Any, Any]:
+        """Return the index of the text of each row."""
+        return self._codes.array()
+
+    def texts(self) -> np.ndarray[Any, Any]:
+        """Return the text of each row."""
+        texts: np.ndarray[Any, Any] = np.array([*self.index, None], dtype=object)
+        found: np.ndarray[Any, Any] = texts[self.codes()]
+        return found
+
+
+def _good(
+    table: CsvTable, columns: CsvColumns, skipped: Skipped
+) -> Iterator[tuple[CsvTable, dict[str, Any]]]:
+    """Yield the requests of a table; malformed rows are found by dividing it."""
+    try:
+        part = _requests(table, columns)
+    except TraceError as error:
+        if not skipped.allowed or len(table) == 1:
+            skipped.add(error)
+            return
+    else:
+        yield table, part
+        return
+    rows_of_part = -(-len(table) // _PARTS)
+    for begin in range(0, len(table), rows_of_part):
+        yield from _good(table.part(begin, begin + rows_of_part), columns, skipped)
+
+
+def _requests(table: CsvTable, columns: CsvColumns) -> dict[str, np.ndarray[Any, Any]]:
     names = columns.names
-    failed = _failed(table, names)
-    places = [f"line {line}" for line in table.lines]
-    send = _times(table, names["send_s"], required=True)
-    ttft, e2e = (_latencies(table, columns, send, *_FIELDS[latency]) for latency in ("ttft", "e2e"))
-    lengths = (_tokens(table, names[name], failed) for name in ("input_tokens", "output_tokens"))
-    return map(Request, places, send, ttft, e2e, *lengths, failed)
+    send, unknown = _numbers(table, names["send_s"], "must be a number")
+    if unknown.any():
+        table.refuse(int(unknown.argmax()), names["send_s"], "must be a number")
+    found = {"send": send}
+    for latency in ("ttft", "e2e"):
+        if set(_FIELDS[latency]) & set(names):
+            found[latency] = _latencies(table, columns, send, *_FIELDS[latency])
+    for name in _TOKENS:
+        values, empty = _numbers(table, names[name], _WHOLE)
+        wrong = ~empty & ((values < 0) | (values > MAX_TOKENS) | (values % 1 != 0))
+        if wrong.any():
+            table.refuse(int(wrong.argmax()), names[name], _WHOLE)
+        found[name] = np.where(empty, -1, values).astype(np.int64)
+    return found
 
 
 def _latencies(
-    table: CsvTable, columns: CsvColumns, send: Sequence[Any], latency: str, instant: str
-) -> list[float | None]:
-    """Return latencies, in the unit of their column; None where there is none."""
+    table: CsvTable, columns: CsvColumns, send: Any, latency: str, instant: str
+) -> np.ndarray[Any, Any]:
+    """Return latencies, in the unit of their column; NaN where there is none."""
     names, units = columns.names, columns.units
     if latency in names:
-        return _times(table, names[latency])
-    if instant not in names:
-        return [None] * len(table)
-    factor = PER_SECOND[units[names[instant]]] / PER_SECOND[units[names["send_s"]]]
-    begins = send if factor == 1 else [begin * factor for begin in send]  # whole ones stay exact
-    ends = _times(table, names[instant])
-    return [None if e is None else e - b for b, e in zip(begins, ends, strict=True)]
+        values, empty = _numbers(table, names[latency])
+    else:
+        # Whole numbers stay exact: nanoseconds since 1970 exceed a float.
+        factor = PER_SECOND[units[names[instant]]] / PER_SECOND[units[names["send_s"]]]
+        begins = send if factor == 1 else send * (int(factor) if factor > 1 else factor)
+        ends, empty = _numbers(table, names[instant])
+        values = ends - begins
+    if empty.any():
+        values = values.astype(np.float64)
+        values[empty] = np.nan
+    return values
 
 
-def _times(table: CsvTable, column: str, *, required: bool = False) -> list[float | None]:
-    """Return a column of times; None in empty cells."""
-    values: list[float | None] = []
-    for row, text in enumerate(table.texts(column)):
-        if not text.strip() and not required:
-            values.append(None)
+def _numbers(
+    table: CsvTable, column: str, allowed: str = "must be a number or empty"
+) -> tuple[np.ndarray[Any, Any], Booleans]:
+    """Return a column of numbers, and which cells are empty; these hold 0."""
+    found = arrow.numbers(table.cells_of(column))
+    if found is None:
+        texts = table.texts(column)
+        values = [_number(table, row, column, text, allowed) for row, text in enumerate(texts)]
+        empty = np.array([value is None for value in values], dtype=bool)
+        found = as_array([0 if value is None else value for value in values]), empty
+    return found
+
+
+def _number(table: CsvTable, row: int, column: str, text: str, allowed: str) -> float | None:
+    if not text.strip():
+        return None
+    if not _NUMBER.fullmatch(text):
+        table.refuse(row, column, allowed)
+    is_whole = len(text) < _MOST_DIGITS and _INTEGER.fullmatch(text)
+    value = int(text) if is_whole else float(text)
+    if not math.isfinite(value):
+        table.refuse(row, column, allowed if allowed == _WHOLE else "must be a finite number")
+    return value
+
+
+def _check_filled(source: Source, column: str, values: Ints, rows: Rows) -> None:
+    """Raise TraceError for an empty cell (-1) of a column of tokens of a completed request."""
+    empty = (values < 0) & ~np.asarray(rows.failed)
+    if empty.any():
+        place = rows.places[int(empty.argmax())]
+        raise TraceError(f"{source.path} {place}, {column} = '': {_WHOLE}")
+
+
+def _failed(
+    source: Source, columns: CsvColumns, labels: Mapping[str, _Labels], places: Sequence[str]
+) -> tuple[Booleans, set[str]]:
+    """Return which requests failed by the columns with states, and those that do not say it."""
+    failed = np.zeros(len(places), dtype=bool)
+    completed = failed.copy()
+    unread = set()
+    read = []
+    for column, kind in columns.states.items():
+        index = labels[column].index
+        said = states.verdicts(kind, index)
+        unknown = [value for value, verdict in said.items() if verdict is None]
+        is_silent = not any(map(str.strip, index)) and kind not in ("failed", "error")
+        is_named = column in columns.names.values()
+        if not is_named and (is_silent or (unknown and states.is_weak(column))):
+            unread.add(column)
             continue
-        if not _NUMBER.fullmatch(text):
-            table.refuse(row, column, f"must be a number{'' if required else ' or empty'}")
-        is_whole = len(text) < _MOST_DIGITS and _INTEGER.fullmatch(text)
-        value = int(text) if is_whole else float(text)
-        if not math.isfinite(value):
-            table.refuse(row, column, "must be a finite number")
-        values.append(value)
-    return values
+        if unknown:
+            shown = _samples(unknown)
+            raise TraceError(
+                f"{source.path}, {column} = {shown}: not known whether such a request completed; "
+                f"must be true or false, a code of HTTP, or a state such as ok or error; write "
+                f"{column} so, and name it: --columns completed={column} or failed={column} "
+                f'(columns={{"completed": "{column}"}} in Python)'
+            )
+        if others := states.guessed(kind, said):
+            note(f"{source.path}, {column} = {_samples(others)}: taken as failed")
+        good = np.array([bool(said[value]) for value in index])[labels[column].codes()]
+        failed |= ~good
+        completed |= good
+        read.append(column)
+    differing = failed & completed
+    if differing.any():
+        note(
+            f"{source.path}: {', '.join(read)} disagree on {int(differing.sum()):,} requests, "
+            f"first {places[int(differing.argmax())]}; they are taken as failed"
+        )
+    return failed, unread
 
 
-def _tokens(table: CsvTable, column: str, failed: Sequence[bool]) -> list[int]:
-    """Return a column of tokens; 0 in the empty cells of failed requests."""
-    values = []
-    for row, text in enumerate(table.texts(column)):
-        if failed[row] and not text.strip():
-            values.append(0)
-        elif not _WHOLE.fullmatch(text) or float(text) > MAX_TOKENS:
-            table.refuse(row, column, f"must be a whole number >= 0 and <= {MAX_TOKENS}")
-        else:
-            values.append(int(text.partition(".")[0]))
-    return values
+def _samples(values: Sequence[str]) -> str:
+    more = ", …" if len(values) > _MOST_SHOWN else ""
+    return ", ".join(repr(value[:40]) for value in values[:_MOST_SHOWN]) + more
 
 
-def _failed(table: CsvTable, names: Mapping[str, str]) -> list[bool]:
-    """Return which requests failed, by a column with a state or with an error."""
-    if "failed" not in names:
-        return [False] * len(table)
-    well = _COMPLETED if names["failed"] in _STATE_NAMES else _NO_ERROR
-    return [text.strip().lower() not in well for text in table.texts(names["failed"])]
+def _note_unread(
+    source: Source, header: Sequence[str], columns: CsvColumns, unread: set[str]
+) -> None:
+    """Warn of columns that are not read, unless they are those of Spillway's own files."""
+    used = {*columns.names.values(), *columns.states} - unread
+    own = set(export.REQUEST_COLUMNS)
+    found = [name for name in header if name and name not in used | own]
+    if not found:
+        return
+    shown = [sample(name) for name in found[:_MOST_SHOWN]]
+    if more := len(found) - len(shown):
+        shown.append(f"… and {more} more")
+    note(f"{source.path}: unused columns: {', '.join(shown)}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from spillway.config.formatting import quoted
 from spillway.files.error import TraceError
 from spillway.files.format import Format
@@ -30,17 +32,23 @@ def _detect(source: Source) -> bool:
     )
 
 
-def _read(source: Source, _settings: Settings) -> list[Rows]:
+def _read(source: Source, settings: Settings) -> list[Rows]:
     """The columns of a run are those of `csv`.
 
     Counts of requests and errors in runs.json are compared with the file.
     """
     shared = source.json if isinstance(source.json, dict) else {}
     runs = shared.get("runs", source.json)
-    return [_run(source, f"runs[{at}]", run, shared) for at, run in enumerate(runs)]
+    return [_run(source, f"runs[{at}]", run, shared, settings) for at, run in enumerate(runs)]
 
 
-def _run(index: Source, place: str, run: Mapping[str, Any], shared: Mapping[str, Any]) -> Rows:
+def _run(
+    index: Source,
+    place: str,
+    run: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    settings: Settings,
+) -> Rows:
     name = run["run"]
     if "/" in name or "\\" in name or name in ("", ".", ".."):
         index.refuse(f"{place}.run", name, "must be the name of a CSV file beside, without .csv")
@@ -58,14 +66,17 @@ def _run(index: Source, place: str, run: Mapping[str, Any], shared: Mapping[str,
     rows = request_rows(
         source,
         columns,
+        settings,
         name=name,
         server=facts(f"{index.path}, {place}", *_statements(run), *_statements(shared)),
         client_max_in_flight=limit,
         beside=[index],
     )
-    _check_count(index, place, run, "requests", len(rows.places))
-    _check_count(index, place, run, "errors", sum(rows.failed))
-    _check_count(index, place, run, "ok", len(rows.failed) - sum(rows.failed))
+    failed, skipped = int(np.sum(rows.failed)), rows.counts.skipped
+    counts = {"requests": len(rows.places), "errors": failed, "ok": len(rows.places) - failed}
+    if not skipped:
+        for key, count in counts.items():
+            _check_count(index, place, run, key, count)
     return rows
 
 

@@ -297,19 +297,23 @@ def _contents(source: Source, form: Format, settings: Settings) -> list[Any]:
     if form.detect and not form.detect(source):
         form.refuse(str(source.path))
     assert form.read is not None
-    measured = form.read(source, settings)
-    return [
-        recording(item, settings, form.name)
-        if isinstance(item, Rows)
-        else dataclasses.replace(
-            item,
-            server=merged(item.server, settings.server, source.path),
-            source=str(source.path),
-            format=form.name,
-            sha256=digest(source),
+    measured = list(form.read(source, settings))
+    found = []
+    while measured:
+        if isinstance(measured[0], Rows):
+            found.append(recording(measured.pop(0), settings, form.name))
+            continue
+        item = measured.pop(0)
+        found.append(
+            dataclasses.replace(
+                item,
+                server=merged(item.server, settings.server, source.path),
+                source=str(source.path),
+                format=form.name,
+                sha256=digest(source),
+            )
         )
-        for item in measured
-    ]
+    return found
 
 
 for _reader in (read_recordings, read_step_logs, read_histograms, read_points):

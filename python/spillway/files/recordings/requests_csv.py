@@ -12,17 +12,18 @@ if TYPE_CHECKING:
     from spillway.files.recordings.source import Source
 
 
-def _read(source: Source, _settings: Settings) -> list[Rows]:
+def _read(source: Source, settings: Settings) -> list[Rows]:
     """A column of times ends in its unit: _s, _ms, _us or _ns.
 
     Times of sending are `send_time_…`, `send_…`, `arrival_time_…` or `arrival_…`; latencies are
     `ttft_…` and `e2e_…`, or `first_token_…` and `last_token_…` on the clock of the times of
-    sending. Failures are in `status`, `error`, `failed` or `outcome`. The requests.csv of a
-    simulated run is of this format.
+    sending. Which requests failed is in columns such as `success`, `failed`, `error`, `status`,
+    `outcome`, `http_status` or `finish_reason`, by what they hold: true or false, codes of HTTP,
+    states and errors. The requests.csv of a simulated run is of this format.
     """
     columns = recognized(source.columns["csv"])
     assert columns is not None
-    return [request_rows(source, columns)]
+    return [request_rows(source, columns, settings)]
 
 
 FORMAT = Format(

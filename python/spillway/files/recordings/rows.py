@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
@@ -14,15 +17,17 @@ from spillway.config.limits import MAX_TOKENS
 from spillway.config.messages import note
 from spillway.data.recording import Recording, RequestCounts, ServerFacts, TokenGaps
 from spillway.files.error import TraceError
+from spillway.files.recordings.columns import Lists, Numbers, Places, as_array, where
 from spillway.files.recordings.reconciliation import reconcile
 from spillway.files.recordings.server import merged
 from spillway.files.recordings.source import digest
 from spillway.files.recordings.units import PER_SECOND, check_units
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from spillway.data.arrays import Floats, Ints
+    from spillway.data.arrays import Booleans, Floats, Ints
+    from spillway.files.recordings.columns import Column
     from spillway.files.recordings.source import Source
 
 
@@ -63,8 +68,8 @@ class Time:
         The name of the field in the file, for errors.
     unit : str
         A key of `PER_SECOND`.
-    values : sequence of int or float
-        The numbers. Whole ones may exceed the precision of a float.
+    values : sequence of int or float, or array
+        The numbers; NaN is None. Whole ones may exceed the precision of a float.
     is_stated : bool
         Whether the file itself states the unit beside the value, or the caller does; otherwise the
         name of the field does. The size of values does not refuse a stated unit.
@@ -73,7 +78,7 @@ class Time:
 
     field: str
     unit: str
-    values: Sequence[float | None]
+    values: Column
     is_stated: bool = False
 
 
@@ -95,23 +100,23 @@ class Rows:
         The file.
     send : Time
         Times of sending, from any origin.
-    input_tokens, output_tokens : sequence of int
+    input_tokens, output_tokens : sequence of int, or array
         Lengths in tokens.
     ttft, e2e : Time, optional
         Latencies since sending. For a failed request, `e2e` is the time until the failure.
-    failed : sequence of bool
+    failed : sequence of bool, or array
         Whether the request failed.
     places : sequence of str
         The place of each request in the file, for errors: "line 3" or "requests[1]".
     server : ServerFacts
         The statements of the file about its server.
-    tenant : sequence of str, optional
+    tenant : sequence of str, or array of texts, optional
         The tenant of each request.
     token_gaps : Gaps, optional
         The gaps between tokens.
     client_max_in_flight : int, optional
         The client's limit on requests in flight.
-    cached_tokens : sequence of int or None, optional
+    cached_tokens : sequence of int or None, or array, optional
         Tokens of each prompt that the server found in its cache; None where the file does not say.
     session : sequence of str, optional
         The conversation of each request; "" is none.
@@ -128,17 +133,17 @@ class Rows:
 
     source: Source
     send: Time
-    input_tokens: Sequence[int]
-    output_tokens: Sequence[int]
-    failed: Sequence[bool]
+    input_tokens: Column
+    output_tokens: Column
+    failed: Column
     places: Sequence[str]
     ttft: Time | None = None
     e2e: Time | None = None
     server: ServerFacts = field(default_factory=ServerFacts)
-    tenant: Sequence[str] | None = None
+    tenant: Column | None = None
     token_gaps: Gaps | None = None
     client_max_in_flight: int | None = None
-    cached_tokens: Sequence[int | None] | None = None
+    cached_tokens: Column | None = None
     session: Sequence[str] | None = None
     counts: RequestCounts = field(default_factory=RequestCounts)
     reported: Mapping[str, float] = field(default_factory=dict)
@@ -161,18 +166,93 @@ class Request(NamedTuple):
     session: str = ""
 
 
+class RequestList(Sequence[Request]):
+    """Requests in the columns of arrays, which take a tenth of the memory of a list."""
+
+    def __init__(self, requests: Iterable[Request] = ()) -> None:
+        self.places = Places()
+        self._numbers = {name: Numbers() for name in _NUMBERS}
+        self._session: list[str] = []
+        self._names: dict[str, str] = {}
+        self._gaps, self._offsets = array.array("d"), array.array("q", [0])
+        for request in requests:
+            self.append(request)
+
+    def append(self, request: Request) -> None:
+        """Add a request at the end."""
+        self.places.append(request.place)
+        for name, numbers in self._numbers.items():
+            numbers.append(getattr(request, name))
+        self._session.append(self._names.setdefault(request.session, request.session))
+        self._gaps.extend(request.gaps)
+        self._offsets.append(len(self._gaps))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, row: Any) -> Any:
+        if isinstance(row, slice):
+            return list(self)[row]
+        at = range(len(self))[row]
+        return next(itertools.islice(self, at, None))
+
+    def __iter__(self) -> Iterator[Request]:
+        columns = [
+            itertools.chain.from_iterable(map(_or_none, self._numbers[name].parts()))
+            for name in _NUMBERS
+        ]
+        begins = itertools.pairwise(self._offsets)
+        rows = zip(self.places, self._session, begins, *columns, strict=True)
+        for place, session, (begin, end), *numbers in rows:
+            known = dict(zip(_NUMBERS, numbers, strict=True))
+            yield Request(place, **known, gaps=self._gaps[begin:end], session=session)
+
+    def numbers(self, name: str) -> np.ndarray[Any, Any]:
+        """The numbers of a field of the requests; NaN is None."""
+        return self._numbers[name].array()
+
+    @property
+    def gaps(self) -> Lists:
+        """The gaps of each request."""
+        if not self._gaps:
+            return Lists(np.zeros(0), np.zeros(len(self) + 1, np.int64))
+        return Lists(np.frombuffer(self._gaps), np.frombuffer(self._offsets, np.int64))
+
+    @property
+    def session(self) -> list[str]:
+        """The session of each request."""
+        return self._session
+
+
+_NUMBERS = ("send", "ttft", "e2e", "input_tokens", "output_tokens", "failed", "cached_tokens")
+
+
+def _without_nan(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return numbers with 0 for NaN."""
+    found: np.ndarray[Any, Any] = np.where(np.isnan(numbers), 0, numbers)
+    return found
+
+
+def _or_none(numbers: np.ndarray[Any, Any]) -> list[Any]:
+    """Return numbers as Python's; None for NaN."""
+    listed: list[Any] = numbers.tolist()
+    if numbers.dtype.kind != "f" or not np.isnan(numbers).any():
+        return listed
+    return [None if math.isnan(number) else number for number in listed]
+
+
 T = TypeVar("T")
 
 
 def parsed_requests(
     entries: Iterable[T], parse: Callable[[T], Request | None], settings: Settings
-) -> tuple[list[Request], int]:
+) -> tuple[RequestList, int]:
     """Return the requests of a file's entries, and how many malformed entries were left out.
 
     `parse` returns None for an entry that is no request, and raises TraceError for a malformed one,
     which is an error unless `skip_bad`.
     """
-    requests: list[Request] = []
+    requests = RequestList()
     skipped = 0
     for entry in entries:
         try:
@@ -200,26 +280,28 @@ def rows_of(
     `fields`: the name of `send`, `ttft`, `e2e` and `gaps` in the file, and the unit. `is_stated`:
     see `Time`.
     """
+    listed = requests if isinstance(requests, RequestList) else RequestList(requests)
 
-    def time(name: str, values: Sequence[float | None]) -> Time:
-        return Time(*fields[name], values, is_stated)
+    def time(name: str) -> Time | None:
+        return Time(*fields[name], listed.numbers(name), is_stated) if name in fields else None
 
-    requests = list(requests)
-    gaps = [request.gaps for request in requests]
-    cached = [request.cached_tokens for request in requests]
-    sessions = [request.session for request in requests]
+    def tokens(name: str) -> Column:
+        return _without_nan(listed.numbers(name))
+
+    cached = listed.numbers("cached_tokens")
+    gaps = listed.gaps
     return Rows(
         source,
-        send=time("send", [request.send for request in requests]),
-        ttft=time("ttft", [r.ttft for r in requests]) if "ttft" in fields else None,
-        e2e=time("e2e", [r.e2e for r in requests]) if "e2e" in fields else None,
-        input_tokens=[request.input_tokens or 0 for request in requests],
-        output_tokens=[request.output_tokens or 0 for request in requests],
-        failed=[request.failed for request in requests],
-        places=[request.place for request in requests],
-        token_gaps=Gaps(*fields["gaps"], gaps) if any(gaps) else None,
-        cached_tokens=cached if any(tokens is not None for tokens in cached) else None,
-        session=sessions if any(sessions) else None,
+        send=Time(*fields["send"], listed.numbers("send"), is_stated),
+        ttft=time("ttft"),
+        e2e=time("e2e"),
+        input_tokens=tokens("input_tokens"),
+        output_tokens=tokens("output_tokens"),
+        failed=listed.numbers("failed"),
+        places=listed.places,
+        token_gaps=Gaps(*fields["gaps"], gaps) if len(gaps.values) else None,
+        cached_tokens=None if np.isnan(cached).all() else cached,
+        session=listed.session if any(listed.session) else None,
         **others,
     )
 
@@ -234,11 +316,14 @@ def recording(rows: Rows, settings: Settings, form: str) -> Recording:
     path = rows.source.path
     if not rows.places:
         raise TraceError(f"{path}: holds no requests")
+    rows = _in_arrays(rows)
     if settings.skip_bad:
         rows = _well_formed(rows)
-    failed = np.array(rows.failed, dtype=bool)
+    rows = _without_empty_calls(rows)
+    failed = np.asarray(rows.failed)
     send_s = _sending_s(rows)
-    order = np.argsort(send_s, kind="stable")
+    is_sorted = bool((send_s[1:] >= send_s[:-1]).all())
+    order = None if is_sorted else np.argsort(send_s, kind="stable")
     ttft_s = _latencies_s(rows, rows.ttft)
     end_s = _latencies_s(rows, rows.e2e)
     ttft_s[failed] = np.nan
@@ -249,16 +334,22 @@ def recording(rows: Rows, settings: Settings, form: str) -> Recording:
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise TraceError(f"client_max_in_flight = {limit!r:.40}: must be a whole number >= 1")
     times = [time for time in (rows.send, rows.ttft, rows.e2e, rows.token_gaps) if time]
+    columns: dict[str, Any] = {
+        "send_s": send_s,
+        "input_tokens": _lengths(rows, "input_tokens"),
+        "output_tokens": _lengths(rows, "output_tokens"),
+        "ttft_s": ttft_s,
+        "e2e_s": e2e_s,
+        "failed": failed,
+        "failure_s": failure_s,
+    }
+    for name, values in columns.items():
+        columns[name] = values if order is None else values[order]
+        columns[name].setflags(write=False)
     run = Recording(
-        name=rows.name or path.stem,
+        name=rows.name or _stem(path),
         server=merged(rows.server, settings.server, path),
-        send_s=send_s[order],
-        input_tokens=_lengths(rows, "input_tokens")[order],
-        output_tokens=_lengths(rows, "output_tokens")[order],
-        ttft_s=ttft_s[order],
-        e2e_s=e2e_s[order],
-        failed=failed[order],
-        failure_s=failure_s[order],
+        **columns,
         token_gaps=_gaps(rows, order),
         tenant=_in_order(rows.tenant, order),
         client_max_in_flight=rows.client_max_in_flight if limit is None else limit,
@@ -270,29 +361,33 @@ def recording(rows: Rows, settings: Settings, form: str) -> Recording:
         format=form,
         sha256=digest(rows.source, *rows.beside),
     )
+    fields = {
+        name: (time.field, time.unit) if time else ("", "s")
+        for name, time in (
+            ("send_s", rows.send),
+            ("ttft_s", rows.ttft),
+            ("e2e_s", rows.e2e),
+            ("token_gaps", rows.token_gaps),
+        )
+    }
+    is_stated = all(time is None or time.is_stated for time in (rows.ttft, rows.e2e))
+    place = f"{path}{f', {rows.name}' if rows.name else ''}"
+    reported = rows.reported
+    del rows, columns, times  # large arrays that the run does not need
     if settings.check_units:
-        times = (rows.send, rows.ttft, rows.e2e, rows.token_gaps)
-        fields = {
-            name: (time.field, time.unit) if time else ("", "s")
-            for name, time in zip(("send_s", "ttft_s", "e2e_s", "token_gaps"), times, strict=True)
-        }
-        stated = columns.items()
-        fields = {name: (time.field, time.unit) if time else ("", "s") for name, time in stated}
-        is_stated = all(time is None or time.is_stated for time in (rows.ttft, rows.e2e))
         check_units(run, path, fields, is_stated=is_stated)
-    return _reconciled(run, rows)
+    return _reconciled(run, place, reported)
 
 
-def _reconciled(run: Recording, rows: Rows) -> Recording:
+def _reconciled(run: Recording, place: str, stated: Mapping[str, float]) -> Recording:
     """Return the run with the tool's own figures; warns where they differ."""
-    reported = reconcile(run, rows.reported)
+    reported = reconcile(run, stated)
     counts = run.counts
     listed = run.num_requests + counts.warm_up + counts.skipped
-    sent = sum(rows.reported.get(key, 0.0) for key in ("completed", "failed"))
+    sent = sum(stated.get(key, 0.0) for key in ("completed", "failed"))
     if sent > listed and not counts.unlisted:
         counts = dataclasses.replace(counts, unlisted=round(sent) - listed)
     run = dataclasses.replace(run, reported=reported, counts=counts)
-    place = f"{rows.source.path}{f', {rows.name}' if rows.name else ''}"
     if counts.unlisted:
         note(
             f"{place}: a sample: the file lists {listed:,} of {listed + counts.unlisted:,} requests"
@@ -302,30 +397,83 @@ def _reconciled(run: Recording, rows: Rows) -> Recording:
     return run
 
 
-def _well_formed(rows: Rows) -> Rows:
-    """Return the rows without those of invalid values, which are counted as skipped."""
-    kept = [row for row in range(len(rows.places)) if _is_well_formed(rows, row)]
-    skipped = len(rows.places) - len(kept)
-    if not skipped:
-        return rows
-    if not kept:
-        raise TraceError(f"{rows.source.path}: holds no requests that are not malformed")
+def _stem(path: Path) -> str:
+    """Return the name of a file without its suffixes."""
+    return Path(path.stem).stem if path.suffix in (".gz", ".zst") else path.stem
 
-    def of(values: Any) -> Any:
-        return None if values is None else [values[row] for row in kept]
 
-    def time(column: Time | None) -> Time | None:
-        return column and dataclasses.replace(column, values=of(column.values))
+def _in_arrays(rows: Rows) -> Rows:
+    """Return the rows with arrays of all numbers."""
 
-    gaps = rows.token_gaps
+    def of(time: Time | None) -> Time | None:
+        return time and dataclasses.replace(time, values=as_array(time.values))
+
+    gaps, cached = rows.token_gaps, rows.cached_tokens
     return dataclasses.replace(
         rows,
-        send=dataclasses.replace(rows.send, values=of(rows.send.values)),
-        ttft=time(rows.ttft),
-        e2e=time(rows.e2e),
-        token_gaps=gaps and gaps._replace(values=of(gaps.values)),
+        send=dataclasses.replace(rows.send, values=as_array(rows.send.values)),
+        ttft=of(rows.ttft),
+        e2e=of(rows.e2e),
+        input_tokens=as_array(rows.input_tokens),
+        output_tokens=as_array(rows.output_tokens),
+        failed=np.array(rows.failed, dtype=bool),
+        token_gaps=gaps and gaps._replace(values=_checked_gaps(rows, gaps)),
+        cached_tokens=None if cached is None else as_array(cached),
+    )
+
+
+def _checked_gaps(rows: Rows, gaps: Gaps) -> Lists:
+    """Return the gaps of all requests as arrays. Raises TraceError if some are not numbers."""
+    if not isinstance(gaps.values, Lists):
+        for row, values in enumerate(gaps.values):
+            for gap in values:
+                if not isinstance(gap, int | float) or isinstance(gap, bool):
+                    _refuse(rows, row, gaps.field, gap, _GAP)
+    return Lists.of(gaps.values)
+
+
+_GAP = "a gap must be a number >= 0"
+
+
+def _well_formed(rows: Rows) -> Rows:
+    """Return the rows without those of invalid values, which are counted as skipped."""
+    failed = np.asarray(rows.failed)
+    good = np.isfinite(rows.send.values)
+    for time in (rows.ttft, rows.e2e):
+        if time is not None:
+            values = np.asarray(time.values)
+            good &= failed | ~((values < 0) | np.isinf(values))
+    for column, least in ((rows.input_tokens, ~failed), (rows.output_tokens, 0)):
+        lengths = np.asarray(column)
+        good &= (least <= lengths) & (lengths <= MAX_TOKENS)
+    if rows.cached_tokens is not None:
+        cached = np.asarray(rows.cached_tokens)
+        good &= ~((cached < 0) | (cached > MAX_TOKENS))
+    gaps = rows.token_gaps
+    if gaps is not None:
+        assert isinstance(gaps.values, Lists)
+        for value in np.flatnonzero(~_are_gaps(gaps.values)).tolist():
+            good[gaps.values.row_of(value)] = False
+    skipped = int((~good).sum())
+    if not skipped:
+        return rows
+    if not good.any():
+        raise TraceError(f"{rows.source.path}: holds no requests that are not malformed")
+
+    def time_of(time: Time | None) -> Time | None:
+        return time and dataclasses.replace(time, values=where(time.values, good))
+
+    if gaps is not None:
+        assert isinstance(gaps.values, Lists)
+        gaps = gaps._replace(values=gaps.values.rows(np.flatnonzero(good)))
+    return dataclasses.replace(
+        rows,
+        send=dataclasses.replace(rows.send, values=where(rows.send.values, good)),
+        ttft=time_of(rows.ttft),
+        e2e=time_of(rows.e2e),
+        token_gaps=gaps,
         counts=dataclasses.replace(rows.counts, skipped=rows.counts.skipped + skipped),
-        **{name: of(getattr(rows, name)) for name in _PLAIN},
+        **{name: where(getattr(rows, name), good) for name in _PLAIN},
     )
 
 
@@ -340,42 +488,64 @@ _PLAIN = (
 )  # the columns that are plain sequences
 
 
-def _is_well_formed(rows: Rows, row: int) -> bool:
-    send, failed = rows.send.values[row], rows.failed[row]
-    if send is None or not math.isfinite(send):
-        return False
+def _without_empty_calls(rows: Rows) -> Rows:
+    """Return the rows in which calls without output tokens and without latency have failed."""
+    done = ~np.asarray(rows.failed) & (np.asarray(rows.output_tokens) == 0)
+    if not done.any():
+        return rows
+    took = np.zeros(len(done), dtype=bool)
     for time in (rows.ttft, rows.e2e):
-        value = None if time is None else time.values[row]
-        if value is not None and not 0 <= value < math.inf and not failed:
-            return False
-    least = 0 if failed else 1
-    if not least <= rows.input_tokens[row] <= MAX_TOKENS:
-        return False
-    return 0 <= rows.output_tokens[row] <= MAX_TOKENS
+        if time is not None:
+            values = np.asarray(time.values)
+            took |= (values != 0) & ~np.isnan(values)
+    empty, path = done & ~took, rows.source.path
+    if empty.any():
+        first = rows.places[int(empty.argmax())]
+        note(
+            f"{path} {first}: a call without output tokens and latency is taken as failed "
+            f"({int(empty.sum()):,} of {len(done):,} requests)"
+        )
+    if other := int((done & took).sum()):
+        first = rows.places[int((done & took).argmax())]
+        note(
+            f"{path} {first}: completed without output tokens, as {other:,} of {len(done):,} "
+            "requests are; if they failed, name the column that says so: --columns failed=… or "
+            "completed=…"
+        )
+    return dataclasses.replace(rows, failed=np.asarray(rows.failed) | empty)
 
 
-def _in_order(values: Sequence[str] | None, order: Ints) -> tuple[str, ...] | None:
-    return None if values is None else tuple(values[row] for row in order.tolist())
+def _in_order(values: Column | None, order: Ints | None) -> tuple[str, ...] | None:
+    if values is None:
+        return None
+    if isinstance(values, np.ndarray):
+        return tuple((values if order is None else values[order]).tolist())
+    return tuple(values if order is None else map(values.__getitem__, order.tolist()))
 
 
-def _cached(rows: Rows, order: Ints) -> Ints | None:
+def _cached(rows: Rows, order: Ints | None) -> Ints | None:
     """Return the cached tokens of each prompt, at most all of it; 0 where the file is silent."""
     if rows.cached_tokens is None:
         return None
-    for row, tokens in enumerate(rows.cached_tokens):
-        if tokens is not None and not 0 <= tokens <= MAX_TOKENS:
-            _refuse(rows, row, "cached_tokens", tokens, f"must be >= 0 and <= {MAX_TOKENS}")
-    cached = np.array([tokens or 0 for tokens in rows.cached_tokens], np.int64)
-    return np.minimum(cached, np.array(rows.input_tokens, np.int64))[order]
+    cached = _without_nan(np.asarray(rows.cached_tokens))
+    _check(rows, "cached_tokens", cached, (cached < 0) | (cached > MAX_TOKENS), 0)
+    found: Ints = np.minimum(cached.astype(np.int64), rows.input_tokens)
+    return found if order is None else found[order]
 
 
 def _lengths(rows: Rows, name: str) -> Ints:
-    lengths: Sequence[int] = getattr(rows, name)
-    for row, value in enumerate(lengths):
-        least = 1 if name == "input_tokens" and not rows.failed[row] else 0
-        if not least <= value <= MAX_TOKENS:
-            _refuse(rows, row, name, value, f"must be >= {least} and <= {MAX_TOKENS}")
-    return np.array(lengths, dtype=np.int64)
+    lengths = np.asarray(getattr(rows, name))
+    least = ~np.asarray(rows.failed) if name == "input_tokens" else np.zeros(len(lengths), bool)
+    wrong = ~((least <= lengths) & (lengths <= MAX_TOKENS))
+    if wrong.any():
+        _check(rows, name, lengths, wrong, int(least[wrong.argmax()]))
+    return lengths.astype(np.int64, copy=False)
+
+
+def _check(rows: Rows, name: str, values: Any, wrong: Any, least: int) -> None:
+    if wrong.any():
+        row = int(wrong.argmax())
+        _refuse(rows, row, name, values[row], f"must be >= {least} and <= {MAX_TOKENS}")
 
 
 def _sending_s(rows: Rows) -> Floats:
@@ -383,13 +553,15 @@ def _sending_s(rows: Rows) -> Floats:
 
     The difference is taken in the numbers of the file: nanoseconds since 1970 exceed a float.
     """
-    known: list[float] = []
-    for row, value in enumerate(rows.send.values):
-        if value is None or not math.isfinite(value):
-            _refuse(rows, row, rows.send.field, value, "must be a number")
-        known.append(value)
-    first = min(known)
-    return np.array([value - first for value in known], np.float64) / PER_SECOND[rows.send.unit]
+    values = np.asarray(rows.send.values)
+    unknown = ~np.isfinite(values)
+    if unknown.any():
+        row = int(unknown.argmax())
+        _refuse(rows, row, rows.send.field, values[row], "must be a number")
+    if values.dtype.kind == "i" and int(values.max()) - int(values.min()) >= 2**63:
+        values = values.astype(np.float64)
+    since: Floats = (values - values.min()).astype(np.float64)
+    return since / PER_SECOND[rows.send.unit]
 
 
 _FEW_NEGATIVE = 0.01
@@ -403,43 +575,50 @@ def _latencies_s(rows: Rows, time: Time | None) -> Floats:
     """
     if time is None:
         return np.full(len(rows.places), np.nan)
-    wrong = [
-        row
-        for row, value in enumerate(time.values)
-        if value is not None and not 0 <= value < math.inf and not rows.failed[row]
-    ]
-    completed = len(rows.places) - sum(rows.failed)
-    most = max(1.0, _FEW_NEGATIVE * completed) if completed > 1 else 0.0
-    negative = all(-math.inf < (time.values[row] or 0) < 0 for row in wrong)
-    if wrong and (len(wrong) > most or not negative):
-        _refuse(rows, wrong[0], time.field, time.values[wrong[0]], "the latency must be >= 0")
+    values = np.asarray(time.values, dtype=np.float64)
+    done = ~np.asarray(rows.failed)
+    is_wrong = done & ((values < 0) | np.isinf(values))
+    wrong, completed = int(is_wrong.sum()), int(done.sum())
     if wrong:
-        value, place = time.values[wrong[0]], rows.places[wrong[0]]
+        first = int(is_wrong.argmax())
+        most = max(1.0, _FEW_NEGATIVE * completed) if completed > 1 else 0.0
+        if wrong > most or np.isinf(values[is_wrong]).any():
+            _refuse(rows, first, time.field, values[first], "the latency must be >= 0")
         note(
-            f"{rows.source.path} {place}, {time.field} = {value!r:.40}: a latency below 0 is taken "
-            f"as unknown ({len(wrong)} of {completed:,} completed requests)"
+            f"{rows.source.path} {rows.places[first]}, {time.field} = {_shown(values[first])}: a "
+            f"latency below 0 is taken as unknown ({wrong} of {completed:,} completed requests)"
         )
-    known = [
-        math.nan if value is None or not 0 <= value < math.inf else value for value in time.values
-    ]
-    return np.array(known, np.float64) / PER_SECOND[time.unit]
+    is_known = (values >= 0) & (values < math.inf)
+    return np.where(is_known, values, np.nan) / PER_SECOND[time.unit]
 
 
-def _gaps(rows: Rows, order: Ints) -> TokenGaps | None:
+def _gaps(rows: Rows, order: Ints | None) -> TokenGaps | None:
     if rows.token_gaps is None:
         return None
-    field, unit, gaps_of_rows = rows.token_gaps
-    for row, gaps in enumerate(gaps_of_rows):
-        for gap in gaps:
-            is_number = isinstance(gap, int | float) and not isinstance(gap, bool)
-            if not is_number or not 0 <= gap < math.inf:
-                _refuse(rows, row, field, gap, "a gap must be a number >= 0")
-    in_order = [gaps_of_rows[row] for row in order.tolist()]
-    return TokenGaps(
-        np.array(list(itertools.chain.from_iterable(in_order)), np.float64) / PER_SECOND[unit],
-        np.cumsum([0, *map(len, in_order)]).astype(np.int64),
-    )
+    field, unit, gaps = rows.token_gaps
+    assert isinstance(gaps, Lists)
+    if len(gaps.values) and not 0 <= gaps.values.min() <= gaps.values.max() < math.inf:
+        value = int((~_are_gaps(gaps)).argmax())
+        _refuse(rows, gaps.row_of(value), field, gaps.values[value], _GAP)
+    in_order = gaps if order is None else gaps.rows(order)
+    np.divide(in_order.values, PER_SECOND[unit], out=in_order.values)  # they are many
+    return TokenGaps(in_order.values, in_order.offsets)
+
+
+def _are_gaps(gaps: Lists) -> Booleans:
+    found: Booleans = (gaps.values >= 0) & (gaps.values < math.inf)
+    return found
 
 
 def _refuse(rows: Rows, row: int, name: str, value: Any, allowed: str) -> NoReturn:
-    raise TraceError(f"{rows.source.path} {rows.places[row]}, {name} = {value!r:.40}: {allowed}")
+    shown = _shown(value)
+    raise TraceError(f"{rows.source.path} {rows.places[row]}, {name} = {shown}: {allowed}")
+
+
+def _shown(value: Any) -> str:
+    """Return a value for errors; numbers without a fraction of 0."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)
+    return f"{value!r:.40}"

@@ -1,56 +1,65 @@
-"""A file of measurements, read once for detection, parsing and its digest."""
+"""A file of measurements: what it begins with, its lines, its JSON, and its digest."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import json
-import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from spillway.config import filesystem, yaml
 from spillway.files.error import TraceError
 from spillway.files.head import Head, columns_in
+from spillway.files.traces.lines import NotTextError, opened, split_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from spillway.files.head import Layout
 
 
 _MISSING = object()
-_LINE = re.compile(r"\S[^\r\n]*")
+_PART_BYTES = 1 << 20
 
 
 class Source(Head):
-    """A file of measurements, parsed on first use.
+    """A file of measurements, plain or compressed, of which only the first line is in memory.
 
     Raises TraceError if it cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.is_text = True
         try:
-            with filesystem.open_text(path):  # refuses devices and pipes
-                pass
-            self.bytes = path.read_bytes()
-        except OSError as error:
-            raise TraceError(str(filesystem.cannot("read", path, error))) from error
+            with opened(path) as lines:
+                super().__init__(path, lines.head)
+        except NotTextError:
+            super().__init__(path, "")
+            self.is_text = False
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Yield the number and the text of each line that is not empty.
+
+        Raises TraceError if the file is not text.
+        """
+        with opened(self.path) as lines:
+            for number, text in lines.batches():
+                for at, line in enumerate(split_lines(text), start=number):
+                    if line.strip():
+                        yield at, line
 
     @functools.cached_property
     def text(self) -> str:
-        """The content; "" if it is not UTF-8."""
-        try:
-            return self.bytes.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            return ""
+        """The content, all of it; "" if it is not UTF-8."""
+        return self._read()
 
-    @functools.cached_property
-    def first_line(self) -> str:  # type: ignore[override]
-        """The first line that is not empty; "" if there is none."""
-        found = _LINE.search(self.text)
-        return found[0].strip() if found else ""
+    def _read(self) -> str:
+        try:
+            with opened(self.path) as lines:
+                return "".join(text for _, text in lines.batches())
+        except NotTextError:
+            return ""
 
     @functools.cached_property
     def columns(self) -> Mapping[Layout, Collection[str]]:
@@ -63,20 +72,32 @@ class Source(Head):
     @property
     def is_empty(self) -> bool:
         """Whether the file holds nothing but white space."""
-        return not self.bytes.strip()
+        return self.is_text and not self.first_line
 
     @functools.cached_property
     def json(self) -> Any:
         """The content as JSON; None if it is not."""
         if self.first_line[:1] not in ("{", "["):
             return None
-        return parsed(self.text)
+        if self.first_object:  # the file is this object, or has one per line
+            is_whole = sum(1 for _, _ in zip(self.lines(), range(2), strict=False)) == 1
+            return self.first_object if is_whole else None
+        return parsed(self._read())
 
     @functools.cached_property
     def first_object(self) -> dict[str, Any]:
         """The JSON object of the first line; empty if the line is none."""
         found = parsed(self.first_line)
         return found if isinstance(found, dict) else {}
+
+    def add_to(self, digest: hashlib._Hash) -> None:
+        """Add the bytes of the file to a digest."""
+        try:
+            with filesystem.open_binary(self.path) as stream:
+                while part := stream.read(_PART_BYTES):
+                    digest.update(part)
+        except OSError as error:
+            raise TraceError(str(filesystem.cannot("read", self.path, error))) from error
 
     def refuse(self, place: str, value: Any, allowed: str) -> NoReturn:
         """Raise the TraceError of one value; `place`: its path in the file, e.g. "ttfts[3]"."""
@@ -101,5 +122,5 @@ def digest(*sources: Source) -> str:
     """Return the SHA-256 of the bytes of the files, one after the other."""
     found = hashlib.sha256()
     for source in sources:
-        found.update(source.bytes)
+        source.add_to(found)
     return found.hexdigest()

@@ -143,8 +143,10 @@ class _Rules:
         gaps = self.run.token_gaps
         if gaps is None:
             return
-        sums = np.add.reduceat(np.append(gaps.values_s, 0.0), gaps.offsets[:-1])
-        sums[np.diff(gaps.offsets) == 0] = np.nan
+        sums = np.full(self.run.num_requests, np.nan)
+        has_gaps = np.diff(gaps.offsets) > 0
+        if has_gaps.any():
+            sums[has_gaps] = np.add.reduceat(gaps.values_s, gaps.offsets[:-1][has_gaps])
         decode_s = self.run.e2e_s - self.run.ttft_s
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = sums / decode_s

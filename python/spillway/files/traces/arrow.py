@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from spillway.files.traces.table import Int64s
+    from spillway.data.arrays import Floats
+    from spillway.files.traces.table import Booleans, Int64s
 
 
 Cells: TypeAlias = "Sequence[str] | pa.Array"
@@ -32,6 +33,7 @@ Cells: TypeAlias = "Sequence[str] | pa.Array"
 _WORTH_CHARACTERS = 1 << 16  # row by row, these take longer than the import of PyArrow
 _MOST_CHARACTERS = 1 << 28  # PyArrow's blocks are smaller than 2 GiB
 _MOST_DIGITS = 20  # with 18 places, PyArrow's decimals of more digits can overflow unnoticed
+_EXACT_IN_FLOATS = 2.0**53
 _INSTANT = r"^(?:19|20)[0-9]{2}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}"
 
 
@@ -178,6 +180,33 @@ def decimals(cells: Cells, places: int) -> Int64s | None:
         return _spans_ns(int64s(found.view(arrow.decimal128(38, 0)).cast(arrow.int64())))
     except arrow.ArrowInvalid:
         return None
+
+
+def numbers(cells: Cells) -> tuple[Int64s | Floats, Booleans] | None:
+    """Return texts of decimal numbers, and which are empty (0): whole ones exactly, or floats."""
+    arrow = _loaded()
+    if arrow is None or not isinstance(cells, arrow.StringArray):
+        return None
+    empty = np.from_dlpack(arrow.compute.binary_length(cells)) == 0
+    if empty.any():
+        cells = arrow.compute.if_else(arrow.compute.equal(cells, ""), "0", cells)
+    try:
+        if _are_digits(arrow, cells):
+            return int64s(cells.cast(arrow.int64())), empty
+        found: Floats = np.from_dlpack(cells.cast(arrow.float64()))  # type: ignore[assignment]
+    except arrow.ArrowInvalid:
+        return None
+    is_exact = np.abs(found).max(initial=0) < _EXACT_IN_FLOATS  # false for NaN
+    return (found, empty) if is_exact else None
+
+
+def codes(cells: Cells) -> tuple[list[str], Int64s] | None:
+    """Return the different texts, and the index of that of each cell."""
+    arrow = _loaded()
+    if arrow is None or not isinstance(cells, arrow.StringArray):
+        return None
+    found = cells.dictionary_encode()
+    return found.dictionary.to_pylist(), int64s(found.indices)
 
 
 def instants(cells: Cells) -> Int64s | None:

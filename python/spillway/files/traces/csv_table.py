@@ -135,14 +135,14 @@ class CsvTable(Table):
         return self.whole(prefix_tokens, empty="0") * in_group
 
 
-def csv_tables(path: str | Path) -> Generator[CsvTable, None, None]:
+def csv_tables(path: str | Path, skipped: Skipped | None = None) -> Generator[CsvTable, None, None]:
     """Read a CSV file in pieces; the first piece has no rows, and empty lines are skipped.
 
     The separator is the comma, semicolon or tab that gives the header row the most names. Raises
     TraceError if the file cannot be read, is empty, is not text, or a row does not fit the header.
     """
     with opened(Path(path)) as lines:
-        yield from _pieces(lines, Skipped())
+        yield from _pieces(lines, skipped or Skipped())
 
 
 def tables_of(lines: Lines, form: Format, skipped: Skipped) -> Generator[CsvTable, None, None]:

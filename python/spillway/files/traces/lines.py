@@ -29,6 +29,10 @@ _READ_BYTES = 1 << 17
 _LONGEST_LINE_BYTES = 1 << 26  # of compressed files
 
 
+class NotTextError(TraceError):
+    """A file is not text in UTF-8."""
+
+
 class Lines:
     """The lines of a text stream, each read once.
 
@@ -138,7 +142,7 @@ def opened(path: Path) -> Iterator[Lines]:
     except (EOFError, zlib.error) as error:
         raise TraceError(f"{path}: damaged gzip file: {error}") from error
     except UnicodeDecodeError as error:
-        raise TraceError(
+        raise NotTextError(
             f"{path}: not a text file; must be CSV or JSON in UTF-8, or Parquet"
         ) from error
 

@@ -19,7 +19,7 @@ from spillway.files.recordings.source import Source, parsed
 from spillway.files.recordings.units import PER_SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from spillway.files.recordings.rows import Rows, Settings
@@ -79,11 +79,11 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
     summary beside, `profile_export_aiperf.json` of a `profile_export.jsonl`.
     """
     found = _Found()
-    requests, skipped = parsed_requests(_lines(source), partial(_request, source, found), settings)
-    if found.has_turns:
-        requests = [_named(request, found) for request in requests]
-    else:
-        requests = [request._replace(session="") for request in requests]
+    requests, skipped = parsed_requests(source.lines(), partial(_request, source, found), settings)
+    named = (
+        _named(request, found) if found.has_turns else request._replace(session="")
+        for request in requests
+    )
     others: dict[str, Any] = {"counts": RequestCounts(warm_up=found.warm_up, skipped=skipped)}
     if summary := _summary(source.path):
         others |= {
@@ -92,14 +92,7 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
             "reported": dict(_reported(summary, found)),
             "server": facts(str(summary.source.path), {"model": _model(summary)}),
         }
-    return [rows_of(source, requests, _FIELDS, is_stated=True, **others)]
-
-
-def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    # Texts in the file may hold other ends of lines, such as U+2028.
-    for number, line in enumerate(_LINE.finditer(source.text), start=1):
-        if text := line[0].strip():
-            yield number, text
+    return [rows_of(source, named, _FIELDS, is_stated=True, **others)]
 
 
 def _request(source: Source, found: _Found, line: tuple[int, str]) -> Request | None:

@@ -14,7 +14,7 @@ from spillway.files.recordings.rows import Request, parsed_requests, rows_of
 from spillway.systems.guidellm.report import Report, gives_points, is_report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from spillway.files.recordings.objects import Object
     from spillway.files.recordings.rows import Rows, Settings
@@ -201,7 +201,7 @@ class _Run:
         return found
 
 
-def _with_sessions(requests: list[Request]) -> list[Request]:
+def _with_sessions(requests: Sequence[Request]) -> list[Request]:
     """Return requests whose session is "" unless it has several turns."""
     turns = Counter(request.session for request in requests)
     return [r if turns[r.session] > 1 else r._replace(session="") for r in requests]

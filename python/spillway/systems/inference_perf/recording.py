@@ -146,7 +146,7 @@ def _counted(source: Source, listed: Sequence[Object], requests: Sequence[Reques
     return alike
 
 
-def _with_sessions(requests: list[Request]) -> list[Request]:
+def _with_sessions(requests: Sequence[Request]) -> list[Request]:
     """Return requests whose session is "" unless it has several turns."""
     turns = Counter(request.session for request in requests)
     return [r if turns[r.session] > 1 else r._replace(session="") for r in requests]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import math
 from typing import TYPE_CHECKING
 
 from spillway.files.format import Format
@@ -26,13 +27,15 @@ _NAMES = {
 _TIMES = ("launch_time", "ttft", "finish_time")
 
 
-def _read(source: Source, _settings: Settings) -> list[Rows]:
+def _read(source: Source, settings: Settings) -> list[Rows]:
     """Times are seconds. A `user_id` is a session, whose questions follow each other.
 
     The most users at once is the limit of the client, as each of them waits for its answer before
     its next question. Without `user_id` requests are sent at a rate, without a limit.
     """
-    rows = request_rows(source, CsvColumns(_NAMES, dict.fromkeys(_TIMES, "s")))
+    columns = CsvColumns(_NAMES, dict.fromkeys(_TIMES, "s"), {})
+    # The column of users is as long as the file, so that no row can be left out.
+    rows = request_rows(source, columns, dataclasses.replace(settings, skip_bad=False))
     if "user_id" not in source.columns["csv"]:
         return [rows]
     users: list[str] = []
@@ -47,7 +50,7 @@ def _most(rows: Rows, users: list[str]) -> int | None:
     assert rows.e2e is not None
     spans: dict[str, list[tuple[float, float]]] = {}
     for user, send, e2e in zip(users, rows.send.values, rows.e2e.values, strict=True):
-        if send is None or e2e is None:
+        if math.isnan(send) or math.isnan(e2e):
             return None
         spans.setdefault(user, []).append((send, send + e2e))
     events: list[tuple[float, int]] = []
