@@ -16,6 +16,10 @@ from spillway.files.recordings import TraceError, read_recordings, units
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*(tokens of the prompt per second|lists requests twice)"
+)
+
 
 def table(path: Path, **columns: Any) -> Path:
     """A file of 200 requests, one per second, TTFT 60 ms, ITL 12 ms; columns replace these."""

@@ -376,7 +376,24 @@ def recording(rows: Rows, settings: Settings, form: str) -> Recording:
     del rows, columns, times  # large arrays that the run does not need
     if settings.check_units:
         check_units(run, path, fields, is_stated=is_stated)
+    _note_repeated(run, place)
     return _reconciled(run, place, reported)
+
+
+_REPEATED = 0.01  # the share of requests from which those that are listed twice are noted
+
+
+def _note_repeated(run: Recording, place: str) -> None:
+    """Warn of requests of which all times and lengths are those of the request before."""
+    same = run.e2e_s[1:] == run.e2e_s[:-1]  # false for NaN
+    for values in (run.send_s, run.ttft_s, run.input_tokens, run.output_tokens):
+        same &= (values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1]))
+    repeated = int(same.sum())
+    if repeated > _REPEATED * run.num_requests:
+        note(
+            f"{place}: {repeated:,} of {run.num_requests:,} requests are sent at the time of "
+            "another with the same lengths and latencies: the file probably lists requests twice"
+        )
 
 
 def _reconciled(run: Recording, place: str, stated: Mapping[str, float]) -> Recording:

@@ -41,6 +41,9 @@ LEAST_TTFT_OVER_ITL = 0.05
 GAPS_OVER_DECODE = (0.5, 2.0)
 """Range of the median ratio of the sum of a request's token gaps and E2E - TTFT."""
 
+MOST_PREFILL_TOKENS_PER_S = 1_000_000.0
+"""Highest median of prompt tokens per second of TTFT without a note; fast servers do 100,000."""
+
 LONGEST_SPAN_S = 31 * 86_400.0
 """Longest time between the first and the last request of a run."""
 
@@ -99,6 +102,7 @@ class _Rules:
         self._check_ttft_over_itl(itl_s)
         self._check_gaps()
         self._check_client_limit()
+        self._check_prefill()
 
     def _check_sending(self) -> None:
         run = self.run
@@ -159,6 +163,19 @@ class _Rules:
                 field,
                 f"{median:.4g} of E2E - TTFT (median of the sums)",
                 f"{guess}; must be >= {low:g} and <= {high:g}",
+            )
+
+    def _check_prefill(self) -> None:
+        run = self.run
+        if run.cached_tokens is not None:
+            return
+        is_known = run.ttft_s > 0  # false for NaN
+        rate = _median(run.input_tokens[is_known] / run.ttft_s[is_known])
+        if rate > MOST_PREFILL_TOKENS_PER_S:
+            note(
+                f"{self.path}: {rate:,.0f} tokens of the prompt per second of "
+                f"{self.fields['ttft_s'][0]} (median), which no server computes: the prompts were "
+                "cached, or one of the two columns holds something else"
             )
 
     def _check_client_limit(self) -> None:
