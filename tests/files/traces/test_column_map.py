@@ -420,7 +420,7 @@ def test_an_invalid_map_on_the_command_line_is_named(
     Path("config.yaml").write_text("schema: 1\n")
     command = ["check", "config.yaml", "--trace", "x.csv", "--trace-columns", text]
     assert cli.main(command) == cli.BAD_INPUT
-    assert capsys.readouterr().err.startswith(f"spillway: --trace-columns = {text!r}: must ")
+    assert capsys.readouterr().err.startswith(f"spillway: --columns = {text!r}: must ")
 
 
 # --- malformed rows -------------------------------------------------------------------------------

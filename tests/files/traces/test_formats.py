@@ -138,9 +138,9 @@ def test_an_option_of_no_format_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text('{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": [1]}\n')
     with pytest.raises(TraceError) as caught:
-        read_trace(path, units="s")
+        read_trace(path, tick_s=1)
     assert str(caught.value) == (
-        f"{path}, units = 's': unknown option of the format mooncake; one of unit, "
+        f"{path}, tick_s = 1: unknown option of the format mooncake; one of unit, "
         "block_size_tokens, spread_s, seed"
     )
 
@@ -304,7 +304,7 @@ def test_a_new_format_is_on_the_command_line(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         cli.main(["run", "--help"])
     words = " ".join(capsys.readouterr().out.split())
-    assert f"format of the trace: {', '.join(sorted(FORMATS))} (default: detected)" in words
+    assert f"format of the file: {', '.join(sorted(FORMATS))} … (default: detected)" in words
     assert "kind of clock, 100% of it (toy traces; default exact)" in words
 
 

@@ -161,8 +161,8 @@ def test_three_intervals_give_a_server(tmp_path: Path, capsys: pytest.CaptureFix
     ("arguments", "message"),
     [
         ([], "there is nothing to fit"),
-        (["run.csv", "--columns", "send_s"], "--columns = 'send_s': must be MEANING=COLUMN"),
-        (["run.csv", "--units", "t0="], "--units = 't0=': must be COLUMN=UNIT"),
+        (["run.csv", "--columns", "send_s"], "--columns = 'send_s': must be MEANING=COLUMN,…"),
+        (["run.csv", "--units", "t0="], "--units = 't0=': must be COLUMN=UNIT,…"),
         (["--scrapes", "no.prom", "late.prom", "load.yaml"], "no.prom"),
     ],
 )

@@ -732,11 +732,10 @@ def test_describe_scenarios(run: Callable[..., str]) -> None:
         ([], "required"),
         (["walk"], "walk"),
         (["chek", "config.yaml"], "did you mean 'check'?"),
-        (["run", "config.yaml", "--trace-format", "azur"], "did you mean 'azure'?"),
         (["run"], "CONFIG"),
         (["run", "config.yaml", "--seed", "1.5"], "--seed"),
         (["run", "config.yaml", "--sed", "1"], "--sed"),
-        (["run", "config.yaml", "--trace", "a.csv", "--trace-format", "x"], "--trace-format"),
+        (["run", "config.yaml", "--trace-time-unit", "m"], "--trace-time-unit"),
         (["validate", "other", "."], "other"),
     ],
 )

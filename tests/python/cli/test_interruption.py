@@ -65,6 +65,7 @@ COMMANDS: dict[str, str] = {
     "optimize": "optimize study.yaml --out out --html out.html",
     "sweep": "sweep sweep.yaml --out out",
     "sweep of a solver": "sweep solver.yaml --out out",
+    "read": "read trace.csv",
     "traffic describe": "traffic describe trace.csv",
     "traffic fit": "traffic fit trace.csv -o out.yaml --plot out.png",
     "diff": "diff config.yaml other.yaml",
