@@ -273,11 +273,64 @@ def test_arguments_are_checked() -> None:
         traffic.fit(trace, arrivals=["pareto"])
     with pytest.raises(ConfigError, match=r"resamples = 5: must be >= 199"):
         traffic.fit(trace, resamples=5)
-    with pytest.raises(UsageError, match="holds 50 requests; statistics take at least 100"):
+    with pytest.raises(UsageError, match="holds 50 requests; a fit takes at least 100"):
         traffic.fit(trace_of(workload.Poisson(), 50))
     at_once = spillway.trace(arrival_s=np.zeros(200), **lengths(200))
     with pytest.raises(UsageError, match="arrive at one instant"):
-        traffic.describe(at_once)
+        traffic.fit(at_once)
+
+
+@pytest.mark.parametrize("count", [1, 2, 28, 99])
+def test_a_few_requests_are_described_without_what_takes_many(count: int) -> None:
+    trace = spillway.trace(
+        arrival_s=2.0 * np.arange(count),
+        input_tokens=np.arange(count) + 1,
+        output_tokens=np.full(count, 7),
+        tenant=["a"] + ["b"] * (count - 1),
+    )
+    described = traffic.describe(trace)
+    assert (described.gap_cv, described.dispersion, described.length_correlation) == (
+        None,
+        {},
+        None,
+    )
+    assert described.withheld.endswith("which take at least 100 requests")
+    assert described.total_input_tokens == count * (count + 1) / 2
+    assert described.total_output_tokens == 7 * count
+    assert described.requests_per_s == (None if count == 1 else 0.5)
+    assert described.tenants["a"] == 1 / count
+    known = {1: {0.5}, 2: {0.5}, 28: {0.05, 0.5, 0.95}, 99: {0.05, 0.5, 0.95}}
+    assert set(described.input_tokens) == known[count]
+    lines = described.text().splitlines()
+    assert lines[0] == f"{count} request{'s' if count > 1 else ''} in {2 * count - 2:.1f} s" + (
+        ": 0.5/s" if count > 1 else ""
+    )
+    assert lines[-1] == f"withheld: {described.withheld}"
+    assert "variation" not in described.text()
+
+
+def test_requests_at_one_instant_have_no_rate() -> None:
+    described = traffic.describe(spillway.trace(arrival_s=np.zeros(200), **lengths(200)))
+    assert (described.requests, described.requests_per_s, described.gap_cv) == (200, None, None)
+    assert "take times that differ" in described.withheld
+    assert 0.99 in described.output_tokens
+
+
+def test_enough_requests_are_described_whole() -> None:
+    described = traffic.describe(trace_of(workload.Poisson(), 100))
+    assert described.withheld == ""
+    assert "withheld" not in described.text()
+    assert described.gap_cv is not None
+
+
+def test_totals_are_those_recorded() -> None:
+    output = np.where(np.arange(10) < 3, 0, 50)
+    trace = spillway.trace(
+        arrival_s=np.arange(10.0), input_tokens=np.full(10, 9), output_tokens=output
+    )
+    described = traffic.describe(trace)
+    assert (described.failed, described.total_output_tokens) == (3, 350)
+    assert described.output_tokens[0.5] == 50
 
 
 @pytest.mark.slow
@@ -319,7 +372,9 @@ def test_in_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     fitted = traffic.fit(spillway.read_trace(requests), arrivals=["poisson", "gamma"], seed=3)
     assert out == f"{fitted.text()}\n"
-    assert err == f"spillway: wrote {written}\nspillway: wrote {figure}\n"
+    first, *others = err.splitlines()
+    assert first.startswith(f"spillway: {requests}: 2,000 requests in 31.327 s, ")
+    assert others == [f"spillway: wrote {written}", f"spillway: wrote {figure}"]
     assert spillway.load(written).workload == fitted.workload
     assert figure.read_bytes().startswith(b"\x89PNG")
     assert cli.main(["traffic", "fit", str(requests), "--arrivals", "x"]) == 2

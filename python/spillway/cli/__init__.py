@@ -144,5 +144,6 @@ def _run(arguments: Sequence[str]) -> int:
         completion.complete(parser)
     options = parser.parse_args(arguments)
     output.use_color(options.color)
-    status: int = options.run(options)
+    with output.warnings_as_lines():
+        status: int = options.run(options)
     return status

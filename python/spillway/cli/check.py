@@ -33,8 +33,7 @@ def run(options: argparse.Namespace) -> int:
         simulation, what = configuration.load(options), ""
     else:
         _refuse_changes(options, kind)
-        with configuration.warnings_as_lines():
-            simulation, what, more = (_study if kind == "study" else _sweep)(options)
+        simulation, what, more = (_study if kind == "study" else _sweep)(options)
     findings = configuration.report_findings(simulation)
     is_refused = any(finding.is_refused for finding in findings)
     profile, digest = name_of(simulation), files.fingerprint(simulation)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import spillway
 from spillway.cli import output
-from spillway.cli.configuration import warnings_as_lines
 from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
@@ -72,20 +71,19 @@ def run(options: argparse.Namespace) -> int:
     if len(set(names)) < len(names):
         raise config_error([("CONFIG", " ".join(names), "must be different files")])
     output.check_at_least(options, 1, "threads")
-    with warnings_as_lines():
-        found = spillway.compare(
-            dict(zip(names, paths, strict=True)),
-            seeds=options.seeds,
-            figures=None if options.figures is None else options.figures.split(","),
-            all_pairs=options.all_pairs,
-            confidence=options.confidence,
-            half_width=_share(options.half_width),
-            max_seeds=options.max_seeds,
-            allow_different_populations=options.allow_different_populations,
-            allow_different_workloads=options.allow_different_workloads,
-            threads=options.threads,
-            progress=True,
-        )
+    found = spillway.compare(
+        dict(zip(names, paths, strict=True)),
+        seeds=options.seeds,
+        figures=None if options.figures is None else options.figures.split(","),
+        all_pairs=options.all_pairs,
+        confidence=options.confidence,
+        half_width=_share(options.half_width),
+        max_seeds=options.max_seeds,
+        allow_different_populations=options.allow_different_populations,
+        allow_different_workloads=options.allow_different_workloads,
+        threads=options.threads,
+        progress=True,
+    )
     if options.plot is not None:
         from spillway.report.style import axes_or_new, save
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
     from spillway._core.cluster import Simulation
     from spillway._core.workload import Trace
@@ -45,28 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def load(options: argparse.Namespace) -> Simulation:
     """The simulation from the configuration file, --set and --trace."""
-    with warnings_as_lines():
-        return _read(options)
-
-
-def report_findings(simulation: Simulation) -> list[Finding]:
-    """Prints the settings that cannot work to standard error, a line each; returns them."""
-    found = spillway.check(simulation)
-    for finding in found:
-        output.warn(finding)
-    return found
-
-
-@contextlib.contextmanager
-def warnings_as_lines() -> Iterator[None]:
-    """Prints each warning on one line to standard error."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.showwarning = lambda message, *_, **__: output.warn(message)
-        yield
-
-
-def _read(options: argparse.Namespace) -> Simulation:
     from spillway import loading
 
     simulation = loading.from_settings(options.config, read_trace=options.trace is None)
@@ -82,11 +58,19 @@ def _read(options: argparse.Namespace) -> Simulation:
             stream="auto" if _streams(simulation, options) else False,
             **reading.given(options),
         )
-        output.say(_totals(options.trace, trace))
+        output.say(totals(options.trace, trace))
         simulation = simulation.replace(workload=trace)
     if options.traffic_rate is not None:
         simulation = _at_rate(simulation, options.traffic_rate)
     return simulation
+
+
+def report_findings(simulation: Simulation) -> list[Finding]:
+    """Prints the settings that cannot work to standard error, a line each; returns them."""
+    found = spillway.check(simulation)
+    for finding in found:
+        output.warn(finding)
+    return found
 
 
 def _streams(simulation: Simulation, options: argparse.Namespace) -> bool:
@@ -102,7 +86,8 @@ def _at_rate(simulation: Simulation, factor: float) -> Simulation:
     return traffic.at_rate(simulation, factor)
 
 
-def _totals(path: Path, trace: Trace) -> str:
+def totals(path: Path, trace: Trace) -> str:
+    """The number of requests and tokens of a trace, in a line."""
     if not trace.has_requests:
         return f"{path}: {trace.rows:,} requests, read while they are simulated"
     columns = trace._columns()

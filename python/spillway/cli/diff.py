@@ -25,10 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the settings that differ, with presets, servers and defaults resolved."""
     from spillway import loading
-    from spillway.cli.configuration import warnings_as_lines
 
-    with warnings_as_lines():
-        before, after = (loading.load(file).to_dict() for file in (options.before, options.after))
+    before, after = (loading.load(file).to_dict() for file in (options.before, options.after))
     found = differences(before, after)
     text = "\n".join(map(str, found)) or "no differences"
     output.show(

@@ -38,15 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Writes the configuration; lists the fields without a counterpart on standard error."""
     from spillway import loading
-    from spillway.cli.configuration import warnings_as_lines
     from spillway.config import files, yaml
     from spillway.files import deployments
 
-    with warnings_as_lines():
-        onto = None if options.onto is None else loading.load(options.onto)
-        found = deployments.import_(
-            options.files, system=options.system, onto=onto, gpu=options.gpu
-        )
+    onto = None if options.onto is None else loading.load(options.onto)
+    found = deployments.import_(options.files, system=options.system, onto=onto, gpu=options.gpu)
     settings = files.to_settings(found.simulation, Path())
     text = yaml.to_yaml(settings).rstrip("\n")
     if options.out is not None:

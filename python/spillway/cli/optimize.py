@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import UsageError
 from spillway.cli import output
-from spillway.cli.configuration import warnings_as_lines
 
 if TYPE_CHECKING:
     import argparse
@@ -51,32 +50,31 @@ def run(options: argparse.Namespace) -> int:
     from spillway.study import files  # slow to import, and `--help` does not need it
 
     output.check_at_least(options, 1, "trials", "threads")
-    with warnings_as_lines():
-        study_file = files.read_study(options.study)
-        study = study_file.study(output.journal_in(options, "journal.log"))
-        if study.records:
-            output.say(f"{options.out}: resumes the study after {len(study.records)} trials")
-        n_trials = options.trials or study_file.trials
-        study.optimize(
-            n_trials, total=True, threads=options.threads, progress=True, **study_file.optimize
-        )
-        text, confirmation = str(study), None
-        if study.feasible and study_file.confirm is not None:
-            try:
-                confirmation = study.confirm(
-                    threads=options.threads, progress=True, **study_file.confirm
-                )
-            except UsageError as error:
-                text += f"\n\nnot confirmed: {error}"
-            else:
-                text += f"\n\n{confirmation}"
-        output.show(options, text, lambda: _document(study, confirmation))
-        if options.out is not None:
-            study_file.write(options.out / "study.yaml")
-            _write(study, options.out, confirmation)
-        if options.html is not None:
-            study.report(options.html)
-            output.say(f"wrote {options.html}")
+    study_file = files.read_study(options.study)
+    study = study_file.study(output.journal_in(options, "journal.log"))
+    if study.records:
+        output.say(f"{options.out}: resumes the study after {len(study.records)} trials")
+    n_trials = options.trials or study_file.trials
+    study.optimize(
+        n_trials, total=True, threads=options.threads, progress=True, **study_file.optimize
+    )
+    text, confirmation = str(study), None
+    if study.feasible and study_file.confirm is not None:
+        try:
+            confirmation = study.confirm(
+                threads=options.threads, progress=True, **study_file.confirm
+            )
+        except UsageError as error:
+            text += f"\n\nnot confirmed: {error}"
+        else:
+            text += f"\n\n{confirmation}"
+    output.show(options, text, lambda: _document(study, confirmation))
+    if options.out is not None:
+        study_file.write(options.out / "study.yaml")
+        _write(study, options.out, confirmation)
+    if options.html is not None:
+        study.report(options.html)
+        output.say(f"wrote {options.html}")
     is_feasible = study.feasible if confirmation is None else confirmation.choice is not None
     return 0 if is_feasible else 1
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from spillway.config import progress
@@ -104,6 +106,15 @@ def say(text: str) -> None:
 def warn(text: object) -> None:
     """A warning on standard error, on one line."""
     say(f"{_in(_YELLOW, 'warning:') if _is_colored(sys.stderr) else 'warning:'} {text}")
+
+
+@contextlib.contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Prints each warning of the package on one line to standard error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = lambda message, *_, **__: warn(message)
+        yield
 
 
 def error(text: object) -> None:

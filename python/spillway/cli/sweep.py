@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway.cli import output
-from spillway.cli.configuration import warnings_as_lines
 from spillway.config.filesystem import replacing
 
 if TYPE_CHECKING:
@@ -43,18 +42,17 @@ def run(options: argparse.Namespace) -> int:
     from spillway.study import files  # slow to import, and `--help` does not need it
     from spillway.study.sweeps import Sweep
 
-    with warnings_as_lines():
-        sweep_file = files.read_sweep(options.sweep)
-        journal = output.journal_in(options, _JOURNAL)
-        if journal is not None and journal.exists():
-            output.say(f"{journal}: continues an interrupted sweep (--force begins anew)")
-        found = sweep_file.run(threads=options.threads, progress=True, journal=journal)
-        if options.out is not None:
-            name = "sweep.csv" if isinstance(found, Sweep) else "solution.json"
-            output.replaced([options.out / name])
-            files.write_sweep(found, options.out)
-            with replacing(options.out / _JOURNAL) as temporary:
-                temporary.unlink()  # the journal vanishes when the results appear
+    sweep_file = files.read_sweep(options.sweep)
+    journal = output.journal_in(options, _JOURNAL)
+    if journal is not None and journal.exists():
+        output.say(f"{journal}: continues an interrupted sweep (--force begins anew)")
+    found = sweep_file.run(threads=options.threads, progress=True, journal=journal)
+    if options.out is not None:
+        name = "sweep.csv" if isinstance(found, Sweep) else "solution.json"
+        output.replaced([options.out / name])
+        files.write_sweep(found, options.out)
+        with replacing(options.out / _JOURNAL) as temporary:
+            temporary.unlink()  # the journal vanishes when the results appear
     output.show(options, found, lambda: _document(found))
     return 0
 

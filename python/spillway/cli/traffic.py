@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spillway.cli import output, reading
+from spillway.cli import configuration, output, reading
 
 if TYPE_CHECKING:
     import argparse
@@ -73,6 +73,7 @@ def _fit(options: argparse.Namespace) -> int:
     from spillway.traffic import Fit, SessionFit, fit, fit_sessions
 
     trace = spillway.read_trace(options.trace, **reading.given(options))
+    output.say(configuration.totals(options.trace, trace))
     found: Fit | SessionFit
     if options.sessions:
         if options.arrivals is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import textwrap
@@ -59,7 +60,9 @@ def named(name: str, content: Content) -> Format:
     """Return the format of a name. Raises TraceError if there is none, or it gives other things."""
     forms = alternatives(content)
     if name not in forms:
-        raise TraceError(f"format = {name!r}: must be one of {', '.join(sorted(forms))}")
+        near = difflib.get_close_matches(name, forms, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise TraceError(f"format = {name!r}: must be one of {', '.join(sorted(forms))}{meant}")
     if content not in forms[name].gives:
         raise TraceError(f"format = {name!r}: {readers(forms[name])} reads it")
     return forms[name]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,7 +34,8 @@ class Requests:
 
     `spread_s` is the resolution of the timestamps if many requests share one: they are then spread
     at random between it and the next. `reused` is the share of all prompt tokens that an earlier
-    request of the trace has sent. `failed` calls have the output lengths of others.
+    request of the trace has sent. `failed` calls have the output lengths of others, of which
+    `total_output_tokens` holds none.
     """
 
     arrival_s: Floats
@@ -44,21 +46,31 @@ class Requests:
     spread_s: float | None
     reused: float
     failed: int = 0
+    total_output_tokens: int = 0
 
 
 def requests_of(trace: Trace) -> Requests:
     """The requests of a trace after its transforms, under seed 0.
 
-    Raises UsageError if it holds fewer than 100 requests, or all at one instant.
+    Raises UsageError if they are too few to fit a generator to: fewer than 100, or all at one
+    instant.
     """
-    columns = applied_columns(trace)
-    arrival_s = columns["arrival_ns"] / 1e9
+    requests = _all_requests_of(trace)
+    arrival_s = requests.arrival_s
     if len(arrival_s) < _FEWEST:
         raise UsageError(
-            f"the trace holds {len(arrival_s)} requests; statistics take at least {_FEWEST}"
+            f"the trace holds {len(arrival_s)} requests; a fit takes at least {_FEWEST}"
         )
     if arrival_s[0] == arrival_s[-1]:
-        raise UsageError("all requests of the trace arrive at one instant")
+        raise UsageError("all requests of the trace arrive at one instant; a fit takes a rate")
+    return requests
+
+
+def _all_requests_of(trace: Trace) -> Requests:
+    columns = applied_columns(trace)
+    arrival_s = columns["arrival_ns"] / 1e9
+    if not len(arrival_s):
+        raise UsageError("the trace holds no requests")
     arrival_s, spread_s = _spread(arrival_s)
     classes = len(columns["slo_classes"])
     codes = columns["tenant"].astype(np.int64) * classes + columns["slo_class"]
@@ -78,6 +90,7 @@ def requests_of(trace: Trace) -> Requests:
         spread_s=spread_s,
         reused=_reused(columns),
         failed=int(has_failed.sum()),
+        total_output_tokens=int(output.sum()),
     )
 
 
@@ -110,7 +123,7 @@ def failure_note(count: int, requests: int) -> str:
 def _spread(arrival_s: Floats) -> tuple[Floats, float | None]:
     """Arrivals at distinct times, and the typical distance of the instants if many coincide."""
     instants, counts = np.unique(arrival_s, return_counts=True)
-    if len(instants) == len(arrival_s):
+    if len(instants) in (1, len(arrival_s)):
         return arrival_s, None
     distance = float(np.median(np.diff(instants)))
     # The last instant is as long as a typical one; no other reaches beyond the next.
@@ -355,18 +368,22 @@ class Description:
     Attributes
     ----------
     requests : int
+    total_input_tokens, total_output_tokens : int
+        As recorded.
     length_s : float
         From the first request to the last.
-    requests_per_s : float
-    gap_cv : float
-        Coefficient of variation of the gaps: 1 for Poisson arrivals.
+    requests_per_s : float or None
+        None if all requests arrive at one instant.
+    gap_cv : float or None
+        Coefficient of variation of the gaps: 1 for Poisson arrivals. None if `withheld`.
     dispersion : dict
         Variance over mean of the counts in windows, by the length of the window in s: 1 for Poisson
-        arrivals.
+        arrivals. Empty if `withheld`.
     input_tokens, output_tokens : dict
-        Quantiles of the lengths by their probabilities.
-    length_correlation : float
-        Rank correlation (Spearman) of input and output lengths.
+        Quantiles of the lengths by their probabilities: the median, and those beyond which the
+        trace has a request.
+    length_correlation : float or None
+        Rank correlation (Spearman) of input and output lengths. None if `withheld`.
     reused_share : float
         Share of all prompt tokens that an earlier request has sent, by the shared segments of the
         trace; 0 if it states none.
@@ -378,36 +395,47 @@ class Description:
     failed : int
         Number of requests without output: calls that failed where they were recorded. They count as
         arrivals, and the lengths of outputs are those of the others.
+    withheld : str
+        The statistics that are not given, and the reason; empty if all are.
     """
 
     requests: int
+    total_input_tokens: int
+    total_output_tokens: int
     length_s: float
-    requests_per_s: float
-    gap_cv: float
+    requests_per_s: float | None
+    gap_cv: float | None
     dispersion: dict[float, float]
     input_tokens: dict[float, float]
     output_tokens: dict[float, float]
-    length_correlation: float
+    length_correlation: float | None
     reused_share: float
     tenants: dict[str, float]
     spread_s: float | None
     failed: int = 0
+    withheld: str = ""
 
     def __str__(self) -> str:
         return self.text()
 
     def text(self) -> str:
         """The description as lines of text."""
+        rate = "" if self.requests_per_s is None else f": {self.requests_per_s:.4g}/s"
+        several = "" if self.requests == 1 else "s"
         lines = [
-            f"{self.requests:,} requests in {self.length_s:,.1f} s: {self.requests_per_s:.4g}/s",
-            f"gaps: coefficient of variation {self.gap_cv:.2f} (Poisson: 1)",
-            "variance / mean of counts (Poisson: 1): "
-            + ", ".join(f"{value:.3g} in {at:.3g} s" for at, value in self.dispersion.items()),
+            f"{self.requests:,} request{several} in {self.length_s:,.1f} s{rate}",
+            f"{self.total_input_tokens:,} input tokens, {self.total_output_tokens:,} output tokens",
         ]
+        if self.gap_cv is not None:
+            lines.append(f"gaps: coefficient of variation {self.gap_cv:.2f} (Poisson: 1)")
+        if self.dispersion:
+            windows = (f"{value:.3g} in {at:.3g} s" for at, value in self.dispersion.items())
+            lines.append(f"variance / mean of counts (Poisson: 1): {', '.join(windows)}")
         for name, found in (("input", self.input_tokens), ("output", self.output_tokens)):
             values = ", ".join(f"p{100 * p:g} {value:,.0f}" for p, value in found.items())
             lines.append(f"{name} tokens: {values}")
-        lines.append(f"rank correlation of input and output: {self.length_correlation:.2f}")
+        if self.length_correlation is not None:
+            lines.append(f"rank correlation of input and output: {self.length_correlation:.2f}")
         lines.append(f"prompt tokens sent before by another request: {self.reused_share:.0%}")
         largest = sorted(self.tenants.items(), key=lambda pair: -pair[1])
         shown = ", ".join(f"{name} {share:.1%}" for name, share in largest[:5])
@@ -416,6 +444,8 @@ class Description:
             lines.append(rounding_note(self.spread_s))
         if self.failed:
             lines.append(failure_note(self.failed, self.requests))
+        if self.withheld:
+            lines.append(f"withheld: {self.withheld}")
         return "\n".join(lines)
 
 
@@ -430,37 +460,60 @@ def rounding_note(spread_s: float) -> str:
 def describe(trace: Trace) -> Description:
     """The statistics of a trace after its transforms: rate, burstiness, lengths, tenants.
 
-    Raises UsageError if the trace holds fewer than 100 requests, or all at one instant.
+    Of fewer than 100 requests, and of requests at one instant, those that need more are withheld.
+    Raises UsageError if the trace holds no requests, or all of them failed.
     """
-    requests = requests_of(trace)
+    requests = _all_requests_of(trace)
     times = requests.arrival_s - requests.arrival_s[0]
     length_s = float(times[-1])
-    gaps = np.diff(times)
+    tenants = Counter[str]()
+    counts = np.bincount(requests.client, minlength=len(requests.names)).tolist()
+    for (tenant, _), count in zip(requests.names, counts, strict=True):
+        tenants[tenant] += count
+    withheld = _withheld(len(times), length_s)
+    return Description(
+        requests=len(times),
+        total_input_tokens=int(requests.input_tokens.sum()),
+        total_output_tokens=requests.total_output_tokens,
+        length_s=length_s,
+        requests_per_s=(len(times) - 1) / length_s if length_s > 0 else None,
+        input_tokens=_quantiles(requests.input_tokens),
+        output_tokens=_quantiles(requests.output_tokens),
+        **_burstiness(requests, times, length_s, is_withheld=bool(withheld)),
+        reused_share=requests.reused,
+        tenants={name: count / len(times) for name, count in tenants.items()},
+        spread_s=requests.spread_s,
+        failed=requests.failed,
+        withheld=withheld,
+    )
+
+
+def _withheld(count: int, length_s: float) -> str:
+    if count >= _FEWEST and length_s > 0:
+        return ""
+    reason = f"take at least {_FEWEST} requests" if count < _FEWEST else "take times that differ"
+    return f"burstiness and rank correlation, which {reason}"
+
+
+def _quantiles(lengths: Ints) -> dict[float, float]:
+    known = [p for p in (0.05, 0.5, 0.95, 0.99) if len(lengths) * min(p, 1 - p) >= 1 or p == 0.5]
+    return dict(zip(known, np.quantile(lengths, known).tolist(), strict=True))
+
+
+def _burstiness(
+    requests: Requests, times: Floats, length_s: float, *, is_withheld: bool
+) -> dict[str, Any]:
+    """The statistics of a description that a few requests do not show."""
+    if is_withheld:
+        return {"gap_cv": None, "dispersion": {}, "length_correlation": None}
     counted = Statistics.of(requests, length_s)
     counted = replace(counted, windows_s=counted.windows_s[[0, 4, 8, 11]])
     values = counted.values(times, requests.input_tokens, requests.output_tokens)
-    shares: dict[str, float] = {}
-    counts = np.bincount(requests.client, minlength=len(requests.names))
-    for (tenant, _), count in zip(requests.names, counts, strict=True):
-        shares[tenant] = shares.get(tenant, 0.0) + float(count) / len(times)
-
-    windows = zip(counted.windows_s.tolist(), values["dispersion"].tolist(), strict=True)
-
-    def quantiles(name: str) -> dict[float, float]:
-        pairs = zip(_SHARES.tolist(), values[name].tolist(), strict=True)
-        return {p: value for p, value in pairs if p in (0.05, 0.5, 0.95, 0.99)}
-
-    return Description(
-        requests=len(times),
-        length_s=length_s,
-        requests_per_s=(len(times) - 1) / length_s,
-        gap_cv=float(gaps.std() / gaps.mean()),
-        dispersion=dict(windows),
-        input_tokens=quantiles("input_tokens"),
-        output_tokens=quantiles("output_tokens"),
-        length_correlation=float(values["length_correlation"][0]),
-        reused_share=requests.reused,
-        tenants=shares,
-        spread_s=requests.spread_s,
-        failed=requests.failed,
-    )
+    gaps = np.diff(times)
+    return {
+        "gap_cv": float(gaps.std() / gaps.mean()),
+        "dispersion": dict(
+            zip(counted.windows_s.tolist(), values["dispersion"].tolist(), strict=True)
+        ),
+        "length_correlation": float(values["length_correlation"][0]),
+    }
