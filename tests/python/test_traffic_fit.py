@@ -373,7 +373,7 @@ def test_in_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fitted = traffic.fit(spillway.read_trace(requests), arrivals=["poisson", "gamma"], seed=3)
     assert out == f"{fitted.text()}\n"
     first, *others = err.splitlines()
-    assert first.startswith(f"spillway: {requests}: 2,000 requests in 31.327 s, ")
+    assert first.startswith(f"spillway: {requests}: 2,000 requests in 31.324 s, ")
     assert others == [f"spillway: wrote {written}", f"spillway: wrote {figure}"]
     assert spillway.load(written).workload == fitted.workload
     assert figure.read_bytes().startswith(b"\x89PNG")

@@ -74,12 +74,12 @@ class Evidence:
     @property
     def recording(self) -> Recording:
         """The only run. Raises TraceError if there is none, or there are several."""
-        return self._only("recording", self.recordings)
+        return self._only("recording", "recordings", self.recordings)
 
     @property
     def points(self) -> LatencyPoints:
         """The only points. Raises TraceError if there are none, or those of several servers."""
-        return self._only("points", self.points_of_servers)
+        return self._only("points", "points_of_servers", self.points_of_servers)
 
     @property
     def trace(self) -> Trace:
@@ -111,11 +111,12 @@ class Evidence:
             f"{run.name}: {figure}" for run in self.recordings for figure in run.mismatches
         )
 
-    def _only(self, name: str, found: tuple[T, ...]) -> T:
+    def _only(self, name: str, attribute: str, found: tuple[T, ...]) -> T:
         if len(found) == 1:
             return found[0]
         if found:
-            raise TraceError(f"{self.path}: holds {len(found)} {name}s; take one of `.{name}s`")
+            several = f"holds several: {len(found)}; take one of `.{attribute}`"
+            raise TraceError(f"{self.path}, {name}: {several}")
         offers = ", ".join(self.offers) or "nothing"
         raise TraceError(f"{self.path}: gives no {name}; it gives {offers} ({self.format})")
 

@@ -396,12 +396,17 @@ def _note_repeated(run: Recording, place: str) -> None:
         )
 
 
-def _reconciled(run: Recording, place: str, stated: Mapping[str, float]) -> Recording:
+def _reconciled(run: Recording, place: str, figures: Mapping[str, float]) -> Recording:
     """Return the run with the tool's own figures; warns where they differ."""
-    reported = reconcile(run, stated)
+    reported = reconcile(run, figures)
     counts = run.counts
     listed = run.num_requests + counts.warm_up + counts.skipped
-    sent = sum(stated.get(key, 0.0) for key in ("completed", "failed"))
+    sent = sum(figures.get(key, 0.0) for key in ("completed", "failed"))
+    if sent == listed:  # the tool counts those that are left out here
+        reported = tuple(
+            figure._replace(cause="") if figure.unit == "requests" else figure
+            for figure in reported
+        )
     if sent > listed and not counts.unlisted:
         counts = dataclasses.replace(counts, unlisted=round(sent) - listed)
     run = dataclasses.replace(run, reported=reported, counts=counts)
