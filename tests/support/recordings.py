@@ -40,6 +40,7 @@ FORMAT_OF = {
     "serve.log": "vllm_steps",
     "metrics.prom": "prometheus",
     "silicon.csv": "silicon",
+    "aiperf_points.json": "aiperf_points",
     "vllm_points.json": "vllm_bench_points",
     "inferencex.json": "inferencex",
     "lmbench.csv": "lmbench",

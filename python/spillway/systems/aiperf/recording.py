@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 import re
 from dataclasses import dataclass, field
 from functools import partial
@@ -88,9 +89,9 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
     if summary := _summary(source.path):
         others |= {
             "beside": [summary.source],
-            "client_max_in_flight": _limit(summary),
+            "client_max_in_flight": limit(summary),
             "reported": dict(_reported(summary, found)),
-            "server": facts(str(summary.source.path), {"model": _model(summary)}),
+            "server": facts(str(summary.source.path), {"model": model(summary)}),
         }
     return [rows_of(source, named, _FIELDS, is_stated=True, **others)]
 
@@ -162,16 +163,17 @@ def _time_ms(metrics: Object, name: str) -> float | None:
     """Return a metric with a time in milliseconds, whatever its unit."""
     metric = metrics.object(name)
     value = metric.number("value")
-    return None if value is None else value * _ms(metric)
+    return None if value is None else value * per_ms(metric)
 
 
 def _gaps_ms(metrics: Object) -> list[float]:
     metric = metrics.object("inter_chunk_latency")
-    scale = _ms(metric) if metric.values.get("value") is not None else 1.0
+    scale = per_ms(metric) if metric.values.get("value") is not None else 1.0
     return [gap * scale for gap in metric.numbers("value")]
 
 
-def _ms(metric: Object) -> float:
+def per_ms(metric: Object) -> float:
+    """Return the milliseconds of the unit that a metric states."""
     unit = metric.text("unit") or ""
     if unit not in _UNITS:
         metric.source.refuse(metric.at("unit"), unit, f"must be one of {', '.join(_UNITS)}")
@@ -190,25 +192,41 @@ def _summary(path: Path) -> Object | None:
     return Object(source, "", source.json)
 
 
-def _limit(summary: Object) -> int | None:
+def limit(summary: Object) -> int | None:
     """Return the most requests in flight: `--concurrency`; None for a rate without a limit."""
+    limits = {load.whole("concurrency") for load in _loads(summary)} - {None}
+    if len(limits) > 1:
+        shown = ", ".join(map(str, sorted(filter(None, limits))))
+        note(
+            f"{summary.source.path}: the phases have {shown} requests in flight; the limit of the "
+            "run is taken as the largest"
+        )
+    return max(filter(None, limits), default=None)
+
+
+def rate(summary: Object) -> float | None:
+    """Return the rate at which requests are sent; None if there is none."""
+    rates = [
+        value
+        for load in _loads(summary)
+        for name in ("rate", "request_rate")
+        if (value := load.number(name)) is not None and 0 < value < math.inf
+    ]
+    return rates[0] if len(set(rates)) == 1 else None
+
+
+def _loads(summary: Object) -> list[Object]:
+    """Return what describes the load that counts: phases, or `loadgen` in versions before 0.13."""
     config = summary.object("input_config")
     phases = [
         phase
         for phase in config.objects("phases")
         if (phase.text("kind") or phase.text("name")) == "profiling"
     ]
-    limits = {loads.whole("concurrency") for loads in (*phases, config.object("loadgen"))} - {None}
-    if len(limits) > 1:
-        shown = ", ".join(map(str, sorted(limit for limit in limits if limit)))
-        note(
-            f"{summary.source.path}: the phases have {shown} requests in flight; the limit of the "
-            "run is taken as the largest"
-        )
-    return max((limit for limit in limits if limit), default=None)
+    return [*phases, config.object("loadgen")]
 
 
-def _model(summary: Object) -> str | None:
+def model(summary: Object) -> str | None:
     """Return the only model that the client asked for."""
     config = summary.object("input_config")
     names = {
@@ -225,7 +243,7 @@ def _reported(summary: Object, found: _Found) -> Iterable[tuple[str, float]]:
         metric = summary.object(name)
         value = metric.number(statistic)
         if value is not None and not (key == "mean_tpot_s" and not _counts_alike(summary, found)):
-            yield key, value * _ms(metric) / 1e3
+            yield key, value * per_ms(metric) / 1e3
     for key, name in _NUMBERS.items():
         value = summary.object(name).number("avg")
         if value is not None:
