@@ -410,6 +410,8 @@ def _reconciled(run: Recording, place: str, figures: Mapping[str, float]) -> Rec
     if sent > listed and not counts.unlisted:
         counts = dataclasses.replace(counts, unlisted=round(sent) - listed)
     run = dataclasses.replace(run, reported=reported, counts=counts)
+    if counts.skipped:
+        note(f"{place}: {counts.skipped:,} malformed requests are left out")
     if counts.unlisted:
         note(
             f"{place}: a sample: the file lists {listed:,} of {listed + counts.unlisted:,} requests"
