@@ -17,6 +17,7 @@ from spillway.calibration.server_measurements import check_completeness
 from spillway.cli.output import plain
 from spillway.data.recording import RequestCounts
 from spillway.data.shared_prompts import conversation_segments
+from spillway.files.evidence import Evidence
 from spillway.files.recordings import rows
 from spillway.files.recordings.reconciliation import FIGURES, reconcile
 from spillway.files.recordings.rows import Request, Settings, parsed_requests, rows_of
@@ -82,7 +83,8 @@ def test_a_recording() -> None:
     assert found.trace.max_in_flight == 8
     lines = found.text().splitlines()
     assert "requests: 3, 1 failed" in lines
-    assert "client: at most 8 requests in flight" in lines
+    assert "span: 1.250 s, 1.6 requests/s" in lines
+    assert "client: at most 8 requests in flight; 1 at once here" in lines
     (facts,) = found.to_dict()["runs"]
     assert (facts["requests"], facts["failed"], facts["output_tokens"]) == (3, 1, 7)
     assert facts["mean_ttft_s"] == pytest.approx(0.0685)
@@ -99,6 +101,7 @@ def test_columns_with_a_latency_describe_a_recording(tmp_path: Path) -> None:
     run = spillway.read(path, columns=names | measured, units={"t0": "s", "first": "s"})
     assert run.offers == ("trace", "recording")
     assert run.trace.rows == trace.trace.rows == 2
+    assert "client: no limit on requests in flight is stated\n" in run.text()
     assert "missing: ITL, E2E; `calibrate` and `validate` need TTFT and E2E" in run.text()
 
 
@@ -211,9 +214,13 @@ def test_the_clock_of_a_short_run_may_run_longer(source: Source) -> None:
 
 
 def test_other_figures_are_said(source: Source) -> None:
+    figures = {"completed": 3, "mean_ttft_s": 0.4}
     with pytest.warns(UserWarning, match="the tool reports other figures: mean TTFT"):
-        run = recorded(source, [request(at) for at in range(3)], reported={"mean_ttft_s": 0.4})
+        run = recorded(source, [request(at) for at in range(3)], reported=figures)
     assert len(run.mismatches) == 1
+    said = Evidence(source.path, "toy", "", recordings=(run,)).text()
+    assert "as the tool reports: completed\n" in said
+    assert f"other than the tool reports: {run.mismatches[0]}" in said
     with pytest.raises(TraceError, match="--allow-mismatch"):
         check_completeness([run], allow_mismatch=False)
     check_completeness([run], allow_mismatch=True)

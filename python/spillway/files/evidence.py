@@ -249,17 +249,21 @@ def _of_trace(trace: Trace) -> Iterator[str]:
     if trace.has_requests and trace.rows:
         columns = trace._columns()
         span_s = float(columns["arrival_ns"][-1] - columns["arrival_ns"][0]) / 1e9
-        rate = f"{(trace.rows - 1) / span_s:.4g} requests/s" if span_s > 0 else "all at once"
         prompt, output = (columns[name].mean() for name in ("input_tokens", "output_tokens"))
-        yield f"span: {span_s:,.3f} s, {rate}"
+        yield _span(trace.rows, span_s)
         yield f"tokens: mean prompt {prompt:,.1f}, mean output {output:,.1f}"
     yield _client(trace.max_in_flight or None)
 
 
+def _span(requests: int, span_s: float) -> str:
+    rate = f"{(requests - 1) / span_s:.4g} requests/s" if span_s > 0 else "all at once"
+    return f"span: {span_s:,.3f} s, {rate}"
+
+
 def _client(limit: int | None) -> str:
     if limit is None:
-        return "client: open loop, as far as the file says"
-    return f"client: at most {limit:,} requests in flight"
+        return "client: no limit on requests in flight is stated"
+    return f"client: at most {limit:,} request{'' if limit == 1 else 's'} in flight"
 
 
 def _of_run(run: Recording) -> Iterator[str]:
@@ -274,8 +278,10 @@ def _of_run(run: Recording) -> Iterator[str]:
     parts = [f"{number:,} {name}" for name, number in left_out.items() if number]
     failed = int(run.failed.sum())
     yield ", ".join([f"requests: {run.num_requests:,}, {failed:,} failed", *parts])
+    yield _span(run.num_requests, float(run.send_s[-1]))
     yield f"server: {run.server.key or 'not described'}"
-    yield _client(run.client_max_in_flight)
+    at_once = run.in_flight()
+    yield _client(run.client_max_in_flight) + (f"; {at_once:,} at once here" if at_once else "")
     if run.session is not None:
         named_sessions = {name for name in run.session if name}
         yield f"sessions: {len(named_sessions):,} conversations"
@@ -292,7 +298,9 @@ def _of_run(run: Recording) -> Iterator[str]:
     yield f"means: {', '.join(shown) or 'no latencies'}"
     if run.units:
         yield "units: " + ", ".join(f"{field} in {unit}" for field, unit in run.units.items())
-    yield from (f"reported: {figure}" for figure in run.reported)
+    if same := [figure.name for figure in run.reported if not figure.cause]:
+        yield f"as the tool reports: {', '.join(same)}"
+    yield from (f"other than the tool reports: {figure}" for figure in run.mismatches)
     if lacks := [name for name, values in known.items() if not len(values)]:
         yield f"missing: {', '.join(lacks)}; `calibrate` and `validate` need TTFT and E2E"
 
