@@ -38,7 +38,8 @@ def test_format_can_be_stated(tmp_path: Path) -> None:
         read_trace(path, format="blis")
     with pytest.raises(TraceError) as caught:
         read_trace(path, format="azur")
-    assert str(caught.value) == f"format = 'azur': must be one of {', '.join(sorted(FORMATS))}"
+    known = ", ".join(sorted(FORMATS))
+    assert str(caught.value) == f"format = 'azur': must be one of {known}; did you mean 'azure'?"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from support.paths import DATA, ROOT
 
 import spillway
+from spillway import cli
 from spillway.files.formats import options_by_name
 from spillway.files.options import READING
 from spillway.files.recordings import reconciliation, rows
@@ -29,6 +30,7 @@ READERS = (
     "read",
     "run",
     "check",
+    "export",
     "calibrate",
     "validate real",
     "traffic describe",
@@ -47,6 +49,21 @@ def flags_of(command: str) -> set[str]:
         )
         parser = actions.choices[action]
     return set(parser._option_string_actions)
+
+
+def commands() -> Iterator[str]:
+    for name in cli.COMMANDS:
+        parser = argparse.ArgumentParser()
+        importlib.import_module(f"spillway.cli.{name}").add_arguments(parser)
+        known = [at for at in parser._actions if isinstance(at, argparse._SubParsersAction)]
+        yield from (f"{name} {action}" for at in known for action in at.choices)
+        if not known:
+            yield name
+
+
+def test_no_other_command_reads_such_files() -> None:
+    flags = {command: flags_of(command) for command in commands()}
+    assert {command for command in flags if "--trace-columns" in flags[command]} == set(READERS)
 
 
 @pytest.mark.parametrize("command", READERS)
