@@ -164,7 +164,6 @@ def test_a_simulated_run_is_a_recording(tmp_path: Path) -> None:
         ("100,11", "x,11", r"line 2, input_tokens = 'x': must be a whole number"),
         ("100,11", "0,11", r"line 2, input_tokens = 0: must be >= 1"),
         (",50,250", ",5O,250", r"line 2, ttft_ms = '5O': must be a number or empty"),
-        (",50,250", ",-inf,250", r"line 2, ttft_ms = '-inf': must be a number or empty"),
         (",50,250", ",1e400,250", "ttft_ms = '1e400': must be a finite number"),
         (",50,250", ",1e309,250", "ttft_ms = '1e309': must be a finite number"),
         ("1764000000000.5", "", r"line 2, send_ms = '': must be a number"),
