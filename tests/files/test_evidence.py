@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from spillway.data.recording import Recording
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*malformed requests are left out")
+
 FILES = DATA / "recordings"
 FIELDS = {"send": ("t", "s"), "ttft": ("ttft", "s"), "e2e": ("e2e", "s"), "gaps": ("gaps", "s")}
 

@@ -41,6 +41,7 @@ def test_the_default_instance_is_this_server() -> None:
 RECORDED_FOLDERS = ("vllm_h100", "llmservingsim", "vllm_h100_qwen3_14b")
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of columns and requests that are not read
 @pytest.mark.skipif(not (SHARED / "data").is_dir(), reason=f"{SHARED / 'data'} is missing")
 @pytest.mark.parametrize("folder", RECORDED_FOLDERS)
 def test_the_kv_memory_is_that_of_real_servers(folder: str) -> None:

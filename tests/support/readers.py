@@ -344,7 +344,7 @@ def _readers() -> Iterator[tuple[str, Reader]]:
         ),
     )
     for name in RECORDINGS:
-        if name == "columns":  # read with a map, below
+        if name in ("columns", "points"):  # read with a map, below
             continue
         yield f"recording {name}", Reader(_read_recordings(name), _recordings)
     yield "recordings", Reader(lambda f: recordings.read_recordings(_only(f)), _recordings)

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace", type=Path, metavar="FILE",
         help="replay these requests instead of the workload's; - is standard input",
-    )
+    )  # fmt: skip
     reading.add_arguments(parser)
     parser.add_argument(
         "--traffic-rate", type=float, metavar="FACTOR",

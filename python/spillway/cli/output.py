@@ -112,7 +112,8 @@ def warn(text: object) -> None:
 def warnings_as_lines() -> Iterator[None]:
     """Prints each warning of the package on one line to standard error."""
     with warnings.catch_warnings():
-        warnings.simplefilter("default", UserWarning)
+        for category in (UserWarning, RuntimeWarning):
+            warnings.simplefilter("default", category)
         warnings.showwarning = lambda message, *_, **__: warn(message)
         yield
 

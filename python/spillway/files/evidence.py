@@ -15,7 +15,7 @@ from spillway.files.formats import alternatives, by_content, named
 from spillway.files.head import Head
 from spillway.files.options import AUTO
 from spillway.files.recordings.points_csv import LOADS
-from spillway.files.recordings.reading import MEASUREMENTS, read_measurements
+from spillway.files.recordings.reading import MEASUREMENTS, measurements_of
 from spillway.files.recordings.rows import Settings
 from spillway.files.recordings.source import Source
 from spillway.files.traces.lines import opened
@@ -205,12 +205,17 @@ def read(
         form = _form(path, format, columns)
         found: dict[str, Any] = {}
         if form is None or set(form.gives) & set(MEASUREMENTS):
-            measured = read_measurements(path, form, settings)
+            measured = measurements_of(path, form, settings)
             found = {_HOLDS[content]: tuple(items) for content, items in measured.items()}
         if form is not None and "trace" in form.gives:
             reading: dict[str, Any] = {"format": format, "columns": columns, "time_unit": time_unit}
             reading |= {"sort": sort, "skip_bad": skip_bad, **options}
-            found["trace_only"] = read_trace(path, **reading)
+            try:
+                found["trace_only"] = read_trace(path, **reading)
+            except TraceError as error:
+                if not found:
+                    raise
+                warnings.warn(f"not read as a trace: {error}", stacklevel=2)
     notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
     name, doc = (
         ("folder", "measurements of several files") if form is None else (form.name, form.doc)

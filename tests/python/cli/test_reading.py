@@ -226,7 +226,7 @@ def test_read_of_a_run(called: Called) -> None:
 def test_a_tool_that_reports_other_figures_is_the_status_of_read(called: Called) -> None:
     status, out, err = called("read", RUN)
     assert (status, err) == (1, "")
-    assert f"note: {RUN}: the tool reports other figures: mean TTFT" in out
+    assert "the tool reports other figures: mean TTFT: 0.4 s reported" in out
     status, out, _ = called("read", ROOT / "examples" / "requests.csv", RUN, "--json")
     assert status == 1
     trace, run = json.loads(out)

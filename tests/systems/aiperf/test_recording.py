@@ -15,6 +15,8 @@ from spillway.data.recording import RequestCounts
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*malformed requests are left out")
+
 
 def test_aiperf() -> None:
     run = run_of("profile_export.jsonl")  # without the warm-up

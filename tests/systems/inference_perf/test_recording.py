@@ -15,6 +15,8 @@ from spillway import TraceError
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*malformed requests are left out")
+
 
 def test_inference_perf() -> None:
     run = run_of("per_request_lifecycle_metrics.json")

@@ -60,7 +60,7 @@ def test_a_rate_is_noted(tmp_path: Path) -> None:
     path = written(tmp_path / "out.jsonl", line_of(rate=12.0))
     with pytest.warns(UserWarning, match=r"request_rate of 12\.0 keeps no .* their mean, 1\.52"):
         read_points(path)
-    with pytest.raises(TraceError, match=r"which read_points reads .*--output-details"):
+    with pytest.raises(TraceError, match=r"--output-details.* which read_points reads"):
         read_recordings(path)
 
 

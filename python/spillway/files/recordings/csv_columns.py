@@ -100,8 +100,17 @@ def recognized(columns: Collection[str]) -> CsvColumns | None:
     return CsvColumns(names, {column: unit_of(column) or "s" for column in times}, kinds)
 
 
-def request_rows(source: Source, columns: CsvColumns, settings: Settings, **others: Any) -> Rows:
-    """Return the requests of a CSV file; `others`: what else is known of the run.
+def request_rows(
+    source: Source,
+    columns: CsvColumns,
+    settings: Settings,
+    known: Collection[str] = (),
+    **others: Any,
+) -> Rows:
+    """Return the requests of a CSV file.
+
+    `known`: columns that the caller reads, or knows to be of no use; `others`: what else is known
+    of the run.
 
     Raises TraceError if it cannot be read, lacks a column or has an invalid value. Warns of columns
     that are not read.
@@ -128,7 +137,7 @@ def request_rows(source: Source, columns: CsvColumns, settings: Settings, **othe
     if not places:
         raise TraceError(f"{path}: holds no requests, only a header row")
     failed, unread = _failed(source, columns, labels, places)
-    _note_unread(source, header, columns, unread)
+    _note_unread(source, [name for name in header if name not in known], columns, unread)
     fields = {
         name: (names[time], columns.units[names[time]])
         for name, times in _FIELDS.items()

@@ -208,7 +208,7 @@ def format_of(path: str | Path) -> Format:
     return detected(Source(Path(path)), "recordings")
 
 
-def read_measurements(
+def measurements_of(
     path: Path, form: Format | None, settings: Settings
 ) -> dict[Content, list[Any]]:
     """Read all that a file or folder gives, by content; without a format, of any."""

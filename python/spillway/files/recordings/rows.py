@@ -381,6 +381,7 @@ def recording(rows: Rows, settings: Settings, form: str) -> Recording:
 
 
 _REPEATED = 0.01  # the share of requests from which those that are listed twice are noted
+_FEWEST = 20  # requests, of which equal ones are hardly a chance
 
 
 def _note_repeated(run: Recording, place: str) -> None:
@@ -389,7 +390,7 @@ def _note_repeated(run: Recording, place: str) -> None:
     for values in (run.send_s, run.ttft_s, run.input_tokens, run.output_tokens):
         same &= (values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1]))
     repeated = int(same.sum())
-    if repeated > _REPEATED * run.num_requests:
+    if run.num_requests >= _FEWEST and repeated > _REPEATED * run.num_requests:
         note(
             f"{place}: {repeated:,} of {run.num_requests:,} requests are sent at the time of "
             "another with the same lengths and latencies: the file probably lists requests twice"

@@ -218,18 +218,18 @@ class Clock:
                 time_ns = decimal_to_ns(text, places)
             except ValueError:
                 continue
-            stated = unit_in(name)
-            if stated is None and time_ns < _EARLIEST_DATE_NS:
+            known = unit_in(name)
+            if known is None and time_ns < _EARLIEST_DATE_NS:
                 self._note = (
                     f"the times in {quoted(name)} are read as {_UNIT_NAMES[unit]}; "
                     f"{TIME_UNIT.flags[0]} ({TIME_UNIT.name} in Python) states another unit"
                 )
-            return stated or unit
+            return known or unit
         try:
             timestamp_to_ns(text)
         except ValueError:
-            stated = "a number, or a date with a time"
-            table.refuse(0, column, f"must be {stated}: {ALLOWED.removeprefix('must be ')}")
+            known = "a number, or a date with a time"
+            table.refuse(0, column, f"must be {known}: {ALLOWED.removeprefix('must be ')}")
         return ISO
 
 

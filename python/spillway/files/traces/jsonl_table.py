@@ -293,16 +293,12 @@ def _fitting(
     skipped: Skipped,
 ) -> tuple[list[int], list[dict[str, Any]]]:
     """Return the lines and objects that have the keys of the format."""
-    lines: list[int] = []
-    fitting: list[dict[str, Any]] = []
-    for number, found in zip(numbers, objects, strict=True):
-        if set(form.required) <= found.keys():
-            lines.append(number)
-            fitting.append(found)
-            continue
-        with skipped.allowing():
-            form.check_columns(found, f"{place} {number}")
-    return lines, fitting
+    fits = [set(form.required) <= found.keys() for found in objects]
+    for number, found, fit in zip(numbers, objects, fits, strict=True):
+        if not fit:
+            with skipped.allowing():
+                form.check_columns(found, f"{place} {number}")
+    return list(itertools.compress(numbers, fits)), list(itertools.compress(objects, fits))
 
 
 def _nested(objects: Sequence[dict[str, Any]], path: str) -> list[Any]:

@@ -180,7 +180,7 @@ class _Run:
         totals = [benchmark.totals.whole(status) for status in _STATUSES]
         if None not in totals and not self.skipped:
             completed, *failed = (total or 0 for total in totals)
-            # Those never sent are counted where the totals are those of all listed requests.
+            # Requests never sent are counted where the totals are those of all listed requests.
             unsent = self.never_sent if unlisted >= 0 else 0
             found = {"completed": completed, "failed": sum(failed) - unsent}
         for key, (name, scale) in _MEANS.items():

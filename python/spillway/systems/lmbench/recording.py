@@ -24,6 +24,7 @@ _NAMES = {
     "ttft_s": "ttft",
     "last_token_s": "finish_time",
 }
+_OTHERS = ("generation_time", "user_id", "question_id")
 _TIMES = ("launch_time", "ttft", "finish_time")
 
 
@@ -35,7 +36,7 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
     """
     columns = CsvColumns(_NAMES, dict.fromkeys(_TIMES, "s"), {})
     # The column of users is as long as the file, so that no row can be left out.
-    rows = request_rows(source, columns, dataclasses.replace(settings, skip_bad=False))
+    rows = request_rows(source, columns, dataclasses.replace(settings, skip_bad=False), _OTHERS)
     if "user_id" not in source.columns["csv"]:
         return [rows]
     users: list[str] = []
