@@ -297,7 +297,6 @@ CASES_OF: dict[str, str] = {
     "spillway.study.evaluation.measure": "grid",
     "spillway.study.files.SweepFile.run": "run_sweep",
     "spillway.study.files.run_sweep": "run_sweep",
-    "spillway.study.liveness.dead_parameters": "optimize",
     "spillway.study.search.Search.run": "optimize",
     "spillway.study.search.check_parameters": "optimize",
     "spillway.study.solvers.max_rate_under_slo": "max_rate_under_slo",

@@ -47,6 +47,12 @@ def load(options: argparse.Namespace) -> Simulation:
 
     simulation = loading.from_settings(options.config, read_trace=options.trace is None)
     changes = dict(_parse_change(change) for change in options.changes)
+    if options.trace is not None:
+        for path in changes:
+            if path.partition(".")[0] == "workload":
+                allowed = "not beside --trace, which replaces the workload; state both in a file: "
+                allowed += "workload: {kind: trace, file: …}"
+                raise config_error([(f"--set {path}", "", allowed)])
     if "presets" in changes:
         from spillway.presets import by_name
 

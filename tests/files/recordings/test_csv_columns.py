@@ -82,6 +82,7 @@ REQUESTS = st.lists(
 )
 
 
+@pytest.mark.filterwarnings("ignore:.*lists requests twice")
 @given(
     requests=REQUESTS,
     unit=st.sampled_from(list(units.PER_SECOND)),

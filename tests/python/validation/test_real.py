@@ -131,6 +131,7 @@ def test_the_command_names_a_missing_folder(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of columns that are not read
 def test_real_runs_are_predicted(tmp_path: Path) -> None:
     """Those of dense models. The bound is loose: `experiments/real_servers` states the errors."""
     folder = SHARED / "data" / "llmservingsim"
@@ -150,6 +151,7 @@ def test_real_runs_are_predicted(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of what is not read
 def test_every_real_folder_is_read() -> None:
     for folder in ("vllm_h100", "vllm_h100_qwen3_14b", "llmservingsim"):
         if not (SHARED / "data" / folder).is_dir():

@@ -37,10 +37,10 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
     `completed` may be states or codes of HTTP. A column of times has the unit in which its name
     ends, or that in `units`: s, ms, us or ns.
     """
-    return [request_rows(source, _columns(settings), settings)]
+    return [request_rows(source, _columns(source, settings), settings)]
 
 
-def _columns(settings: Settings) -> CsvColumns:
+def _columns(source: Source, settings: Settings) -> CsvColumns:
     names = settings.columns
     if not names:
         raise TraceError('columns: missing; e.g. columns={"send_s": "t0_ms", …}')
@@ -59,6 +59,9 @@ def _columns(settings: Settings) -> CsvColumns:
     kinds = {
         names[meaning]: _kind(meaning, names[meaning]) for meaning in STATES if meaning in names
     }
+    if not kinds:  # columns of states are recognized, as without a map
+        others = [name for name in source.columns["csv"] if name not in names.values()]
+        kinds = {name: kind for name in others if (kind := kind_of(name)) is not None}
     return CsvColumns(names, units_of(names, TIMES, settings), kinds)
 
 

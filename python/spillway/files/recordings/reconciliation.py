@@ -84,12 +84,12 @@ _FEW = 20  # requests, of which the clock's own time before and after is a large
 
 
 def reconcile(run: Recording, reported: Mapping[str, float]) -> tuple[ReportedFigure, ...]:
-    """Compare the tool's figures with those of the recording; NaN on either side is left out."""
+    """Compare the tool's figures with those of the recording; what is no number is left out."""
     compared = []
     for key, value in reported.items():
         figure = FIGURES[key]
         recomputed = figure.of(run)
-        if math.isnan(value) or math.isnan(recomputed):
+        if not (math.isfinite(value) and math.isfinite(recomputed)):
             continue
         tolerance = figure.tolerance
         if tolerance == _CLOCK and run.num_requests < _FEW:

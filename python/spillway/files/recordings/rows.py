@@ -381,7 +381,7 @@ def recording(rows: Rows, settings: Settings, form: str) -> Recording:
 
 
 _REPEATED = 0.01  # the share of requests from which those that are listed twice are noted
-_FEWEST = 20  # requests, of which equal ones are hardly a chance
+_FEWEST = 20  # requests, of which equal ones are no chance, even if times are whole milliseconds
 
 
 def _note_repeated(run: Recording, place: str) -> None:
@@ -390,7 +390,9 @@ def _note_repeated(run: Recording, place: str) -> None:
     for values in (run.send_s, run.ttft_s, run.input_tokens, run.output_tokens):
         same &= (values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1]))
     repeated = int(same.sum())
-    if run.num_requests >= _FEWEST and repeated > _REPEATED * run.num_requests:
+    latencies_ms = 1_000 * run.e2e_s[1:][same]
+    is_chance = run.num_requests < _FEWEST and np.allclose(latencies_ms, np.rint(latencies_ms))
+    if repeated > _REPEATED * run.num_requests and not is_chance:
         note(
             f"{place}: {repeated:,} of {run.num_requests:,} requests are sent at the time of "
             "another with the same lengths and latencies: the file probably lists requests twice"
@@ -402,7 +404,8 @@ def _reconciled(run: Recording, place: str, figures: Mapping[str, float]) -> Rec
     reported = reconcile(run, figures)
     counts = run.counts
     listed = run.num_requests + counts.warm_up + counts.skipped
-    sent = sum(figures.get(key, 0.0) for key in ("completed", "failed"))
+    known = (figures.get(key, 0.0) for key in ("completed", "failed"))
+    sent = sum(number for number in known if math.isfinite(number))
     if sent == listed:  # the tool counts those that are left out here
         reported = tuple(
             figure._replace(cause="") if figure.unit == "requests" else figure

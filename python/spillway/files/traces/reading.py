@@ -203,8 +203,12 @@ def _of_recording(
             f"{path}: holds {len(runs)} runs ({names}); replay one of them: "
             "read_recordings(…)[i].to_trace()"
         )
-    note(f"{path}: a recording of the format {runs[0].format}, replayed at its times of sending")
-    return runs[0].to_trace()
+    (run,) = runs
+    limit, failed = run.client_max_in_flight, int(run.failed.sum())
+    how = "at its times of sending" if limit is None else f"with its client's limit of {limit:,}"
+    without = f"; its {failed:,} failed requests are left out" if failed else ""
+    note(f"{path}: a recording of the format {run.format}, replayed {how}{without}")
+    return run.to_trace()
 
 
 def _streamed(path: Path, **reading: Any) -> _core.workload.Trace:
