@@ -156,7 +156,7 @@ def test_a_file_that_is_nothing_is_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_a_recording_is_replayed() -> None:
-    with pytest.warns(UserWarning, match="a recording of the format vllm_bench, replayed at its"):
+    with pytest.warns(UserWarning, match="a recording of the format vllm_bench, replayed with its"):
         trace = spillway.read_trace(FILES / "vllm_bench.json")
     assert trace == spillway.read(FILES / "vllm_bench.json").recording.to_trace()
     with pytest.warns(UserWarning, match="replayed"):

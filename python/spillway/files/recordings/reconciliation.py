@@ -84,7 +84,7 @@ _FEW = 20  # requests, of which the clock's own time before and after is a large
 
 
 def reconcile(run: Recording, reported: Mapping[str, float]) -> tuple[ReportedFigure, ...]:
-    """Compare the tool's figures with those of the recording; what is no number is left out."""
+    """Compare the tool's figures with those of the recording, if both are finite."""
     compared = []
     for key, value in reported.items():
         figure = FIGURES[key]
