@@ -341,14 +341,19 @@ def _print(table: dict[str, collections.Counter[str]]) -> None:
         print(f"{kind:20}{cells[0]:8}{cells[1]:9}{cells[2]:8}{cells[3]:8}")
 
 
+def _recordings(folder: Path) -> Iterator[tuple[Specimen, Any]]:
+    """The specimens that are recordings, and what is read from them as they are."""
+    for specimen in specimens():
+        before = _read(specimen, specimen.name, specimen.content, folder)
+        if before[0] is not None:
+            yield specimen, before
+
+
 @pytest.mark.slow
 def test_no_change_that_content_reveals_is_silent(tmp_path: Path) -> None:
     table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     silent = []
-    for specimen in specimens():
-        before = _read(specimen, specimen.name, specimen.content, tmp_path / "file")
-        if before[0] is None:
-            continue  # no recording
+    for specimen, before in _recordings(tmp_path / "file"):
         for at, (kind, text) in enumerate(harmful(specimen)):
             after = _read(specimen, specimen.name, text.encode(), tmp_path / "file")
             found = outcome(before, after)
@@ -369,10 +374,7 @@ def test_no_change_that_content_reveals_is_silent(tmp_path: Path) -> None:
 def test_harmless_changes_are_read_right(tmp_path: Path) -> None:
     table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     wrong = []
-    for specimen in specimens():
-        before = _read(specimen, specimen.name, specimen.content, tmp_path / "file")
-        if before[0] is None:
-            continue  # no recording
+    for specimen, before in _recordings(tmp_path / "file"):
         for kind, name, content in harmless(specimen):
             after = _read(specimen, name, content, tmp_path / "file")
             found = outcome(before, after)

@@ -41,17 +41,7 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
 
 
 def _columns(source: Source, settings: Settings) -> CsvColumns:
-    names = settings.columns
-    if not names:
-        raise TraceError('columns: missing; e.g. columns={"send_s": "t0_ms", …}')
-    for meaning, column in names.items():
-        if meaning not in MEANINGS:
-            raise TraceError(
-                f"columns[{meaning!r}] = {column!r:.40}: not a meaning; must be one of "
-                f"{', '.join(MEANINGS)}"
-            )
-        if not isinstance(column, str):
-            raise TraceError(f"columns[{meaning!r}] = {column!r:.40}: must be the name of a column")
+    names = mapped(settings, MEANINGS, '"send_s": "t0_ms"')
     if missing := [meaning for meaning in _REQUIRED if meaning not in names]:
         raise TraceError(f"columns: {', '.join(missing)} missing")
     if not {"ttft_s", "e2e_s", "first_token_s", "last_token_s"} & set(names):
@@ -63,6 +53,25 @@ def _columns(source: Source, settings: Settings) -> CsvColumns:
         others = [name for name in source.columns["csv"] if name not in names.values()]
         kinds = {name: kind for name in others if (kind := kind_of(name)) is not None}
     return CsvColumns(names, units_of(names, TIMES, settings), kinds)
+
+
+def mapped(settings: Settings, meanings: Sequence[str], example: str) -> Mapping[str, str]:
+    """Return the columns that the caller names, by meaning; `example`: an entry, for the error.
+
+    Raises TraceError without any, or for a meaning that is none of these.
+    """
+    names = settings.columns
+    if not names:
+        raise TraceError(f"columns: missing; e.g. columns={{{example}, …}}")
+    for meaning, column in names.items():
+        if meaning not in meanings:
+            raise TraceError(
+                f"columns[{meaning!r}] = {column!r:.40}: not a meaning; must be one of "
+                f"{', '.join(meanings)}"
+            )
+        if not isinstance(column, str):
+            raise TraceError(f"columns[{meaning!r}] = {column!r:.40}: must be the name of a column")
+    return names
 
 
 def units_of(names: Mapping[str, str], times: Sequence[str], settings: Settings) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from spillway.config.messages import note
 from spillway.files.error import TraceError
 from spillway.files.format import Format
-from spillway.files.recordings.column_map import units_of
+from spillway.files.recordings.column_map import mapped, units_of
 from spillway.files.recordings.points import Point, points_of
 from spillway.files.recordings.server import FACT_NAMES, fact_of, facts
 from spillway.files.recordings.units import PER_SECOND
@@ -65,17 +65,7 @@ def _read(source: Source, settings: Settings) -> list[LatencyPoints]:
 
 
 def _names(settings: Settings) -> Mapping[str, str]:
-    names = settings.columns
-    if not names:
-        raise TraceError('columns: missing; e.g. columns={"concurrency": "users", …}')
-    for meaning, column in names.items():
-        if meaning not in _MEANINGS:
-            raise TraceError(
-                f"columns[{meaning!r}] = {column!r:.40}: not a meaning; must be one of "
-                f"{', '.join(_MEANINGS)}"
-            )
-        if not isinstance(column, str):
-            raise TraceError(f"columns[{meaning!r}] = {column!r:.40}: must be the name of a column")
+    names = mapped(settings, _MEANINGS, '"concurrency": "users"')
     if missing := [meaning for meaning in _LENGTHS if meaning not in names]:
         raise TraceError(
             f"columns: {', '.join(missing)} missing; must name columns, or state the length of all "

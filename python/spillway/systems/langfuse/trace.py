@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -115,17 +116,10 @@ FORMAT = Format(
     options=(TIME_ZONE,),
 )
 
-EXPORT = Format(
+EXPORT = dataclasses.replace(
+    FORMAT,
     name="langfuse_export",
     doc="Observations as Langfuse exports them to files: start_time,trace_id,type,usage_details",
-    layout="jsonl",
     required=("start_time", "trace_id", "type"),
-    optional=None,
     arrival="start_time",
-    sorts=True,
-    select=_is_generation,
-    left_out="observations that are no generations with usage",
-    rows=_rows,
-    retime=since_first,
-    options=(TIME_ZONE,),
 )
