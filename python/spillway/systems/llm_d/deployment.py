@@ -1,17 +1,16 @@
 """llm-d: the `EndpointPickerConfig` of its router, and an `InferenceObjective` per class.
 
-Fields and defaults: `apix/config/v1alpha1` and the READMEs of the plugins in llm-d/llm-d-router at
-0.10, https://llm-d.ai/docs/0.10. Not written, because a simulation has no counterpart: bounds in
-bytes, the time to live while no endpoint is ready, `dataLayer`, `requestHandler`. Not written,
-because their names could not be verified: parameters of prefix-cache-scorer and of
-prefix-cache-affinity-filter.
+`configuration` loads a file as the router does; this module says what a simulation has of it. Not
+written, because a simulation has no counterpart: bounds in bytes, the time to live while no
+endpoint is ready, `dataLayer`, `requestHandler`.
 
 A priority of the classes without a band of its own gets one, as llm-d creates it when the first
-request arrives. So no band takes several priorities.
+request arrives, and band 0 always exists. So no band takes several priorities.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,8 +33,30 @@ from spillway._core.signals import Scraped
 from spillway._core.workload import SloClass
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse, to_yaml
-from spillway.files.deployments.fields import Fields, duration, no_counterpart, seconds
+from spillway.files.deployments.fields import Fields, duration, no_counterpart
 from spillway.files.deployments.target import GATEWAY, Target, Unread
+from spillway.systems.llm_d.configuration import (
+    BAND_BYTES,
+    DEFAULT_BAND_REQUESTS,
+    DEFAULT_PROFILE,
+    GATE,
+    KIND,
+    Configuration,
+    FlowBand,
+    FlowControl,
+    decode,
+    load,
+)
+from spillway.systems.llm_d.plugins import (
+    DETECTORS,
+    FAIRNESS,
+    FILTERS,
+    ORDERINGS,
+    PICKERS,
+    SCORERS,
+    USAGE_LIMITS,
+    Plugin,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,11 +64,11 @@ if TYPE_CHECKING:
 
 _API = "llm-d.ai/v1alpha1"
 _FILE = "endpointpickerconfig.yaml"
-_TTL_S = 60.0
 _STALE_S = 0.2
 _PERIOD_S = 0.05
 _VICTIMS = 2
-_BAND = 5000
+_UNBOUNDED = 10**9
+_NEVER_S = 3.2e9
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 _SCORERS = {
@@ -72,12 +93,10 @@ _PICKER_OF = {
     "weighted-random-picker": {"kind": "weighted_random"},
 }
 _AFFINITY = "prefix-cache-affinity-filter"
-_AFFINITY_FILTER = {"kind": "prefix_cache_affinity", "threshold": 0.8, "exploration": 0.01}
-_DEFAULT_PROFILE = (
-    ("queue-scorer", 2),
-    ("kv-cache-utilization-scorer", 2),
-    ("prefix-cache-scorer", 3),
-)
+_AFFINITY_TAKEN = ("affinityThreshold", "explorationProbability", "maxTTFTPenaltyMs")
+_UTILIZATION = ("queueDepthThreshold", "kvCacheUtilThreshold", "metricsStalenessThreshold")
+_PRECISE = "precise-prefix-cache-producer"
+_HANDLER = "single-profile-handler"
 _ORDERINGS: Mapping[Literal["fcfs", "edf", "slo_deadline"], str] = {
     "fcfs": "fcfs-ordering-policy",
     "edf": "edf-ordering-policy",
@@ -89,9 +108,6 @@ _LAS = {
     "lasWeightHeadWait": "head_wait_weight",
     "lasHalfLifeSeconds": "half_life_s",
 }
-_GATE = "flowControl"
-_NEGATIVE = "defaultNegativePriorityBand"
-_LOAD_AWARE = 128
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -119,18 +135,18 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa:
     """The configuration of the endpoint picker, and an objective per class."""
     plugins = _Plugins()
     gateway = settings["gateway"]
-    content: dict[str, Any] = {"apiVersion": _API, "kind": "EndpointPickerConfig"}
+    content: dict[str, Any] = {"apiVersion": _API, "kind": KIND}
     limit = next((policy for policy in gateway["limit"] if policy["kind"] == "saturation"), None)
     legacy = next(
         (policy for policy in gateway["admission"] if policy["kind"] == "gaie_legacy"), None
     )
     _write_admitters(gateway["admission"], plugins)
-    profile = _profile(settings["router"], plugins)
     signals = settings["signals"]
     stale_s = (signals.get("stale_after_s") or _STALE_S) if signals["kind"] == "scraped" else None
+    profile = _profile(settings["router"], plugins, stale_s)
     detector = plugins.add(*_detector(limit or legacy or GaieLegacy().to_dict(), stale_s))
     if limit:
-        content["featureGates"] = [_GATE]
+        content["featureGates"] = [GATE]
         content["flowControl"] = _flow_control(settings, detector, plugins)
     else:
         content["saturationDetector"] = {"pluginRef": detector}
@@ -182,25 +198,44 @@ def _write_admitters(admission: list[dict[str, Any]], plugins: _Plugins) -> None
             plugins.add("latency-slo-admitter")
 
 
-def _profile(router: Mapping[str, Any], plugins: _Plugins) -> list[dict[str, Any]]:
-    scorers: list[tuple[str, Any]] = list(_DEFAULT_PROFILE)
+def _profile(
+    router: Mapping[str, Any], plugins: _Plugins, stale_s: float | None
+) -> list[dict[str, Any]]:
+    scorers: list[tuple[str, Any]] = [(kind, _number(weight)) for kind, weight in DEFAULT_PROFILE]
     filters: list[str] = []
     picker = _PICKERS["best"]
     if router["kind"] == "weighted":
-        known = [scorer for scorer in router["scorers"] if scorer["kind"] in _SCORERS]
-        scorers = [
-            (_SCORERS[scorer["kind"]], _number(scorer["weight"])) for scorer in known
-        ] or scorers
-        filters = [_AFFINITY for policy in router["filters"] if policy == _AFFINITY_FILTER][:1]
         picker = _PICKERS.get(router["picker"]["kind"], picker)
+        known = [
+            (_SCORERS[scorer["kind"]], _number(scorer["weight"]))
+            for scorer in router["scorers"]
+            if scorer["kind"] in _SCORERS
+        ]
+        scorers = known if known or picker == _PICKERS["random"] else scorers
+        filters = [
+            plugins.add(*_filter(policy, stale_s))
+            for policy in router["filters"]
+            if policy["kind"] in ("prefix_cache_affinity", "utilization")
+        ]
     return [
-        *({"pluginRef": plugins.add(plugin)} for plugin in filters),
+        *({"pluginRef": name} for name in filters),
         *(
             {"pluginRef": plugins.add(plugin), "weight": weight}
             for plugin, weight in _summed(scorers)
         ),
         {"pluginRef": plugins.add(picker)},
     ]
+
+
+def _filter(policy: Mapping[str, Any], stale_s: float | None) -> tuple[str, dict[str, Any]]:
+    if policy["kind"] == "utilization":
+        kind, parameters = _detector({**policy, "detector": "utilization"}, stale_s)
+        return kind, parameters | {"headroom": policy["headroom"]}
+    return _AFFINITY, {
+        "affinityThreshold": policy["threshold"],
+        "explorationProbability": policy["exploration"],
+        "maxTTFTPenaltyMs": 0,  # no gate by load
+    }
 
 
 def _summed(scorers: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -221,21 +256,35 @@ def _flow_control(settings: Mapping[str, Any], detector: str, plugins: _Plugins)
     if gateway["max_queued"]:
         content["maxRequests"] = gateway["max_queued"]
     timeout_s = gateway["bands"][0]["queue"]["timeout_s"]
-    content["defaultRequestTTL"] = duration(_TTL_S if timeout_s is None else timeout_s)
+    content["defaultRequestTTL"] = duration(timeout_s or 0.0)
     content["usageLimitPolicyPluginRef"] = plugins.add(*_usage_limit(gateway))
     content["enableEviction"] = gateway["eviction"]["max_victims"] > 0
+    bands = list(_bands(gateway["bands"], settings["slo_classes"]))
+    programs = [band["fairness"] for _, band in bands if _is_program_aware(band)]
     content["priorityBands"] = [
         {
             "priority": priority,
-            "maxRequests": band["max_requests"] or _BAND,
-            "fairnessPolicyRef": plugins.add(*_fairness(band["fairness"])),
+            "maxRequests": _written_bound(band["max_requests"]),
+            "fairnessPolicyRef": plugins.add(
+                *_fairness(programs[0] if _is_program_aware(band) else band["fairness"])
+            ),
             "orderingPolicyRef": plugins.add(
                 _ORDERINGS.get(band["queue"]["ordering"], _ORDERINGS["fcfs"])
             ),
         }
-        for priority, band in _bands(gateway["bands"], settings["slo_classes"])
+        for priority, band in bands
     ]
     return content
+
+
+def _is_program_aware(band: Mapping[str, Any]) -> bool:
+    """Whether a band needs the policy of which the router takes one instance at most."""
+    return bool(band["fairness"]["kind"] == "least_attained_service")
+
+
+def _written_bound(requests: int | None) -> int:
+    """The bound of a band: without one the router has its own, and 0 stands for that one."""
+    return _UNBOUNDED if requests is None else requests or DEFAULT_BAND_REQUESTS
 
 
 def _bands(
@@ -251,22 +300,24 @@ def _bands(
 
 
 def _others(own: Mapping[int, Any], classes: list[dict[str, Any]]) -> list[int]:
-    return sorted({slo_class["priority"] for slo_class in classes} - own.keys(), reverse=True)
+    priorities = {0, *(slo_class["priority"] for slo_class in classes)}
+    return sorted(priorities - own.keys(), reverse=True)
 
 
 def _usage_limit(gateway: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The policy with ceilings that llm-d takes: up to 1, the lowest of a holdback below 1."""
+    """The policy of the ceilings; those of a holdback are at most 1, and fall."""
     rule = gateway["usage_limit"]
     if rule["kind"] == "soft_reflective":
         return "soft-reflective-ceiling-policy", {}
-    if rule["kind"] == "priority_holdback" and rule["min_ceiling"] < 1:
-        return "priority-holdback-policy", {
-            "minCeiling": rule["min_ceiling"],
-            "maxCeiling": min(1.0, rule["max_ceiling"]) or 1.0,
-            "domain": rule["domain"],
-        }
-    ceiling = min(1.0, gateway["bands"][0]["ceiling"]) or 1.0
-    return "static-usage-limit-policy", {"threshold": ceiling}
+    if rule["kind"] == "priority_holdback":
+        highest = min(1.0, rule["max_ceiling"])
+        if rule["min_ceiling"] < highest:
+            return "priority-holdback-policy", {
+                "minCeiling": rule["min_ceiling"],
+                "maxCeiling": highest,
+                "domain": rule["domain"],
+            }
+    return "static-usage-limit-policy", {"threshold": gateway["bands"][0]["ceiling"]}
 
 
 def _fairness(rule: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -282,20 +333,25 @@ def _fairness(rule: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> list[Unread]:  # noqa: ARG001
     """Changes gateway, router, signals and priorities to those of the files."""
-    configs: list[Fields] = []
+    configs: list[tuple[str, Configuration]] = []
     unread: list[Unread] = []
     for document in _documents(files):
-        kind = document.take("kind", "str", "")
-        if kind == "EndpointPickerConfig":
-            configs.append(document)
+        kind = document.values.get("kind")
+        if kind == KIND:
+            configs.append((document.where, decode(document)))
         elif kind == "InferenceObjective":
             unread += _objective(document, settings["slo_classes"])
         else:
+            document.take("kind", "str")
             unread.append(Unread(f"{document.where}: kind", kind, no_counterpart))
+    if list(files.values()) == [""]:
+        (name,) = files
+        configs.append((name, load("", name)))
+        unread.append(Unread(name, None, "is empty: the router runs with its default profile"))
     if len(configs) != 1:
-        allowed = "must contain one EndpointPickerConfig, also as the data of a ConfigMap"
+        allowed = f"must contain one {KIND}, also as the data of a ConfigMap"
         raise config_error([(", ".join(files), f"{len(configs)}", allowed)])
-    return unread + _picker(configs[0], settings)
+    return unread + _picker(*configs[0], settings)
 
 
 def _documents(files: Mapping[str, str]) -> Iterator[Fields]:
@@ -318,7 +374,7 @@ def _documents(files: Mapping[str, str]) -> Iterator[Fields]:
 
 
 def _objective(fields: Fields, classes: list[dict[str, Any]]) -> list[Unread]:
-    fields.drop("apiVersion", "status")
+    fields.drop("apiVersion", "kind", "status")
     metadata, spec = fields.map("metadata"), fields.map("spec")
     name = metadata.required("name", "str")
     metadata.drop("namespace", "labels", "annotations")
@@ -333,127 +389,155 @@ def _objective(fields: Fields, classes: list[dict[str, Any]]) -> list[Unread]:
     return fields.rest()
 
 
-class _Known:
-    """The plugins of a file by name; a reference may also name a type of plugin."""
+class _Used:
+    """What a simulation takes of the plugins; the rest is listed."""
 
-    def __init__(self, entries: list[Fields]) -> None:
-        self._found: dict[str, tuple[str, Fields]] = {}
-        for entry in entries:
-            kind = entry.required("type", "str")
-            self._found[entry.take("name", "str", kind)] = kind, entry.map("parameters")
-        self._used: set[str] = set()
+    def __init__(self, config: Configuration) -> None:
+        self._plugins = config.plugins
+        self._taken: dict[str, set[str]] = {}
+        self._known: set[str] = set()
 
-    def get(self, name: str) -> tuple[str, Fields]:
-        """Type and parameters."""
-        self._used.add(name)
-        return self._found.get(name) or (name, Fields(name, {}))
+    def take(self, plugin: Plugin, *parameters: str) -> Plugin:
+        """Notes that a plugin and these of its parameters are simulated."""
+        self._taken.setdefault(plugin.name, set()).update(parameters)
+        return plugin
 
-    def of_type(self, kind: str) -> list[Fields]:
-        """The parameters of all plugins of a type."""
-        return [
-            self.get(name)[1]
-            for name, (plugin_kind, _) in self._found.items()
-            if plugin_kind == kind
-        ]
+    def take_producer(self, kind: str) -> None:
+        """Notes that the listed plugins of a type, which report matches, are simulated."""
+        for plugin in self._plugins.values():
+            if plugin.type == kind:
+                self.take(plugin)
 
-    def unused(self) -> list[Unread]:
-        """The plugins that nothing refers to."""
-        return [
-            Unread(f"{parameters.where.removesuffix(': parameters')}: type", kind, no_counterpart)
-            for name, (kind, parameters) in self._found.items()
-            if name not in self._used and kind != "single-profile-handler"
-        ]
+    def lacks(self, plugin: Plugin) -> None:
+        """Notes that a plugin is in force and not simulated."""
+        self._known.add(plugin.name)
+
+    def unread(self) -> Iterator[Unread]:
+        """The plugins, and the parameters of others, that are not simulated."""
+        named = FAIRNESS | ORDERINGS | USAGE_LIMITS | DETECTORS | SCORERS | FILTERS | PICKERS
+        for name, plugin in self._plugins.items():
+            if name not in self._taken:
+                unused = plugin.type in named and name not in self._known
+                reason = "nothing that is simulated refers to it" if unused else no_counterpart
+                yield Unread(f"{plugin.where}: type", plugin.type, reason)
+                continue
+            for parameter, value in plugin.changed().items():
+                if parameter not in self._taken[name]:
+                    where = f"{plugin.where}: parameters: {parameter}"
+                    yield Unread(where, value, no_counterpart)
 
 
-def _picker(fields: Fields, settings: dict[str, Any]) -> list[Unread]:
-    fields.drop("apiVersion")
-    gates = fields.take("featureGates", "list", [])
+def _picker(where: str, config: Configuration, settings: dict[str, Any]) -> list[Unread]:
     unread = [
-        Unread(f"{fields.where}: featureGates", gate, no_counterpart)
-        for gate in gates
-        if gate != _GATE
+        *(
+            Unread(f"{where}: {name}", part, no_counterpart)
+            for name, part in config.sections.items()
+        ),
     ]
-    flow = Fields(fields.where, {})
-    if _GATE in gates:
-        flow = fields.map("flowControl")
-    elif ignored := fields.take("flowControl", "map"):
-        reason = f"is ignored without the feature gate {_GATE}"
-        unread.append(Unread(f"{fields.where}: flowControl", ignored, reason))
-    plugins = _Known(fields.maps("plugins"))
-    top = fields.map("saturationDetector").take("pluginRef", "str", "utilization-detector")
-    detector = flow.map("saturationDetector").take("pluginRef", "str", top)
-    rule, stale_s = _rule(*plugins.get(detector))
+    if config.ignored:
+        reason = f"is ignored without the feature gate {GATE}"
+        unread.append(Unread(f"{where}: flowControl", dict(config.ignored), reason))
+    used = _Used(config)
+    rule, stale_s = _rule(config.detector, used)
     signals = Scraped(period_s=_PERIOD_S, stale_after_s=stale_s, when_stale="fail_closed")
     settings["signals"] = signals.to_dict()
-    settings["router"] = _router(fields.maps("schedulingProfiles"), plugins, unread)
+    settings["router"] = _router(where, config, used, unread)
     gateway = settings["gateway"]
     defaults = Gateway().to_dict()
     gateway |= {name: defaults[name] for name in GATEWAY}
+    flow = config.flow_control
     gateway["admission"] = [
-        *([] if _GATE in gates else [GaieLegacy(**rule).to_dict()]),
-        *(_probabilistic(parameters) for parameters in plugins.of_type("probabilistic-admitter")),
-        *(LatencySlo().to_dict() for _ in plugins.of_type("latency-slo-admitter")),
+        *([] if flow else [GaieLegacy(**rule).to_dict()]),
+        *_admitters(config, used),
     ] or defaults["admission"]
-    if _GATE in gates:
+    if flow:
         gateway["dispatch"] = "one_per_attempt"
         gateway["limit"] = [Saturation(**rule).to_dict()]
-        unread += _read_flow_control(flow, settings, plugins)
-    return [*unread, *plugins.unused(), *fields.rest()]
+        _read_flow_control(f"{where}: flowControl", flow, settings, used, unread)
+    handlers = [plugin for plugin in config.plugins.values() if plugin.type == _HANDLER]
+    for handler in handlers:
+        used.take(handler)
+    return [*unread, *used.unread()]
 
 
-def _rule(kind: str, parameters: Fields) -> tuple[dict[str, Any], float]:
+def _rule(detector: Plugin, used: _Used) -> tuple[dict[str, Any], float]:
     """The settings of a saturation detector, and the age at which a metric is stale."""
-    if kind == "concurrency-detector":
-        most = parameters.take("maxConcurrency", "int", 100)
-        return {"detector": "concurrency", "max_concurrency": most}, _STALE_S
-    if kind != "utilization-detector":
-        allowed = "must be a utilization-detector or a concurrency-detector"
-        raise config_error([(f"{parameters.where}: saturationDetector", repr(kind), allowed)])
-    stale = parameters.take("metricsStalenessThreshold", "str", duration(_STALE_S))
+    values = detector.parameters
+    if detector.type == "concurrency-detector":
+        # In this mode tokens do not count; the headroom is that of the filter.
+        tokens = {"maxTokenConcurrency"} if values["concurrencyMode"] == "requests" else set()
+        used.take(detector, "maxConcurrency", "headroom", *tokens)
+        return {"detector": "concurrency", "max_concurrency": values["maxConcurrency"]}, _STALE_S
+    used.take(detector, *_UTILIZATION, "headroom")
     return {
         "detector": "utilization",
-        "queue_depth_threshold": parameters.take("queueDepthThreshold", "float", 5.0),
-        "kv_utilization_threshold": parameters.take("kvCacheUtilThreshold", "float", 0.8),
-    }, seconds(stale, f"{parameters.where}: metricsStalenessThreshold")
+        "queue_depth_threshold": values["queueDepthThreshold"],
+        "kv_utilization_threshold": values["kvCacheUtilThreshold"],
+    }, values["metricsStalenessThreshold"]
 
 
-def _probabilistic(parameters: Fields) -> dict[str, Any]:
-    return Probabilistic(
-        queue_depth_threshold=parameters.take("queueDepthThreshold", "float", 5.0),
-        kv_utilization_threshold=parameters.take("kvCacheUtilThreshold", "float", 0.8),
-        power=parameters.take("power", "float", 5.0),
-        k=parameters.take("k", "float", 300.0),
-    ).to_dict()
+def _admitters(config: Configuration, used: _Used) -> Iterator[dict[str, Any]]:
+    for plugin in config.plugins.values():
+        if plugin.type == "probabilistic-admitter":
+            values = used.take(plugin, *plugin.parameters).parameters
+            yield Probabilistic(
+                queue_depth_threshold=values["queueDepthThreshold"],
+                kv_utilization_threshold=values["kvCacheUtilThreshold"],
+                power=values["power"],
+                k=values["k"],
+            ).to_dict()
+        elif plugin.type == "latency-slo-admitter":
+            used.take(plugin, *plugin.parameters)
+            yield LatencySlo().to_dict()
 
 
-def _router(profiles: list[Fields], plugins: _Known, unread: list[Unread]) -> dict[str, Any]:
+def _router(where: str, config: Configuration, used: _Used, unread: list[Unread]) -> dict[str, Any]:
     """The router of the first profile; the others stay unread."""
+    profile, *others = config.profiles
+    at = f"{where}: schedulingProfiles"
+    unread += [
+        Unread(at, other.name, f"of several profiles the first is simulated, {profile.name}")
+        for other in others
+    ]
     filters: list[dict[str, Any]] = []
     scorers: list[dict[str, Any]] = []
     picker = _PICKER_OF["max-score-picker"]
-    chosen = profiles[0] if profiles else None
-    if chosen:
-        chosen.drop("name")
-    for plugin in chosen.maps("plugins") if chosen else []:
-        reference = plugin.take("pluginRef", "str", "")
-        kind, parameters = plugins.get(reference)
-        if kind in _SCORER_OF:
-            weight = plugin.take("weight", "float", 1.0)
-            defaults = _scorer(_SCORER_OF[kind])
-            scorers.append(defaults | {"weight": weight})
-            _threshold(kind, parameters)
-        elif kind in _PICKER_OF:
-            picker = _PICKER_OF[kind]
-        elif kind == _AFFINITY:
-            filters.append(dict(_AFFINITY_FILTER))
+    for entry in profile.entries:
+        plugin = entry.plugin
+        if scorer := _scorer_of(plugin, config):
+            weight = entry.weight or 0.0
+            if weight < 0:
+                reason = "a simulation has no negative weights: left out"
+                unread.append(Unread(f"{at}: {plugin.name}: weight", _number(weight), reason))
+            elif weight > 0:
+                scorers.append(_scorer(scorer) | {"weight": weight})
+            used.take(plugin, "prefixMatchInfoProducerName")
+            if scorer == "precise_prefix_cache":
+                used.take_producer(_PRECISE)
+        elif plugin.type in _PICKER_OF:
+            picker = _PICKER_OF[used.take(plugin).type]
+        elif plugin.type == _AFFINITY:
+            filters.append(_affinity(used.take(plugin, *_AFFINITY_TAKEN), unread))
+        elif plugin.type == "utilization-detector":
+            filters.append(_utilization(used.take(plugin, *_UTILIZATION, "headroom")))
+        elif plugin.type == "concurrency-detector":
+            reason = "is not simulated as a filter of endpoints"
+            unread.append(Unread(f"{at}: pluginRef", plugin.name, reason))
+            used.lacks(plugin)
         else:
-            unread.append(Unread(f"{plugin.where}: pluginRef", kind, no_counterpart))
-    if not scorers:
-        scorers = [
-            _scorer(_SCORER_OF[name]) | {"weight": float(weight)}
-            for name, weight in _DEFAULT_PROFILE
-        ]
+            used.lacks(plugin)
+    if not scorers:  # all scores are equal
+        scorers, picker = [_scorer("load_balance")], _PICKER_OF["random-picker"]
     return {"kind": "weighted", "filters": filters, "scorers": scorers, "picker": dict(picker)}
+
+
+def _scorer_of(plugin: Plugin, config: Configuration) -> str | None:
+    """The scorer of a simulation; that of prefixes depends on the producer of matches."""
+    if plugin.type != "prefix-cache-scorer":
+        return _SCORER_OF.get(plugin.type)
+    name = plugin.parameters["prefixMatchInfoProducerName"]
+    producer = config.plugins[name].type if name in config.plugins else name
+    return "precise_prefix_cache" if producer == _PRECISE else "prefix_affinity"
 
 
 def _scorer(kind: str) -> dict[str, Any]:
@@ -462,84 +546,95 @@ def _scorer(kind: str) -> dict[str, Any]:
     return Weighted.from_dict({"kind": "weighted", "scorers": [given]}).to_dict()["scorers"][0]  # type: ignore[no-any-return]
 
 
-def _threshold(kind: str, parameters: Fields) -> None:
-    """Takes the threshold of the load-aware scorer if it is the one that is simulated."""
-    if kind == "load-aware-scorer" and parameters.values.get("threshold") == _LOAD_AWARE:
-        parameters.drop("threshold")
+def _affinity(plugin: Plugin, unread: list[Unread]) -> dict[str, Any]:
+    values = plugin.parameters
+    if values["maxTTFTPenaltyMs"] > 0 and values["affinityThreshold"] > 0:
+        where = f"{plugin.where}: parameters: maxTTFTPenaltyMs"
+        reason = "the gate by load is not simulated: the filter always holds"
+        unread.append(Unread(where, _number(values["maxTTFTPenaltyMs"]), reason))
+    return {
+        "kind": "prefix_cache_affinity",
+        "threshold": max(0.0, values["affinityThreshold"]),
+        "exploration": max(0.0, values["explorationProbability"]),
+    }
 
 
-def _read_flow_control(flow: Fields, settings: dict[str, Any], plugins: _Known) -> list[Unread]:
+def _utilization(plugin: Plugin) -> dict[str, Any]:
+    return {
+        "kind": "utilization",
+        "queue_depth_threshold": plugin.parameters["queueDepthThreshold"],
+        "kv_utilization_threshold": plugin.parameters["kvCacheUtilThreshold"],
+        "headroom": plugin.parameters["headroom"],
+    }
+
+
+def _read_flow_control(
+    where: str, flow: FlowControl, settings: dict[str, Any], used: _Used, unread: list[Unread]
+) -> None:
     gateway = settings["gateway"]
-    unread = []
-    gateway["max_queued"] = flow.take("maxRequests", "int")
-    ttl = flow.take("defaultRequestTTL", "str", duration(_TTL_S))
-    timeout_s = seconds(ttl, f"{flow.where}: defaultRequestTTL")
-    if not timeout_s:
-        unread.append(Unread(f"{flow.where}: defaultRequestTTL", ttl, "must be positive; 60s here"))
-    if flow.take("enableEviction", "bool", default=False):
+    gateway["max_queued"] = _bound(flow.max_requests)
+    for name, value in (
+        ("maxBytes", flow.max_bytes),
+        *((f"priority band {band.priority}: maxBytes", band.max_bytes) for band in flow.bands),
+    ):
+        if value not in (0, BAND_BYTES):
+            unread.append(Unread(f"{where}: {name}", value, no_counterpart))
+    if flow.no_endpoint_ttl_s != flow.default_ttl_s:
+        reason = "there is one time to live, defaultRequestTTL, also while no instance is ready"
+        shown = duration(flow.no_endpoint_ttl_s)
+        unread.append(Unread(f"{where}: noEndpointRequestTTL", shown, reason))
+    if flow.enable_eviction:
         gateway["eviction"] = Eviction(max_victims=_VICTIMS).to_dict()
-    kind, parameters = plugins.get(
-        flow.take("usageLimitPolicyPluginRef", "str", "static-usage-limit-policy")
-    )
+    limit = used.take(flow.usage_limit, *flow.usage_limit.parameters)
     ceiling = 1.0
-    if kind == "static-usage-limit-policy":
-        ceiling = parameters.take("threshold", "float", 1.0)
-    elif kind == "priority-holdback-policy":
+    if limit.type == "static-usage-limit-policy":
+        ceiling = max(0.0, limit.parameters["threshold"])
+    elif limit.type == "priority-holdback-policy":
         gateway["usage_limit"] = PriorityHoldback(
-            min_ceiling=parameters.required("minCeiling", "float"),
-            max_ceiling=parameters.take("maxCeiling", "float", 1.0),
-            domain=parameters.choice("domain", {"rank": "rank", "value": "value"}, "rank"),
+            min_ceiling=limit.parameters["minCeiling"],
+            max_ceiling=limit.parameters["maxCeiling"],
+            domain=limit.parameters["domain"],
         ).to_dict()
-    elif kind == "soft-reflective-ceiling-policy":
-        gateway["usage_limit"] = {"kind": "soft_reflective"}
     else:
-        unread.append(Unread(f"{flow.where}: usageLimitPolicyPluginRef", kind, no_counterpart))
+        gateway["usage_limit"] = {"kind": "soft_reflective"}
 
-    def band(fields: Fields, priority: int) -> dict[str, Any]:
-        ordering = plugins.get(fields.take("orderingPolicyRef", "str", _ORDERINGS["fcfs"]))[0]
-        if ordering not in _ORDERING_OF:
-            where = f"{fields.where}: orderingPolicyRef"
-            unread.append(Unread(where, ordering, no_counterpart))
+    def band(found: FlowBand, priority: int) -> dict[str, Any]:
+        ordering = used.take(found.ordering)
         return Band(
             priority=priority,
             ceiling=ceiling,
-            max_requests=fields.take("maxRequests", "int", _BAND),
-            fairness=_read_fairness(fields, plugins, unread),
-            queue=Queue(timeout_s=timeout_s or _TTL_S, ordering=_ORDERING_OF.get(ordering, "fcfs")),
+            max_requests=_bound(found.max_requests),
+            fairness=_read_fairness(found.fairness, used),
+            queue=Queue(timeout_s=flow.default_ttl_s or None, ordering=_ORDERING_OF[ordering.type]),
         ).to_dict()
 
-    def template(name: str) -> dict[str, Any]:
-        below = flow.map(name)
-        below.drop("priority")
-        return band(below, 0)
-
-    found = [band(entry, entry.take("priority", "int", 0)) for entry in flow.maps("priorityBands")]
-    positive = template("defaultPriorityBand")
-    negative = template("defaultNegativePriorityBand") if _NEGATIVE in flow else positive
-    own = {entry["priority"]: entry for entry in found}
-    found += [
-        (negative if priority < 0 else positive) | {"priority": priority}
-        for priority in _others(own, settings["slo_classes"])
+    own = {found.priority: found for found in flow.bands}
+    others = _others(own, settings["slo_classes"])
+    gateway["bands"] = [
+        *(band(found, priority) for priority, found in own.items()),
+        *(band(flow.negative if each < 0 else flow.default, each) for each in others),
     ]
-    gateway["bands"] = found or [positive]
-    return unread
 
 
-def _read_fairness(fields: Fields, plugins: _Known, unread: list[Unread]) -> Any:
-    strict = "global-strict-fairness-policy"
-    kind, parameters = plugins.get(fields.take("fairnessPolicyRef", "str", strict))
-    if kind == "program-aware-fairness":
-        defaults = LeastAttainedService()
-        given = {
-            setting: parameters.take(name, "float", getattr(defaults, setting))
-            for name, setting in _LAS.items()
-        }
+def _bound(requests: int) -> int | None:
+    """A bound of a queue: 0 is none, and so are those beyond all requests of a run."""
+    return requests if 0 < requests < _UNBOUNDED else None
+
+
+def _read_fairness(plugin: Plugin, used: _Used) -> Any:
+    values = plugin.parameters
+    if plugin.type == "program-aware-fairness":
+        used.take(plugin, *_LAS, "lasDecayFactor")
+        given = {setting: values[name] for name, setting in _LAS.items()}
+        given["half_life_s"] = given["half_life_s"] or _half_life_s(values["lasDecayFactor"])
         return LeastAttainedService(**given)
-    if kind == "round-robin-fairness-policy":
-        return TenantRoundRobin()
-    if kind != strict:
-        unread.append(Unread(f"{fields.where}: fairnessPolicyRef", kind, no_counterpart))
-    return GlobalFifo()
+    used.take(plugin)
+    return TenantRoundRobin() if plugin.type == "round-robin-fairness-policy" else GlobalFifo()
+
+
+def _half_life_s(decay_per_s: float) -> float:
+    """The half-life of a factor per second; so long that nothing decays for 1."""
+    return _NEVER_S if decay_per_s == 1 else min(_NEVER_S, math.log(0.5) / math.log(decay_per_s))
 
 
 TARGET = Target(
@@ -559,12 +654,18 @@ TARGET = Target(
         ("gateway.attempt_period_s", "the flow control of llm-d attempts every millisecond"),
         ("gateway.max_queued", "flow control bounds its queue, by at least 1"),
         ("gateway.bands[].queue.timeout_s", "there is one time to live for all bands"),
-        ("gateway.bands[].ceiling", "there is one threshold for all bands, above 0 and up to 1"),
+        ("gateway.bands[].ceiling", "there is one threshold for all bands"),
         ("gateway.usage_limit", "ceilings of llm-d are at most 1, with flow control only"),
         ("gateway.bands[].queue", "queues of llm-d have an order and a time to live only"),
-        ("gateway.bands[].max_requests", "a band without a bound holds 5,000"),
-        ("gateway.bands[].fairness", "llm-d is strict, takes turns, or prefers little service"),
-        ("gateway.bands", "every priority has a band of its own, with flow control only"),
+        ("gateway.bands[].max_requests", "a bound of 0 is the default of 5,000"),
+        (
+            "gateway.bands[].fairness",
+            "llm-d is strict, takes turns, or prefers little service in one way for all bands",
+        ),
+        (
+            "gateway.bands",
+            "every priority has a band of its own, 0 too, with flow control only",
+        ),
         ("gateway.controller", "llm-d does not move its limits"),
         ("gateway.guard", "llm-d does not move its limits"),
         ("gateway.sensor", "llm-d does not move its limits"),
