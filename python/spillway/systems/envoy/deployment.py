@@ -1,22 +1,25 @@
-"""Envoy: the HTTP filters `admission_control` and `adaptive_concurrency`.
+"""Envoy: `admission_control` and `adaptive_concurrency`, and the circuit breakers of a cluster.
 
-Fields and defaults: the v3 protos at
-https://www.envoyproxy.io/docs/envoy/latest/api-v3/extensions/filters/http/. The filters are found
-at any depth, so a whole Envoy configuration can be read; fields outside of them are not listed.
+Fields and defaults: the v3 protos at https://www.envoyproxy.io/docs/envoy/latest/api-v3/. Filters
+and circuit breakers are found at any depth, also in an `EnvoyFilter` of Istio, so a whole
+configuration can be read. Of the rest, other HTTP filters and the fields in `_RELEVANT` are listed.
 
-Envoy rejects the requests above its limit. A gateway here has a queue, which then holds at most one
-request.
+The filter and `max_requests` reject at once what is above the limit. A gateway here has a queue,
+which then holds at most one request. A queue exists over HTTP/1 alone, behind `max_connections`: it
+holds `max_pending_requests`. Every limit of a cluster that is not stated is 1,024. With as many
+connections as requests, connections decide (Envoy 1.40).
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.gateway import EnvoyAdmission, EnvoyGradient, FixedLimit, Gateway, Guard
 from spillway._core.signals import Sensor
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse, to_yaml
-from spillway.files.deployments.fields import Fields, duration, seconds
+from spillway.files.deployments.fields import Fields, duration, no_counterpart, seconds
 from spillway.files.deployments.target import GATEWAY, Target, Unread, unrecognized
 
 if TYPE_CHECKING:
@@ -31,7 +34,25 @@ _FILTERS = {
 _TYPES = {name: kind for kind, name in _FILTERS.items()}
 _SUCCESS = {"http_criteria": {"http_success_status": [{"start": 200, "end": 300}]}}
 _CONTROLLER = "gradient_controller_config"
-_EXPECTED = f"YAML or JSON with a filter whose @type is {' or '.join(_FILTERS)}"
+_EXPECTED = (
+    f"YAML or JSON with circuit_breakers, or with a filter whose @type is {' or '.join(_FILTERS)}"
+)
+_STRUCTS = (
+    "type.googleapis.com/udpa.type.v1.TypedStruct",
+    "type.googleapis.com/xds.type.v3.TypedStruct",
+)
+_HTTP_FILTER = "type.googleapis.com/envoy.extensions.filters.http."
+_ROUTER = _TYPE.format("router", "Router")
+_RELEVANT = (
+    "lb_policy", "load_balancing_policy", "outlier_detection", "overload_manager", "retry_policy",
+    "rate_limits", "max_stream_duration", "timeout", "per_host_thresholds",
+)  # fmt: skip
+_NEUTRAL = ("ROUND_ROBIN", "0s")
+_CLUSTER = "circuit_breakers"
+_LIMITS = ("max_connections", "max_pending_requests", "max_requests")
+_UNSET = 1024
+_MOST = 2**32 - 1
+_UNBOUNDED = 10**9
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -49,7 +70,29 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa:
     if gateway["controller"]["kind"] == "envoy_gradient":
         content = _concurrency(gateway)
         files["adaptive_concurrency.yaml"] = _filter("adaptive_concurrency", content)
+    if breakers := _breakers(gateway):
+        content = {"name": "$CLUSTER", "circuit_breakers": {"thresholds": [breakers]}}
+        files["circuit_breakers.yaml"] = to_yaml(content)
     return files
+
+
+def _breakers(gateway: Mapping[str, Any]) -> dict[str, int]:
+    """The limits of the cluster for the fixed limit that no controller moves."""
+    fixed = [rule["max_in_flight"] for rule in gateway["limit"] if rule["kind"] == "fixed"]
+    is_moved = gateway["controller"]["kind"] == "envoy_gradient"
+    if is_moved:
+        fixed = fixed[1:]
+    if not fixed:
+        return {}
+    limit, queued = max(1, round(min(fixed))), gateway["max_queued"]
+    if is_moved or queued == 1:
+        more = {"max_connections": limit + 1} if limit >= _UNSET else {}
+        return {**more, "max_requests": limit}
+    return {
+        "max_connections": limit,
+        "max_pending_requests": _MOST if queued is None else queued,
+        "max_requests": limit,
+    }
 
 
 def _filter(name: str, content: dict[str, Any]) -> str:
@@ -112,41 +155,127 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     """Changes admission, limit and controller of the gateway to those of the filters."""
     found: dict[str, Fields] = {}
     known = dict.fromkeys(files, False)
+    unread: list[Unread] = []
     for name, text in files.items():
-        for fields in _filters(name, parse(text, name, is_json=name.endswith(".json"))):
-            kind = _FILTERS[fields.take("@type", "str")]
-            known[name] = True
-            if kind in found:
-                allowed = f"must not contain the filter {kind} twice"
-                raise config_error([(fields.where, "", allowed)])
-            found[kind] = fields
+        for content in _documents(text, name):
+            for kind, fields in _pieces(name, content, unread):
+                known[name] = True
+                if kind in found and found[kind].values != fields.values:
+                    what = "circuit_breakers" if kind == _CLUSTER else f"the filter {kind}"
+                    allowed = f"must not contain {what} twice"
+                    raise config_error([(fields.where, "", allowed)])
+                found[kind] = fields
+    unread = [*unrecognized(known, _EXPECTED), *unread]
     gateway = settings["gateway"]
     defaults = Gateway().to_dict()
     gateway |= {name: defaults[name] for name in GATEWAY}
-    unread = unrecognized(known, _EXPECTED)
-    for kind, fields in found.items():
-        enabled = fields.map("enabled")
-        enabled.drop("runtime_key")
-        if not enabled.take("default_value", "bool", default=True):
-            unread.append(Unread(f"{fields.where}: enabled", value=False, reason="is switched off"))
-            continue
-        (_read_shedder if kind == "admission_control" else _read_concurrency)(fields, gateway)
+    readers = {
+        "admission_control": _read_shedder,
+        "adaptive_concurrency": _read_concurrency,
+        _CLUSTER: _read_breakers,
+    }
+    for kind in sorted(found, key=list(readers).index):
+        fields = found[kind]
+        if kind != _CLUSTER:
+            enabled = fields.map("enabled")
+            enabled.drop("runtime_key")
+            if not enabled.take("default_value", "bool", default=True):
+                where = f"{fields.where}: enabled"
+                unread.append(Unread(where, value=False, reason="is switched off"))
+                continue
+        readers[kind](fields, gateway)
         unread += fields.rest()
     return unread
 
 
-def _filters(where: str, content: Any) -> Iterator[Fields]:
-    """The filters in a configuration, at any depth."""
-    if isinstance(content, dict):
-        kind = content.get("@type")
-        if isinstance(kind, str) and kind in _FILTERS:
-            yield Fields(where, content)
-        else:
-            for key, value in content.items():
-                yield from _filters(f"{where}: {key}", value)
-    elif isinstance(content, list):
+def _documents(text: str, name: str) -> list[Any]:
+    """The documents of a file; YAML may hold several."""
+    if name.endswith(".json"):
+        return [parse(text, name, is_json=True)]
+    return [
+        parse(document, name)
+        for document in re.split(r"(?m)^---[ \t]*$", text)
+        if document.strip() or document == text
+    ]
+
+
+def _pieces(where: str, content: Any, unread: list[Unread]) -> Iterator[tuple[str, Fields]]:
+    """The filters and circuit breakers of a configuration, at any depth; lists what is beside."""
+    if isinstance(content, list):
         for i, value in enumerate(content):
-            yield from _filters(f"{where}[{i}]", value)
+            yield from _pieces(f"{where}[{i}]", value, unread)
+    if not isinstance(content, dict):
+        return
+    kind = content.get("@type")
+    if kind in _STRUCTS:
+        kind, content = content.get("type_url"), content.get("value") or {}
+        where = f"{where}: value"
+    if isinstance(kind, str) and kind in _FILTERS:
+        fields = Fields(where, content)
+        fields.drop("@type")
+        yield _FILTERS[kind], fields
+        return
+    if isinstance(kind, str) and kind.startswith(_HTTP_FILTER) and kind != _ROUTER:
+        unread.append(Unread(f"{where}: @type", kind, no_counterpart))
+        return
+    for key, value in content.items():
+        if key == "circuit_breakers":
+            cluster = Fields(f"{where}: {key}", value)
+            if _has_http2(content):
+                cluster = Fields(cluster.where, {**cluster.values, "http2": True})
+            yield _CLUSTER, cluster
+        elif key in _RELEVANT and value not in _NEUTRAL:
+            unread.append(Unread(f"{where}: {key}", value, no_counterpart))
+        else:
+            yield from _pieces(f"{where}: {key}", value, unread)
+    if "load_assignment" in content and "circuit_breakers" not in content:
+        reason = "is Envoy's own 1,024 connections, waiting and active requests; not simulated"
+        unread.append(Unread(f"{where}: circuit_breakers", None, reason))
+
+
+def _has_http2(cluster: Mapping[str, Any]) -> bool:
+    """Whether a cluster says that its connections take several requests at a time."""
+    return any(
+        "http2_protocol_options" in str(cluster.get(key, ""))
+        for key in ("typed_extension_protocol_options", "explicit_http_config")
+    ) or ("http2_protocol_options" in cluster)
+
+
+def in_force(thresholds: Mapping[str, int], *, http1: bool = True) -> tuple[int, int]:
+    """The requests that a cluster serves at once, and how many wait; those beyond are rejected.
+
+    `thresholds`: those of its circuit breakers, without those that are not stated.
+    """
+    connections, pending, requests = (thresholds.get(name, _UNSET) for name in _LIMITS)
+    if http1 and pending == 0:
+        return 0, 0  # a connection begins as a waiting request
+    return (connections, pending) if http1 and connections <= requests else (requests, 0)
+
+
+def _read_breakers(fields: Fields, gateway: dict[str, Any]) -> None:
+    """The thresholds of the default priority."""
+    is_http1 = not fields.take("http2", "bool", default=False)
+    is_moved = gateway["controller"]["kind"] != "static"
+    thresholds: dict[str, int] = {}
+    for entry in fields.maps("thresholds"):
+        if entry.values.get("priority") not in (None, "DEFAULT", 0):
+            continue
+        entry.drop("priority", "track_remaining", "max_retries")
+        for name in _LIMITS:
+            if is_moved and name == "max_pending_requests":
+                continue  # listed: the filter rejects before
+            value = entry.take(name, "int", _UNSET)
+            if not 0 <= value <= _MOST:
+                allowed = f"must be between 0 and {_MOST}"
+                raise config_error([(f"{entry.where}: {name}", f"{value}", allowed)])
+            thresholds.setdefault(name, value)
+    limit, queue = in_force(thresholds, http1=is_http1)
+    fixed = FixedLimit(max_in_flight=min(max(1, limit), _UNBOUNDED))
+    gateway["limit"] = [*(gateway["limit"] if is_moved else ()), fixed.to_dict()]
+    if limit == 0:
+        gateway["max_queued"] = 0
+    elif not is_moved:
+        gateway["max_queued"] = None if queue >= _UNBOUNDED else max(1, queue)
 
 
 def _share(fields: Fields, name: str, default: float) -> float:
@@ -208,13 +337,16 @@ def _read_concurrency(fields: Fields, gateway: dict[str, Any]) -> None:
 TARGET = Target(
     name="envoy",
     versions=("v3",),
-    doc="the HTTP filters admission_control and adaptive_concurrency",
+    doc="the HTTP filters admission_control and adaptive_concurrency, and circuit breakers",
     covers=tuple(f"gateway.{name}" for name in GATEWAY),
     reasons=(
         ("gateway.admission[].success", "Envoy judges by status, when the response has ended"),
         ("gateway.admission", "Envoy has the filter admission_control"),
-        ("gateway.max_queued", "Envoy rejects above its limit; here one request waits"),
-        ("gateway.limit", "Envoy has the limit of adaptive_concurrency, from min_concurrency on"),
+        ("gateway.max_queued", "Envoy queues behind a fixed limit only; here one request waits"),
+        (
+            "gateway.limit",
+            "Envoy has a fixed limit, and that of adaptive_concurrency, from min_concurrency on",
+        ),
         ("gateway.controller", "Envoy has the gradient controller"),
         ("gateway.guard", "the bounds are min_concurrency and max_concurrency_limit"),
         ("gateway.sensor", "Envoy measures the time of whole responses"),
