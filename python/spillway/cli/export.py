@@ -32,9 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "they are lost; kept: something else deploys them",
     )  # fmt: skip
     parser.add_argument(
-        "--strict",
+        "--allow-lossy",
         action="store_true",
-        help="status 1 if a policy that rejects or holds requests is lost",
+        help="export even if a policy that rejects or holds requests is lost; otherwise that is an "
+        "error",
     )
     parser.add_argument(
         "--price", type=int, metavar="N",
@@ -67,7 +68,9 @@ def run(options: argparse.Namespace) -> int:
 
     output.check_at_least(options, _LEAST_SEEDS, "price")
     wanted = configuration.load(options)
-    found = deployments.export(wanted, to=options.system, rest=options.rest)
+    found = deployments.export(
+        wanted, to=options.system, rest=options.rest, allow_lossy=options.allow_lossy
+    )
     price = None if options.price is None else _price(wanted, found, options.price)
     lines = [*_lost(found)]
     if options.out is None:
@@ -92,31 +95,17 @@ def run(options: argparse.Namespace) -> int:
         return {name: getattr(found, name) for name in names} | {"price": price}
 
     output.show(options, "\n".join(lines), document)
-    return 1 if options.strict and found.lost_guards else 0
+    return 0
 
 
 def _lost(found: Export) -> Iterator[str]:
     """A line per policy that rejects or holds requests and is lost, with what the system has."""
+    from spillway.files.deployments import kinds_carried
+
     for loss in found.lost_guards:
-        known = _carried(loss.path, found.target)
+        known = kinds_carried(loss.path, found.target)
         carried = f"; it carries {', '.join(known)}" if known else ""
         yield f"lost: {loss.path} ({', '.join(loss.kinds)}): {loss.reason}{carried}"
-
-
-def _carried(path: str, target: str) -> list[str]:
-    """The kinds of policies that a system carries at a path, but those that do nothing."""
-    from spillway.config.describe import descriptor
-    from spillway.files.deployments import carriers
-
-    field = descriptor(path)
-    default = field["default"]
-    neutral = [policy["kind"] for policy in (default if isinstance(default, list) else [default])]
-    kinds = (
-        alternative["kind"]
-        for alternative in field["alternatives"]
-        if alternative["kind"] not in neutral
-    )
-    return [kind for kind in kinds if carriers(f"{path}.{kind}", to=target)]
 
 
 def _price(wanted: Simulation, found: Export, seeds: int) -> Comparison:

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--out", type=Path, metavar="FILE", help="where to write it (default: print it)"
     )
-    output.add_json(parser, "simulation (its settings), unread")
+    output.add_json(parser, "simulation (the settings that differ from the defaults), unread")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -43,11 +43,11 @@ def run(options: argparse.Namespace) -> int:
 
     onto = None if options.onto is None else loading.load(options.onto)
     found = deployments.import_(options.files, system=options.system, onto=onto, gpu=options.gpu)
-    settings = files.to_settings(found.simulation, Path())
+    settings = files.to_settings(found.simulation, Path(), brief=True)
     text = yaml.to_yaml(settings).rstrip("\n")
     if options.out is not None:
         output.replaced([options.out])
-        files.dump(found.simulation, options.out)
+        files.dump(found.simulation, options.out, brief=True)
         text = f"wrote {options.out}; run it with: spillway run {options.out}"
     output.show(options, text, lambda: {"simulation": settings, "unread": found.unread})
     for setting in found.unread[:_MOST_SHOWN]:

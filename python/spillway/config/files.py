@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from spillway import _core
 from spillway._core.cluster import Simulation
+from spillway._core.sim import ConfigError
 from spillway.config import yaml
 from spillway.config.classes import config_error
 from spillway.config.filesystem import cannot, open_text, replacing
 from spillway.config.messages import checked_simulation, note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 SCHEMA = 1
@@ -109,15 +110,17 @@ def instances(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [group for group in groups if isinstance(group, dict)]
 
 
-def dump(simulation: Simulation, path: str | Path) -> None:
-    """Writes a configuration file with all settings: JSON if `path` ends in .json, else YAML.
+def dump(simulation: Simulation, path: str | Path, *, brief: bool = False) -> None:
+    """Writes a configuration file: JSON if `path` ends in .json, else YAML.
+
+    With all settings, or with `brief` those without which it would be another simulation.
 
     Raises ConfigError for a policy written in Python that no module defines at its top level,
     because the file could not be run.
     """
     checked_simulation(simulation)
     path = Path(path)
-    settings = to_settings(simulation, path.parent)
+    settings = to_settings(simulation, path.parent, brief=brief)
     if local := list(_local_policies(settings)):
         allowed = "must be defined at the top level of a module, so that a run can import it"
         raise config_error([(where, repr(policy), allowed) for where, policy in local])
@@ -129,14 +132,32 @@ def dump(simulation: Simulation, path: str | Path) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def to_settings(simulation: Simulation, folder: Path) -> dict[str, Any]:
-    """All settings in the form of a configuration file in `folder`."""
-    settings = {"schema": SCHEMA, **simulation.to_dict()}
-    file = settings["workload"].get("file")
+def to_settings(simulation: Simulation, folder: Path, *, brief: bool = False) -> dict[str, Any]:
+    """The settings in the form of a configuration file in `folder`: all, or as `dump` has them."""
+    own = simulation.to_dict()
+    if brief:
+        _leave_out_defaults(own, lambda: Simulation.from_dict(own) == simulation)
+    settings = {"schema": SCHEMA, **own}
+    file = settings.get("workload", {}).get("file")
     if file and not Path(file).is_absolute():
         # Paths in a configuration file are relative to that file.
         settings["workload"]["file"] = os.path.relpath(file, folder)
     return settings
+
+
+def _leave_out_defaults(settings: dict[str, Any], is_same: Callable[[], bool]) -> None:
+    """Removes every setting without which `is_same` still holds, in place."""
+    for name in [name for name in settings if name != "kind"]:
+        value = settings.pop(name)
+        try:
+            if is_same():
+                continue
+        except ConfigError:  # it is required
+            pass
+        settings[name] = value
+        for entry in value if isinstance(value, list) else [value]:
+            if isinstance(entry, dict):
+                _leave_out_defaults(entry, is_same)
 
 
 def _local_policies(settings: Any, path: str = "") -> Iterator[tuple[str, str]]:

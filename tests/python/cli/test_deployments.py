@@ -49,7 +49,7 @@ def test_without_a_folder_everything_is_printed(tmp_path: Path, called: Callable
     command.write_text("vllm serve m --seed 3")
     status, out, err = called("import", command, "--from", "vllm")
     assert status == 0
-    assert out.startswith("schema: 1\nworkload:\n")
+    assert out == "schema: 1\ninstances:\n- max_model_len: 0\n"  # what differs from the defaults
     assert err == (
         f'spillway: not simulated: {command}: model = "m": describes the server: give gpu, and it '
         "is computed\n"
@@ -86,39 +86,54 @@ GUARDED = """\
 schema: 1
 workload: {kind: synthetic, requests_per_s: 5, num_requests: 40}
 slo_classes: [{name: standard, target_ttft_s: 1}]
-gateway: {limit: {kind: fixed, max_in_flight: 1}}
+gateway: {limit: {kind: token_budget, max_tokens_in_flight: 3000}}
 """
 
 
-def test_a_lost_limit_is_said_first(tmp_path: Path, called: Callable[..., Any]) -> None:
-    config = tmp_path / "a.yaml"
+def test_a_lost_limit_is_an_error_or_said_first(tmp_path: Path, called: Callable[..., Any]) -> None:
+    config, folder = tmp_path / "a.yaml", tmp_path / "deploy"
     config.write_text(GUARDED)
-    status, out, _ = called("export", config, "--to", "llm-d", "--strict")
-    assert status == 1
-    assert out.startswith(
-        "lost: gateway.limit (fixed): llm-d limits by saturation only, with the feature gate "
-        "flowControl; it carries saturation\n# --- "
+    status, out, err = called("export", config, "--to", "llm-d", "--out", folder)
+    assert (status, out) == (2, "")
+    assert err == (
+        "spillway: gateway.limit = token_budget: is lost with llm-d@0.10: llm-d limits by "
+        "saturation only, with the feature gate flowControl; it carries saturation; allow_lossy "
+        "exports the rest\n"
     )
-    status, out, _ = called("export", config, "--to", "vllm")
+    assert not folder.exists()
+    status, out, _ = called("export", config, "--to", "llm-d", "--allow-lossy")
     assert status == 0
-    assert out.startswith("lost: gateway.limit (fixed): not up to vllm\n# --- ")
-    kept = ("export", config, "--to", "vllm", "--strict", "--rest", "kept")
-    status, out, _ = called(*kept)
+    assert out.startswith(
+        "lost: gateway.limit (token_budget): llm-d limits by saturation only, with the feature "
+        "gate flowControl; it carries saturation\n# --- "
+    )
+    status, _, err = called("export", config, "--to", "vllm")
+    assert status == 2
+    assert "not up to vllm; rest=kept, if something else deploys it; allow_lossy exports" in err
+    status, out, _ = called("export", config, "--to", "vllm", "--rest", "kept")
     assert status == 0
     assert "lost:" not in out
+
+
+def test_an_export_without_a_file_is_an_error(tmp_path: Path, called: Callable[..., Any]) -> None:
+    config = tmp_path / "a.yaml"
+    config.write_text("schema: 1\n")
+    status, out, err = called("export", config, "--to", "envoy", "--allow-lossy")
+    assert (status, out) == (2, "")
+    assert err.startswith("spillway: export to envoy@v3: would be empty: nothing of the simulation")
 
 
 def test_a_loss_is_priced(tmp_path: Path, called: Callable[..., Any]) -> None:
     config = tmp_path / "a.yaml"
     config.write_text(GUARDED)
-    arguments = ("export", config, "--to", "vllm", "--price", "2", "--json")
+    arguments = ("export", config, "--to", "vllm", "--allow-lossy", "--price", "2", "--json")
     status, out, _ = called(*arguments)
     assert status == 0
     found = json.loads(out)
     assert [loss["path"] for loss in found["lost_guards"]] == ["gateway.limit"]
     goodput, ttft = found["price"]["verdicts"]
     assert (goodput["figure"], ttft["figure"]) == ("goodput", "p99_ttft_ms")
-    # One request at a time is far too few for this server: alone, it is better.
+    # So few tokens are far too few for this server: alone, it is better.
     assert (goodput["baseline"], goodput["challenger"]) == ("wanted", "deployed")
     assert goodput["after"] > goodput["before"]
     assert ttft["after"] < ttft["before"]

@@ -69,7 +69,7 @@ COMMANDS: dict[str, str] = {
     "traffic describe": "traffic describe trace.csv",
     "traffic fit": "traffic fit trace.csv -o out.yaml --plot out.png",
     "diff": "diff config.yaml other.yaml",
-    "export": "export config.yaml --to envoy --out out --price 4",
+    "export": "export config.yaml --to llm-d --allow-lossy --out out --price 4",
     "import": f"import {DATA / 'deployments' / 'vllm_0.29'} --from vllm -o out.yaml",
     "servers": "servers llama-3.1-8b --gpu h100",
     "calibrate": "calibrate runs -o out.yaml",

@@ -1,14 +1,14 @@
 """Configuration files of real systems: written from simulations, and read as simulations.
 
     export = deployments.export(simulation, to="llm-d@0.10")
+    print(export)
     export.write("deploy/")
-    for loss in export.losses:
-        print(loss)
 
 `export.deployed` is the simulation of what the files say, so what the losses cost can be simulated.
 A loss is every setting in which the two differ: the files are read back, so no list of losses has
 to be kept by hand. Policies that the system has no say in are lost too, unless `rest="kept"` says
-that something else deploys them. `carriers` shows beforehand which systems carry a policy.
+that something else deploys them. A policy that rejects or holds requests is not lost unless asked
+for: `allow_lossy`. `carriers` shows beforehand which systems carry a policy.
 `import_` reads the files of a production system:
 
     imported = deployments.import_("epp.yaml", system="llm-d", onto=simulation)
@@ -22,7 +22,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -77,6 +77,8 @@ _POLICIES = (
     "instances[].ingress",
     "instances[].scheduler",
 )
+_MOST_FILES, _MOST_LOSSES, _MOST_NOTES = 6, 12, 4
+_WIDTH = 120  # columns of a printed export
 _GUARDS = ("gateway.admission", "gateway.limit", "gateway.controller", "instances[].ingress")
 
 
@@ -99,22 +101,50 @@ class Export:
         The simulation of the system as these files configure it: `simulation` but for the losses.
     notes
         What to know about the values in the files.
+    moved
+        Paths among the losses whose policy the system has in another form, e.g. a limit of the
+        gateway as that of its engines.
     """
 
     target: str
-    files: Mapping[str, str]
+    files: Mapping[str, str] = field(repr=False)
     losses: tuple[Loss, ...]
     outside: tuple[str, ...]
-    deployed: Simulation
+    deployed: Simulation = field(repr=False)
     notes: tuple[str, ...] = ()
+    moved: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        names = list(self.files)
+        shown = ", ".join(names[:_MOST_FILES])
+        more = f" and {len(names) - _MOST_FILES} more" if len(names) > _MOST_FILES else ""
+        lines = [f"{self.target}: {shown}{more}"]
+        if self.losses:
+            lines.append(f"does not carry {len(self.losses)} settings:")
+            lines += [f"  {loss}" for loss in self.losses[:_MOST_LOSSES]]
+            if (rest := len(self.losses) - _MOST_LOSSES) > 0:
+                lines.append(f"  and {rest} more: losses")
+        else:
+            lines.append("carries every setting that it decides")
+        if self.outside:
+            lines.append(f"kept as stated: {', '.join(self.outside)}")
+        lines += [f"note: {note}" for note in self.notes[:_MOST_NOTES]]
+        return "\n".join(
+            line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…" for line in lines
+        )
+
+    __repr__ = __str__
 
     @property
     def lost_guards(self) -> tuple[Loss, ...]:
         """The losses of whole policies that reject or hold requests.
 
-        Those of admission, limit, controller, and of the gates of instances.
+        Those of admission, limit, controller, and of the gates of instances, without those that the
+        system has in another form.
         """
-        return tuple(loss for loss in self.losses if _is_lost_guard(loss))
+        return tuple(
+            loss for loss in self.losses if loss.path not in self.moved and _is_lost_guard(loss)
+        )
 
     def write(self, folder: str | Path) -> list[Path]:
         """Writes the files into a folder, which is created; returns their paths.
@@ -146,11 +176,15 @@ class Import:
     unread: tuple[Unread, ...]
 
 
-def export(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Export:
+def export(
+    simulation: Simulation, to: str, *, rest: Rest = "absent", allow_lossy: bool = False
+) -> Export:
     """The configuration files of a system that has the settings of a simulation.
 
     The files carry what the system decides. Servers, tenants and classes, and how old the signals
-    are, stay as the simulation states them: they exist in every deployment.
+    are, stay as the simulation states them: they exist in every deployment. A fixed limit of the
+    gateway that the system has in another place only is written there, e.g. for `vllm` as seats of
+    the instances.
 
     Parameters
     ----------
@@ -162,17 +196,28 @@ def export(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Export:
         What becomes of the policies that the system has no say in, e.g. of the gateway and the
         router for `vllm`: `"absent"`: nothing deploys them, so `deployed` is without them, and
         they are losses. `"kept"`: something else deploys them as the simulation states them.
+    allow_lossy
+        Whether a policy that rejects or holds requests may be lost.
 
     Raises
     ------
     ConfigError
-        For an unknown system or version, and another value of `rest`.
+        For an unknown system or version, and another value of `rest`; if nothing of the simulation
+        can be written; if such a policy is lost, unless `allow_lossy`.
     """
     target, version = _target(to, "to")
     if rest not in get_args(Rest):
         raise config_error([("rest", repr(rest), f"must be one of {', '.join(get_args(Rest))}")])
     settings = checked_simulation(simulation).to_dict()
+    wanted = settings
+    moved: dict[str, str] = {}
+    if target.absorb and rest == "absent":
+        settings = copy.deepcopy(settings)
+        moved = target.absorb(settings, version)
     files = target.write(settings, version)
+    if not files:
+        allowed = f"would be empty: nothing of the simulation is in {target.doc}"
+        raise config_error([(f"export to {target.name}@{version}", "", allowed)])
     absent = (
         tuple(policy for policy in _POLICIES if not target.decides(policy))
         if rest == "absent"
@@ -181,14 +226,45 @@ def export(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Export:
     deployed = _deployed(simulation, _read_back(target, version, settings, files, absent))
     after = deployed.to_dict()
     losses = tuple(
-        Loss(difference.path, difference.before, difference.after, _reason(target, difference.path))
-        for difference in differences(settings, after)
+        Loss(
+            difference.path,
+            difference.before,
+            difference.after,
+            moved.get(difference.path) or _reason(target, difference.path),
+        )
+        for difference in differences(wanted, after)
         if not _is_rounding(difference.before, difference.after)
     )
     notes = tuple(target.notes(settings, version)) if target.notes else ()
-    return Export(
-        f"{target.name}@{version}", files, losses, _outside(target, after), deployed, notes
+    name = f"{target.name}@{version}"
+    outside = _outside(target, after)
+    found = Export(name, files, losses, outside, deployed, notes, frozenset(moved))
+    if found.lost_guards and not allow_lossy:
+        raise config_error([_refusal(loss, name) for loss in found.lost_guards])
+    return found
+
+
+def _refusal(loss: Loss, target: str) -> tuple[str, str, str]:
+    """Path, value and what is wrong with a policy that would be lost."""
+    decides = TARGETS[target.partition("@")[0]].decides(loss.path)
+    known = kinds_carried(loss.path, target)
+    carried = f"; it carries {', '.join(known)}" if known else ""
+    kept = "" if decides else "; rest=kept, if something else deploys it"
+    allowed = f"is lost with {target}: {loss.reason}{carried}{kept}; allow_lossy exports the rest"
+    return loss.path, ", ".join(loss.kinds), allowed
+
+
+def kinds_carried(path: str, to: str) -> list[str]:
+    """The kinds of policies that a system carries at a path, but those that do nothing."""
+    field_ = descriptor(path)
+    default = field_["default"]
+    neutral = [policy["kind"] for policy in (default if isinstance(default, list) else [default])]
+    kinds = (
+        alternative["kind"]
+        for alternative in field_["alternatives"]
+        if alternative["kind"] not in neutral
     )
+    return [kind for kind in kinds if carriers(f"{path}.{kind}", to=to)]
 
 
 class Carrier(NamedTuple):

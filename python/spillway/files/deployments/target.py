@@ -93,6 +93,9 @@ class Target:
         None: the system says nothing of its servers.
     notes
         Complete settings and a version → what to know about the values in the files. None: nothing.
+    absorb
+        Changes complete settings, in place, so that a limit of the gateway which the system lacks
+        is where it has one; returns what each setting that is lost thereby has become. None: never.
     """
 
     name: str
@@ -104,6 +107,7 @@ class Target:
     read: Callable[[Mapping[str, str], dict[str, Any], str], list[Unread]]
     read_on: Callable[[Mapping[str, str], dict[str, Any], str, str], list[Unread]] | None = None
     notes: Callable[[Mapping[str, Any], str], list[str]] | None = None
+    absorb: Callable[[dict[str, Any], str], dict[str, str]] | None = None
 
     def decides(self, path: str) -> bool:
         """Whether the system decides the setting at a path, or one below it."""

@@ -19,6 +19,7 @@ from spillway._core.signals import BusyMonitor
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse
 from spillway.files.deployments.fields import Fields, flags
+from spillway.files.deployments.shares import limit_per_instance
 from spillway.files.deployments.target import GATEWAY, Target, Unread, unrecognized
 
 if TYPE_CHECKING:
@@ -92,6 +93,28 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
                 f"python -m dynamo.vllm \\\n  --model $MODEL \\\n  --engine-request-limit {limit}\n"
             )
     return files
+
+
+def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:  # noqa: ARG001
+    """A fixed limit of the gateway is that of the workers, behind which up to 16 wait."""
+    share = limit_per_instance(settings)
+    open_ = [
+        (i, group)
+        for i, group in enumerate(settings["instances"])
+        if group["ingress"]["kind"] == "open" and group["completion"] == "step_end"
+    ]
+    if share is None or len(open_) < len(settings["instances"]):
+        return {}
+    gate = EngineRequestLimit(max_requests=share)
+    for _, group in open_:
+        group["ingress"] = gate.to_dict()
+    queued = settings["gateway"]["max_queued"]
+    wanted = "all others" if queued is None else f"{queued} for all workers"
+    waits = f"behind it {gate.queue_size} wait per worker, not {wanted}"
+    return {
+        "gateway.limit": f"--engine-request-limit {share} of each worker holds it",
+        **{f"instances[{i}].ingress": f"holds the limit of the gateway; {waits}" for i, _ in open_},
+    }
 
 
 def _json(content: Mapping[str, Any]) -> str:
@@ -252,4 +275,5 @@ TARGET = Target(
     ),
     write=write,
     read=read,
+    absorb=absorb,
 )

@@ -34,6 +34,7 @@ from spillway._core.workload import SloClass
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse, to_yaml
 from spillway.files.deployments.fields import Fields, duration, no_counterpart
+from spillway.files.deployments.shares import limit_per_instance
 from spillway.files.deployments.target import GATEWAY, Target, Unread
 from spillway.systems.llm_d.configuration import (
     BAND_BYTES,
@@ -153,6 +154,16 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa:
     content["plugins"] = plugins.entries
     content["schedulingProfiles"] = [{"name": "default", "plugins": profile}]
     return {_FILE: to_yaml(content)} | dict(_objectives(settings["slo_classes"]))
+
+
+def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:  # noqa: ARG001
+    """A fixed limit is saturation by the requests in flight."""
+    share = limit_per_instance(settings)
+    if share is None:
+        return {}
+    limit = Saturation(detector="concurrency", max_concurrency=share)
+    settings["gateway"]["limit"] = [limit.to_dict()]
+    return {"gateway.limit": f"a concurrency-detector with {share} requests per endpoint"}
 
 
 def _objectives(classes: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -675,4 +686,5 @@ TARGET = Target(
     ),
     write=write,
     read=read,
+    absorb=absorb,
 )
