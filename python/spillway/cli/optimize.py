@@ -34,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write tables and pictures as one HTML file"
     )
+    parser.add_argument(
+        "--target", metavar="SYSTEM[@VERSION]",
+        help="search only what the configuration files of this system can hold, as `spillway "
+        "export --to` writes them; with --out, write those of the best configuration",
+    )  # fmt: skip
     parser.add_argument("--threads", type=int, metavar="N", help="concurrent runs (default: CPUs)")
     parser.add_argument(
         "--force", action="store_true",
@@ -51,6 +56,10 @@ def run(options: argparse.Namespace) -> int:
 
     output.check_at_least(options, 1, "trials", "threads")
     study_file = files.read_study(options.study)
+    if options.target is not None:
+        study_file, left_out = study_file.carried_by(options.target)
+        for line in left_out:
+            output.say(line)
     study = study_file.study(output.journal_in(options, "journal.log"))
     if study.records:
         output.say(f"{options.out}: resumes the study after {len(study.records)} trials")
@@ -72,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         study_file.write(options.out / "study.yaml")
         _write(study, options.out, confirmation)
+        if options.target is not None:
+            _deploy(study, confirmation, options)
     if options.html is not None:
         study.report(options.html)
         output.say(f"wrote {options.html}")
@@ -88,7 +99,22 @@ def _write(study: Study, folder: Path, confirmation: Confirmation | None) -> Non
         output.say(f"no {folder / 'best.yaml'}: {confirmation.reason}")
 
 
-def _document(study: Study, confirmation: Confirmation | None) -> dict[str, Any]:
+def _deploy(study: Study, confirmation: Confirmation | None, options: argparse.Namespace) -> None:
+    """Writes the best configuration as files of the target."""
+    from spillway.files import deployments
+
+    number = _best(study, confirmation)
+    if number is None:
+        return
+    export = deployments.export(study.simulation_of(number), options.target)
+    for path in export.write(options.out / "deploy"):
+        output.say(f"wrote {path}")
+    for line in str(export).splitlines()[1:]:
+        output.say(line)
+
+
+def _best(study: Study, confirmation: Confirmation | None) -> int | None:
+    """The number of the trial of best.yaml."""
     number = None
     if confirmation is not None:
         if confirmation.choice is not None:
@@ -96,6 +122,11 @@ def _document(study: Study, confirmation: Confirmation | None) -> dict[str, Any]
             number = confirmation.baseline.number if won is None else won
     elif len(study.objectives) == 1 and study.feasible:
         number = study.best_trial.number
+    return number
+
+
+def _document(study: Study, confirmation: Confirmation | None) -> dict[str, Any]:
+    number = _best(study, confirmation)
     best = None
     if number is not None:
         point = next(record.point for record in study.records if record.number == number)

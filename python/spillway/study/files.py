@@ -275,6 +275,22 @@ class StudyFile:
         check_figures(study.metrics)
         return study
 
+    def carried_by(self, target: str) -> tuple[StudyFile, tuple[str, ...]]:
+        """The study of what a system can carry, and a line for each part that is missing.
+
+        Raises ConfigError for an unknown system, and if it can carry nothing of the space.
+        """
+        from spillway.study.carried import carried  # loads every system
+
+        found = carried(
+            Space(self.settings["space"], self.settings.get("order")), self.simulation, target
+        )
+        settings = {**self.settings, "space": found.space.to_dict()}
+        return (
+            dataclasses.replace(self, simulation=found.simulation, settings=settings),
+            found.left_out,
+        )
+
     def write(self, path: Path) -> None:
         """Writes a self-contained file with the whole simulation."""
         settings = {

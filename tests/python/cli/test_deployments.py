@@ -148,3 +148,41 @@ def test_describe_names_the_systems_that_carry_a_policy(called: Callable[..., An
         assert called("describe", f"gateway.limit.{path}")[1].endswith(ending.format(known))
     assert "Carried by" not in called("describe", "gateway.limit")[1]
     assert "Carried by" not in called("describe", "gateway.limit.fixed.max_in_flight")[1]
+
+
+STUDY = """\
+schema: 1
+simulation:
+  workload: {kind: synthetic, requests_per_s: 20, num_requests: 60}
+  slo_classes: [{name: standard, target_ttft_s: 1}]
+  gateway: {admission: {kind: token_bucket}, limit: {kind: fixed, max_in_flight: 16}}
+space:
+  gateway.limit[0].max_in_flight: [4, 32]
+  router: {choices: [round_robin, least_loaded]}
+maximize: goodput
+trials: 4
+seeds: 2
+confirm: false
+"""
+
+
+def test_optimize_says_what_is_left_out_and_writes_the_files(
+    tmp_path: Path, called: Callable[..., Any]
+) -> None:
+    study, folder = tmp_path / "study.yaml", tmp_path / "out"
+    study.write_text(STUDY)
+    status, out, err = called(
+        "optimize", study, "--target", "envoy", "--out", folder, "--json", "--threads", "1"
+    )
+    assert status == 0
+    lines = [line.removeprefix("spillway: ") for line in err.splitlines()]
+    assert lines[0].startswith("searched without: gateway.admission = token_bucket: Envoy has")
+    assert lines[1] == "not searched: router = round_robin: not up to envoy"
+    assert lines[2] == "not searched: router = least_loaded: not up to envoy"
+    limit = json.loads(out)["best"]["point"]["gateway.limit[0].max_in_flight"]
+    text = (folder / "deploy" / "circuit_breakers.yaml").read_text()
+    assert f"max_requests: {round(limit)}\n" in text
+    # The study in the folder is the one that was searched: it goes on with the same trials.
+    assert "token_bucket" not in (folder / "study.yaml").read_text()
+    status, _, err = called("optimize", study, "--target", "envoy", "--out", folder)
+    assert (status, "resumes the study after 4 trials" in err) == (0, True)

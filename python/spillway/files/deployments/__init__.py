@@ -205,7 +205,7 @@ def export(
         For an unknown system or version, and another value of `rest`; if nothing of the simulation
         can be written; if such a policy is lost, unless `allow_lossy`.
     """
-    target, version = _target(to, "to")
+    target, version = target_named(to, "to")
     if rest not in get_args(Rest):
         raise config_error([("rest", repr(rest), f"must be one of {', '.join(get_args(Rest))}")])
     settings = checked_simulation(simulation).to_dict()
@@ -316,7 +316,7 @@ def carriers(path: str, to: str | None = None) -> tuple[Carrier, ...] | None:
     every = [(target, version) for target in TARGETS.values() for version in target.versions]
     found = [
         Carrier(f"{target.name}@{version}", lost)
-        for target, version in (every if to is None else [_target(to, "to")])
+        for target, version in (every if to is None else [target_named(to, "to")])
         if target.decides(field) and (lost := _lost_of(policy, target, version)) is not None
     ]
     return tuple(found)
@@ -375,7 +375,7 @@ def import_(
     ConfigError
         For an unknown system or version, a file that cannot be read, and invalid values.
     """
-    target, version = _target(system, "system")
+    target, version = target_named(system, "system")
     texts = _texts(files)
     simulation = checked_simulation(Simulation() if onto is None else onto)
     settings = simulation.to_dict()
@@ -389,7 +389,7 @@ def import_(
     return Import(_with(simulation, settings), tuple(unread))
 
 
-def _target(text: str, name: str) -> tuple[Target, str]:
+def target_named(text: str, name: str) -> tuple[Target, str]:
     system, _, version = text.partition("@")
     if system not in TARGETS:
         raise config_error([(name, repr(text), f"must be one of {', '.join(TARGETS)}")])
