@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway._core.sim import UsageError
+from spillway._core.sim import ConfigError, UsageError
 from spillway.cli import output
 
 if TYPE_CHECKING:
@@ -106,7 +106,11 @@ def _deploy(study: Study, confirmation: Confirmation | None, options: argparse.N
     number = _best(study, confirmation)
     if number is None:
         return
-    export = deployments.export(study.simulation_of(number), options.target)
+    try:
+        export = deployments.export(study.simulation_of(number), options.target)
+    except ConfigError as error:
+        output.say(f"no {options.out / 'deploy'}: {error}")
+        return
     for path in export.write(options.out / "deploy"):
         output.say(f"wrote {path}")
     for line in str(export).splitlines()[1:]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway._core.sim import ConfigError
 from spillway.config.classes import config_error
-from spillway.files.deployments import export, target_named
+from spillway.files.deployments import target_named, unchecked
 from spillway.files.deployments.target import pattern_of
 from spillway.study.space import BoundSpace, Choice, Kinds, Space
 
@@ -137,8 +137,8 @@ class _Found:
     def _export(self, point: Point) -> Export | None:
         try:
             simulation = self._space.apply(point)
-            return export(simulation, self._to, allow_lossy=True)
-        except ConfigError:  # no valid combination, or nothing to write
+            return unchecked(simulation, self._to)
+        except ConfigError:  # no valid combination, or no valid name
             return None
 
     def _reason(self, path: str) -> str:
@@ -150,13 +150,9 @@ def _without_lost(
     simulation: Simulation, searched: list[str], to: str
 ) -> tuple[Simulation, list[str]]:
     """The simulation without lost guards, but for those that are searched, and lines of them."""
-    try:
-        written = export(simulation, to, allow_lossy=True)
-    except ConfigError:  # nothing to write as it is
-        return simulation, []
     lost = [
         loss
-        for loss in written.lost_guards
+        for loss in unchecked(simulation, to).lost_guards
         if not any(pattern_of(path).startswith(pattern_of(loss.path)) for path in searched)
     ]
     lines = [

@@ -205,6 +205,18 @@ def export(
         For an unknown system or version, and another value of `rest`; if nothing of the simulation
         can be written; if such a policy is lost, unless `allow_lossy`.
     """
+    found = unchecked(simulation, to, rest=rest)
+    if not found.files:
+        doc = target_named(to, "to")[0].doc
+        allowed = f"would be empty: nothing of the simulation is in {doc}"
+        raise config_error([(f"export to {found.target}", "", allowed)])
+    if found.lost_guards and not allow_lossy:
+        raise config_error([_refusal(loss, found.target) for loss in found.lost_guards])
+    return found
+
+
+def unchecked(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Export:
+    """`export`, whatever is lost, and even if there are no files."""
     target, version = target_named(to, "to")
     if rest not in get_args(Rest):
         raise config_error([("rest", repr(rest), f"must be one of {', '.join(get_args(Rest))}")])
@@ -215,9 +227,6 @@ def export(
         settings = copy.deepcopy(settings)
         moved = target.absorb(settings, version)
     files = target.write(settings, version)
-    if not files:
-        allowed = f"would be empty: nothing of the simulation is in {target.doc}"
-        raise config_error([(f"export to {target.name}@{version}", "", allowed)])
     absent = (
         tuple(policy for policy in _POLICIES if not target.decides(policy))
         if rest == "absent"
@@ -238,10 +247,7 @@ def export(
     notes = tuple(target.notes(settings, version)) if target.notes else ()
     name = f"{target.name}@{version}"
     outside = _outside(target, after)
-    found = Export(name, files, losses, outside, deployed, notes, frozenset(moved))
-    if found.lost_guards and not allow_lossy:
-        raise config_error([_refusal(loss, name) for loss in found.lost_guards])
-    return found
+    return Export(name, files, losses, outside, deployed, notes, frozenset(moved))
 
 
 def _refusal(loss: Loss, target: str) -> tuple[str, str, str]:
