@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from support.deployments import GOLDEN, written
+from support.effort import few_of
 
 from spillway import Simulation, gateway, signals
 from spillway.files.deployments import export, import_
@@ -186,6 +188,34 @@ def test_circuit_breakers_have_1024_where_nothing_is_stated(
     assert found == limited(n, max_queued)
 
 
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_import_export_import_is_a_fixed_point(tmp_path: Path, adaptive: bool) -> None:
+    values = (None, 0, 7, 1024, 2**32 - 1)
+    names = ("max_connections", "max_pending_requests", "max_requests")
+    cases = list(itertools.product(values, repeat=3))
+    for number, case in enumerate(few_of(cases, 10)):
+        thresholds = {
+            name: value for name, value in zip(names, case, strict=True) if value is not None
+        }
+        content = {"circuit_breakers": {"thresholds": [thresholds]}}
+        if adaptive:
+            content = {"clusters": [content], "filters": [yaml.safe_load(ADAPTIVE)]}
+        folder = tmp_path / str(number)
+        simulation = import_(
+            written(tmp_path, envoy__json=json.dumps(content)), system="envoy"
+        ).simulation
+        found = export(simulation, to="envoy")
+        assert found.losses == (), thresholds
+        found.write(folder)
+        assert import_(folder, system="envoy").simulation == simulation, thresholds
+
+
+ADAPTIVE = f"""\
+"@type": {FILTERS}.adaptive_concurrency.v3.AdaptiveConcurrency
+gradient_controller_config:
+  concurrency_limit_params: {{concurrency_update_interval: 0.1s}}
+  min_rtt_calc_params: {{interval: 30s}}
+"""
 ISTIO = f"""\
 apiVersion: networking.istio.io/v1alpha3
 kind: EnvoyFilter

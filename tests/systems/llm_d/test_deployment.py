@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.deployments import written
-from support.effort import few_of
+from support.effort import few_of, often, trials
 from support.random_simulations import random_simulation
 
 from spillway import ConfigError, Simulation, gateway, router
 from spillway.files.deployments import Import, export, import_
 from spillway.systems.llm_d import presets as llm_d
 from spillway.systems.llm_d.configuration import load
+from spillway.systems.llm_d.plugins import (
+    DETECTORS,
+    FAIRNESS,
+    FILTERS,
+    ORDERINGS,
+    PARAMETERS,
+    PICKERS,
+    SCORERS,
+    USAGE_LIMITS,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -333,6 +345,96 @@ def test_the_router_would_load_every_export(seed: int) -> None:
         assert "cannot be the name" in str(error)  # noqa: PT017
     else:
         assert load(files["endpointpickerconfig.yaml"], "x")
+
+
+NUMBERS: dict[str, list[Any]] = {
+    "int": [0, 1, 3, 50],
+    "float": [0, 0.3, 0.7, 1, 12],
+    "bool": [True, False],
+}
+
+
+def random_plugin(rng: random.Random, kind: str, name: str) -> dict[str, Any]:
+    """A plugin with some parameters, which the router may refuse."""
+    given = {
+        key: rng.choice(NUMBERS[known.kind])
+        for key, known in PARAMETERS.get(kind, {}).items()
+        if known.kind in NUMBERS and rng.random() < 0.3
+    }
+    if kind == "priority-holdback-policy":
+        given |= {"minCeiling": 0.3, "domain": rng.choice(["rank", "value"])}
+    return {"name": name, "type": kind, **({"parameters": given} if given else {})}
+
+
+def random_configuration(rng: random.Random) -> dict[str, Any]:
+    """A configuration of llm-d's router, which may refuse it."""
+    simulated = [
+        *("queue-scorer", "kv-cache-utilization-scorer", "prefix-cache-scorer"),
+        *("precise-prefix-cache-scorer", "active-request-scorer", "running-requests-size-scorer"),
+        *("load-aware-scorer", "no-hit-lru-scorer", "lora-affinity-scorer", "decode-filter"),
+        *("prefix-cache-affinity-filter", "utilization-detector", "concurrency-detector"),
+        *("edf-ordering-policy", "slo-deadline-ordering-policy", "round-robin-fairness-policy"),
+        *("program-aware-fairness", "priority-holdback-policy", "static-usage-limit-policy"),
+        *("soft-reflective-ceiling-policy", "probabilistic-admitter", "latency-slo-admitter"),
+    ]
+    kinds = rng.sample(simulated, rng.randrange(8))
+    kinds += [rng.choice(sorted(PICKERS))] * (rng.random() < 0.5)
+    names = {kind: rng.choice([kind, f"my-{kind}"]) for kind in kinds}
+    content: dict[str, Any] = {"apiVersion": "llm-d.ai/v1alpha1", "kind": "EndpointPickerConfig"}
+    content["plugins"] = [random_plugin(rng, kind, names[kind]) for kind in kinds]
+    if rng.random() < 0.6:
+        used = [kind for kind in kinds if kind in SCORERS | FILTERS]
+        content["schedulingProfiles"] = [{"name": "a", "plugins": [
+            {"pluginRef": names[kind], **({"weight": rng.choice([0, 1, 2.5])} if kind in SCORERS
+             and rng.random() < 0.7 else {})}
+            for kind in used
+        ]}]  # fmt: skip
+
+    def one_of(role: frozenset[str]) -> str | None:
+        return rng.choice([None, *(names[kind] for kind in kinds if kind in role)])
+
+    def band() -> dict[str, Any]:
+        return {
+            "maxRequests": rng.choice([None, 0, 7, "2k", "1.5"]),
+            "fairnessPolicyRef": one_of(FAIRNESS),
+            "orderingPolicyRef": one_of(ORDERINGS),
+        }
+
+    content["featureGates"] = rng.choice([[], ["flowControl"], ["flowControl=true"]])
+    content["flowControl"] = {
+        "maxRequests": rng.choice([None, 0, "1k", "3Ki", 12]),
+        "defaultRequestTTL": rng.choice([None, "0s", "1m30s", "200ms"]),
+        "enableEviction": rng.choice([None, True, False]),
+        "usageLimitPolicyPluginRef": one_of(USAGE_LIMITS),
+        "saturationDetector": {"pluginRef": one_of(DETECTORS)},
+        "defaultPriorityBand": band(),
+        "priorityBands": [
+            {"priority": priority, **band()} for priority in rng.sample(range(-4, 9), 3)
+        ],
+    }
+    return content
+
+
+def test_import_export_import_is_a_fixed_point(tmp_path: Path) -> None:
+    """Of whatever configuration the router loads."""
+    loads = 0
+    for seed in trials(600):
+        content = random_configuration(random.Random(seed))
+        path = tmp_path / "epp.yaml"
+        path.write_text(json.dumps(content))
+        try:
+            simulation = import_(path, system="llm-d").simulation
+        except ConfigError:
+            continue
+        loads += 1
+        exported = export(simulation, to="llm-d")
+        assert exported.losses == (), seed
+        folder = tmp_path / str(seed)
+        exported.write(folder)
+        again = import_(folder, system="llm-d", onto=simulation)
+        assert again.simulation == simulation, seed
+        assert again.unread == (), seed
+    assert loads > often(300)
 
 
 CONFIG = f"{HEAD}featureGates: [flowControl]\n"

@@ -85,7 +85,7 @@ def _breakers(gateway: Mapping[str, Any]) -> dict[str, int]:
     if not fixed:
         return {}
     limit, queued = max(1, round(min(fixed))), gateway["max_queued"]
-    if is_moved or queued == 1:
+    if queued == 1 or (is_moved and queued != 0):
         more = {"max_connections": limit + 1} if limit >= _UNSET else {}
         return {**more, "max_requests": limit}
     return {
@@ -262,7 +262,7 @@ def _read_breakers(fields: Fields, gateway: dict[str, Any]) -> None:
             continue
         entry.drop("priority", "track_remaining", "max_retries")
         for name in _LIMITS:
-            if is_moved and name == "max_pending_requests":
+            if is_moved and name == "max_pending_requests" and entry.values.get(name) != 0:
                 continue  # listed: the filter rejects before
             value = entry.take(name, "int", _UNSET)
             if not 0 <= value <= _MOST:
