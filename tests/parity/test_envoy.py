@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from support.paths import SHARED
 
-import spillway.files.deployments  # noqa: F401
 from spillway.systems.envoy.deployment import in_force
 
 PATH = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import spillway.files.deployments  # noqa: F401
 from spillway import ConfigError
 from spillway.systems.llm_d.configuration import Configuration, load
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-import spillway.files.deployments  # noqa: F401
 from spillway import ConfigError
 from spillway.systems.llm_d.plugins import PARAMETERS, TYPES, duration_s, plugin
 

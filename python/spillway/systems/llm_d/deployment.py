@@ -36,31 +36,14 @@ from spillway.config.yaml import parse, to_yaml
 from spillway.files.deployments.fields import Fields, duration, no_counterpart
 from spillway.files.deployments.shares import limit_per_instance
 from spillway.files.deployments.target import GATEWAY, Target, Unread
-from spillway.systems.llm_d.configuration import (
-    BAND_BYTES,
-    DEFAULT_BAND_REQUESTS,
-    DEFAULT_PROFILE,
-    GATE,
-    KIND,
-    Configuration,
-    FlowBand,
-    FlowControl,
-    decode,
-    load,
-)
-from spillway.systems.llm_d.plugins import (
-    DETECTORS,
-    FAIRNESS,
-    FILTERS,
-    ORDERINGS,
-    PICKERS,
-    SCORERS,
-    USAGE_LIMITS,
-    Plugin,
-)
+from spillway.systems.llm_d import configuration as epp
+from spillway.systems.llm_d import plugins as types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from spillway.systems.llm_d.configuration import Configuration, FlowBand, FlowControl
+    from spillway.systems.llm_d.plugins import Plugin
 
 
 _API = "llm-d.ai/v1alpha1"
@@ -136,7 +119,7 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa:
     """The configuration of the endpoint picker, and an objective per class."""
     plugins = _Plugins()
     gateway = settings["gateway"]
-    content: dict[str, Any] = {"apiVersion": _API, "kind": KIND}
+    content: dict[str, Any] = {"apiVersion": _API, "kind": epp.KIND}
     limit = next((policy for policy in gateway["limit"] if policy["kind"] == "saturation"), None)
     legacy = next(
         (policy for policy in gateway["admission"] if policy["kind"] == "gaie_legacy"), None
@@ -147,7 +130,7 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa:
     profile = _profile(settings["router"], plugins, stale_s)
     detector = plugins.add(*_detector(limit or legacy or GaieLegacy().to_dict(), stale_s))
     if limit:
-        content["featureGates"] = [GATE]
+        content["featureGates"] = [epp.GATE]
         content["flowControl"] = _flow_control(settings, detector, plugins)
     else:
         content["saturationDetector"] = {"pluginRef": detector}
@@ -212,7 +195,9 @@ def _write_admitters(admission: list[dict[str, Any]], plugins: _Plugins) -> None
 def _profile(
     router: Mapping[str, Any], plugins: _Plugins, stale_s: float | None
 ) -> list[dict[str, Any]]:
-    scorers: list[tuple[str, Any]] = [(kind, _number(weight)) for kind, weight in DEFAULT_PROFILE]
+    scorers: list[tuple[str, Any]] = [
+        (kind, _number(weight)) for kind, weight in epp.DEFAULT_PROFILE
+    ]
     filters: list[str] = []
     picker = _PICKERS["best"]
     if router["kind"] == "weighted":
@@ -295,7 +280,7 @@ def _is_program_aware(band: Mapping[str, Any]) -> bool:
 
 def _written_bound(requests: int | None) -> int:
     """The bound of a band: without one the router has its own, and 0 stands for that one."""
-    return _UNBOUNDED if requests is None else requests or DEFAULT_BAND_REQUESTS
+    return _UNBOUNDED if requests is None else requests or epp.DEFAULT_BAND_REQUESTS
 
 
 def _bands(
@@ -348,8 +333,8 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     unread: list[Unread] = []
     for document in _documents(files):
         kind = document.values.get("kind")
-        if kind == KIND:
-            configs.append((document.where, decode(document)))
+        if kind == epp.KIND:
+            configs.append((document.where, epp.decode(document)))
         elif kind == "InferenceObjective":
             unread += _objective(document, settings["slo_classes"])
         else:
@@ -357,10 +342,10 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
             unread.append(Unread(f"{document.where}: kind", kind, no_counterpart))
     if list(files.values()) == [""]:
         (name,) = files
-        configs.append((name, load("", name)))
+        configs.append((name, epp.load("", name)))
         unread.append(Unread(name, None, "is empty: the router runs with its default profile"))
     if len(configs) != 1:
-        allowed = f"must contain one {KIND}, also as the data of a ConfigMap"
+        allowed = f"must contain one {epp.KIND}, also as the data of a ConfigMap"
         raise config_error([(", ".join(files), f"{len(configs)}", allowed)])
     return unread + _picker(*configs[0], settings)
 
@@ -425,7 +410,15 @@ class _Used:
 
     def unread(self) -> Iterator[Unread]:
         """The plugins, and the parameters of others, that are not simulated."""
-        named = FAIRNESS | ORDERINGS | USAGE_LIMITS | DETECTORS | SCORERS | FILTERS | PICKERS
+        named = (
+            types.FAIRNESS
+            | types.ORDERINGS
+            | types.USAGE_LIMITS
+            | types.DETECTORS
+            | types.SCORERS
+            | types.FILTERS
+            | types.PICKERS
+        )
         for name, plugin in self._plugins.items():
             if name not in self._taken:
                 unused = plugin.type in named and name not in self._known
@@ -446,7 +439,7 @@ def _picker(where: str, config: Configuration, settings: dict[str, Any]) -> list
         ),
     ]
     if config.ignored:
-        reason = f"is ignored without the feature gate {GATE}"
+        reason = f"is ignored without the feature gate {epp.GATE}"
         unread.append(Unread(f"{where}: flowControl", dict(config.ignored), reason))
     used = _Used(config)
     rule, stale_s = _rule(config.detector, used)
@@ -588,7 +581,7 @@ def _read_flow_control(
         ("maxBytes", flow.max_bytes),
         *((f"priority band {band.priority}: maxBytes", band.max_bytes) for band in flow.bands),
     ):
-        if value not in (0, BAND_BYTES):
+        if value not in (0, epp.BAND_BYTES):
             unread.append(Unread(f"{where}: {name}", value, no_counterpart))
     if flow.no_endpoint_ttl_s != flow.default_ttl_s:
         reason = "there is one time to live, defaultRequestTTL, also while no instance is ready"
