@@ -76,7 +76,7 @@ def test_unknown_systems_are_refused(tmp_path: Path, called: Callable[..., Any])
     status, _, err = called("export", config, "--to", "nginx")
     assert (status, err) == (
         2,
-        "spillway: to = 'nginx': must be one of dynamo, envoy, llm-d, vllm, vllm-on-eks\n",
+        "spillway: to = 'nginx': must be one of dynamo, envoy, litellm, llm-d, vllm, vllm-on-eks\n",
     )
     status, _, err = called("import", config, "--from", "llm-d", "--gpu", "h100")
     assert (status, err) == (2, "spillway: gpu = 'h100': is an option of vllm\n")

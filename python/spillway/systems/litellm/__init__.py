@@ -1,1 +1,1 @@
-"""LiteLLM: the spend logs of its proxy."""
+"""LiteLLM: the spend logs of its proxy, and its limits of parallel requests."""
