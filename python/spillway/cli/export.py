@@ -38,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "error",
     )
     parser.add_argument(
+        "--patch", choices=("deployment", "kserve"),
+        help="write patches of Kubernetes objects: command lines as arguments of a Deployment, or "
+        "of KServe's InferenceService, other files in a ConfigMap",
+    )  # fmt: skip
+    parser.add_argument(
         "--price", type=int, metavar="N",
         help="simulate what was wanted and what is deployed with N seeds, and compare goodput and "
         "the p99 of TTFT",
@@ -71,6 +76,8 @@ def run(options: argparse.Namespace) -> int:
     found = deployments.export(
         wanted, to=options.system, rest=options.rest, allow_lossy=options.allow_lossy
     )
+    if options.patch is not None:
+        found = found.as_patches(options.patch)
     price = None if options.price is None else _price(wanted, found, options.price)
     lines = [*_lost(found)]
     if options.out is None:

@@ -123,6 +123,15 @@ def test_an_export_without_a_file_is_an_error(tmp_path: Path, called: Callable[.
     assert err.startswith("spillway: export to envoy@v3: would be empty: nothing of the simulation")
 
 
+def test_patches_of_kubernetes_objects(tmp_path: Path, printed: Callable[..., str]) -> None:
+    config, folder = tmp_path / "a.yaml", tmp_path / "deploy"
+    config.write_text("schema: 1\n")
+    printed("export", config, "--to", "vllm", "--patch", "kserve", "--out", folder)
+    (path,) = folder.iterdir()
+    assert path.name == "vllm-0.patch.yaml"
+    assert "kind: InferenceService\n" in path.read_text()
+
+
 def test_a_loss_is_priced(tmp_path: Path, called: Callable[..., Any]) -> None:
     config = tmp_path / "a.yaml"
     config.write_text(GUARDED)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -36,7 +36,7 @@ from spillway.config.describe import descriptor
 from spillway.config.differences import differences
 from spillway.config.filesystem import cannot, make_folder, read_text, replacing, together
 from spillway.config.messages import checked_simulation
-from spillway.files.deployments import places
+from spillway.files.deployments import patches, places
 from spillway.files.deployments.target import Loss, Target, Unread, base_settings, pattern_of
 from spillway.presets import by_name
 
@@ -145,6 +145,17 @@ class Export:
         return tuple(
             loss for loss in self.losses if loss.path not in self.moved and _is_lost_guard(loss)
         )
+
+    def as_patches(self, kind: patches.Kind) -> Export:
+        """The same with patches of Kubernetes objects as files.
+
+        `kind`: `deployment`, or `kserve` for the InferenceService of a vLLM. Command lines become
+        arguments of containers, and other files entries of ConfigMaps.
+
+        Raises ConfigError for another kind, and for a command line that such an object has not.
+        """
+        groups = self.deployed.to_dict()["instances"]
+        return replace(self, files=patches.patches(self.files, groups, kind))
 
     def write(self, folder: str | Path) -> list[Path]:
         """Writes the files into a folder, which is created; returns their paths.
