@@ -90,8 +90,8 @@ def ceilings(limit: Plugin, priorities: tuple[int, ...], saturation: float) -> l
     if limit.type == "static-usage-limit-policy":
         return [limit.parameters["threshold"]] * len(priorities)
     last = len(priorities) - 1
-    if limit.type == "soft-reflective-ceiling-policy":
-        return [1 - saturation * i / last for i in range(last + 1)]
+    if limit.type == "soft-reflective-ceiling-policy":  # open or closed
+        return [float(saturation < 1 - saturation * i / last) for i in range(last + 1)]
     low, high = limit.parameters["minCeiling"], limit.parameters["maxCeiling"]
     if limit.parameters["domain"] == "rank":
         return [high - i * (high - low) / last for i in range(last + 1)]

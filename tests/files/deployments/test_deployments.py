@@ -187,7 +187,7 @@ def test_a_fixed_limit_is_written_where_the_system_has_one() -> None:
     assert "--max-num-queued-reqs 35" in found.files["vllm-0.sh"]
     reasons = {loss.path: loss.reason for loss in found.losses}
     assert reasons["gateway.limit"] == "the seats of the instances, --max-num-seqs, hold it"
-    assert reasons["gateway.max_queued"] == "--max-num-queued-reqs holds it"
+    assert reasons["gateway.max_queued"] == "the gates of the instances hold it"
     assert "max_queued" not in str(export(limited(50, 21), to="vllm@0.19").moved)
     kept = export(limited(50, 21, count=2), to="vllm", rest="kept")
     assert kept.deployed == limited(50, 21, count=2)

@@ -1,11 +1,14 @@
-"""A fixed limit of the gateway as that of each instance, for systems that limit these."""
+"""A fixed limit of the gateway as that of each instance, for systems that limit these.
+
+`limit_per_instance` is its share, and `hold_in_seats` the `absorb` of an engine: see `Target`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 def limit_per_instance(settings: Mapping[str, Any]) -> int | None:
@@ -20,8 +23,29 @@ def limit_per_instance(settings: Mapping[str, Any]) -> int | None:
     return max(1, int(min(rule["max_in_flight"] for rule in rules) // instances))
 
 
-def queue_per_instance(settings: Mapping[str, Any]) -> int | None:
-    """The same of the bound on the waiting requests; None if there is none, or nothing may wait."""
+def hold_in_seats(
+    settings: dict[str, Any],
+    flag: str,
+    queue: Callable[[Mapping[str, Any], int], Mapping[str, Any]] | None = None,
+) -> dict[str, str]:
+    """Moves a fixed limit to the seats of the instances, and its queue to their gates.
+
+    `flag`: the flag of the seats, for the reasons. `queue`: the gate of a group of instances behind
+    which so many requests wait in each; None if the engine has none.
+    """
+    share = limit_per_instance(settings)
+    if share is None:
+        return {}
     queued = settings["gateway"]["max_queued"]
     instances = sum(group["count"] for group in settings["instances"])
-    return max(1, queued // instances) if queued and instances else None
+    moved = {"gateway.limit": f"the seats of the instances, {flag}, hold it"}
+    for i, group in enumerate(settings["instances"]):
+        seats = max(1, share // group["data_parallel_size"])
+        if seats < group["max_num_seqs"]:
+            group["max_num_seqs"] = seats
+            moved[f"instances[{i}].max_num_seqs"] = "holds the limit of the gateway"
+        if queued and queue and group["ingress"]["kind"] == "open":
+            group["ingress"] = dict(queue(group, max(1, queued // instances)))
+            moved[f"instances[{i}].ingress"] = "holds the bound of the gateway's queue"
+            moved["gateway.max_queued"] = "the gates of the instances hold it"
+    return moved

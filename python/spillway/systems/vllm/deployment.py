@@ -22,7 +22,7 @@ from spillway._core.sim import ConfigError
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse
 from spillway.files.deployments.fields import Fields, flags
-from spillway.files.deployments.shares import limit_per_instance, queue_per_instance
+from spillway.files.deployments.shares import hold_in_seats
 from spillway.files.deployments.target import Target, Unread, unrecognized
 from spillway.servers import Server, model
 from spillway.servers.engine import DEFAULT_ENGINE, engine
@@ -94,21 +94,11 @@ def read(
 
 def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:
     """A fixed limit of the gateway is that of the seats; its queue is that of the engines."""
-    share, waiting = limit_per_instance(settings), queue_per_instance(settings)
-    if share is None:
-        return {}
-    moved = {"gateway.limit": "the seats of the instances, --max-num-seqs, hold it"}
-    for i, group in enumerate(settings["instances"]):
-        seats = max(1, share // group["data_parallel_size"])
-        if seats < group["max_num_seqs"]:
-            group["max_num_seqs"] = seats
-            moved[f"instances[{i}].max_num_seqs"] = "holds the limit of the gateway"
-        if waiting and _has_queue_limits(version) and group["ingress"]["kind"] == "open":
-            inside = Fields("", {_REQUESTS: waiting + _seats(group)})
-            group["ingress"] = _ingress(inside, group)
-            moved[f"instances[{i}].ingress"] = "holds the bound of the gateway's queue"
-            moved["gateway.max_queued"] = f"--{_REQUESTS} holds it"
-    return moved
+
+    def gate(group: Mapping[str, Any], waiting: int) -> dict[str, Any]:
+        return _ingress(Fields("", {_REQUESTS: waiting + _seats(group)}), group)
+
+    return hold_in_seats(settings, "--max-num-seqs", gate if _has_queue_limits(version) else None)
 
 
 def notes(settings: Mapping[str, Any], version: str) -> list[str]:
