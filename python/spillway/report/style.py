@@ -40,6 +40,9 @@ The colors are Okabe and Ito's, with gray for black, so that all show on white a
 lines also differ without color.
 """
 
+MARKERS = "os^Dv<>"
+"""Markers of points without lines, in the order of `STYLES`."""
+
 
 def pyplot() -> Any:
     """`matplotlib.pyplot`; ImportError names the missing extra."""
@@ -116,3 +119,14 @@ def legend_above(axes: Axes, *, handlelength: float = 1.6, columnspacing: float 
         loc="lower right", bbox_to_anchor=(1, 1), ncols=5, fontsize="small", frameon=False,
         borderaxespad=0.1, handlelength=handlelength, columnspacing=columnspacing,
     )  # fmt: skip
+
+
+def legend_outside(figure: Figure | SubFigure, axes: Axes) -> None:
+    """A legend of the lines of `axes` above all panels, in as many columns as fit."""
+    lines, names = axes.get_legend_handles_labels()
+    if not lines:
+        return
+    columns = max(1, int(12 * figure.bbox.width / figure.dpi) // (7 + max(map(len, names))))
+    figure.legend(
+        lines, names, loc="outside upper left", ncols=columns, fontsize="small", frameon=False
+    )

@@ -620,6 +620,53 @@ def test_sweep_refuses_what_it_does_not_know(swept):
     assert plt.get_fignums() == []
 
 
+def test_sweeps_have_a_panel_per_figure_and_a_line_per_system(swept):
+    def share_rejected(result):
+        return result.summary()["rejected"] / result.summary()["offered"]
+
+    curves = {"all": swept, "two": {value: swept[value] for value in (15_000, 5_000)}}
+    figure = plots.sweeps(curves, ["p99_ttft_ms", share_rejected], setting="refill", log="xy")
+    latency, share = figure.axes
+    assert [labels_of(axes)[0] for axes in figure.axes] == ["refill"] * 2
+    assert (latency.get_ylabel(), share.get_ylabel()) == ("p99 of TTFT (ms)", "share rejected")
+    assert [axes.get_xscale() for axes in figure.axes] == ["log"] * 2
+    assert (latency.get_yscale(), share.get_yscale()) == ("log", "linear")
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["all", "two"]
+    means = {refill: runs.interval(share_rejected).mean for refill, runs in swept.items()}
+    for (_, points, _), values in zip(bars_of(share), curves.values(), strict=True):
+        assert dict(map(tuple, points)) == {value: means[value] for value in values}
+    (axes,) = plots.sweeps({"": swept}).figure.axes[:1]
+    assert axes.get_legend() is None
+    with pytest.raises(ValueError, match="no curves or no figures"):
+        plots.sweeps({})
+
+
+def test_intervals_have_a_row_per_system(swept):
+    systems = {f"{refill:,}": runs for refill, runs in swept.items()}
+    axes = plots.intervals(systems)
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(systems)
+    assert axes.get_xlabel() == "goodput (share of offered requests)"
+    assert axes.get_title(loc="right") == "mean of 3 seeds, 95% interval"
+    assert axes.get_legend() is None
+    (bars,) = axes.containers
+    goodput = [runs.summary()["goodput"] for runs in systems.values()]
+    assert list(bars.lines[0].get_xdata()) == [interval.mean for interval in goodput]
+    ends = [segment[:, 0] for segment in bars.lines[2][0].get_segments()]
+    expected = [[interval.low, interval.high] for interval in goodput]
+    assert np.array(ends) == pytest.approx(np.array(expected))
+
+    by_tenant = plots.intervals(systems, "p99_ttft_ms", "tenant")
+    assert legend_of(by_tenant) == ["gold", "bronze"]
+    gold, bronze = (bars.lines[0].get_ydata() for bars in by_tenant.containers)
+    assert (gold < bronze).all()
+    assert [round(at) for at in gold] == [round(at) for at in bronze] == [0, 1, 2]
+    with pytest.raises(ValueError, match="there are no systems"):
+        plots.intervals({})
+    with pytest.raises(ValueError, match="by = 'tenant': a function is of a whole result"):
+        plots.intervals(systems, len, "tenant")
+
+
 # --- the extra ----------------------------------------------------------------------------------
 
 
@@ -787,3 +834,84 @@ def test_a_heat_map_of_tenants_and_systems():
         plots.heat_map({})
     with pytest.raises(ValueError, match="figure = 'speed'"):
         plots.heat_map({"today": today}, "speed")
+
+
+def test_over_time_by_arrival(simulation, result):
+    later = spillway.simulate(simulation, seed=1)
+    edges = [0, 5, 10]
+    columns = result.requests
+    arrival_s, tenants = columns["arrival_s"], columns["tenant"]
+
+    axes = plots.over_time({"one": result, "both": [result, later]}, "offered", bins=edges)
+    assert legend_of(axes) == ["one", "both"]
+    assert labels_of(axes) == ("time of arrival (s)", "offered (requests/s)")
+    one, both = (values for values, _ in stairs_of(axes))
+    assert list(one) == [((arrival_s >= 5 * i) & (arrival_s < 5 * i + 5)).sum() / 5 for i in (0, 1)]
+    other = plots.over_time(later, "offered", bins=edges)
+    assert list(both) == pytest.approx((one + stairs_of(other)[0][0]) / 2)
+    assert other.get_legend() is None
+
+    inside = arrival_s < 5
+    axes = result.plot.over_time("shed", "tenant", bins=edges)
+    assert legend_of(axes) == ["gold", "bronze"]
+    for tenant, (values, _) in zip(legend_of(axes), stairs_of(axes), strict=True):
+        outcomes = columns["outcome"][inside & (tenants == tenant)]
+        assert values[0] == pytest.approx((outcomes == "rejected").mean())
+    critical = inside & (columns["slo_class"] == "critical")
+    for quantity, expected in (
+        ("goodput", (columns["ttft_s"][critical] <= 0.05).mean()),
+        ("p95_ttft_ms", 1000 * np.nanpercentile(columns["ttft_s"][inside], 95)),
+        ("mean_e2el_ms", 1000 * np.nanmean(columns["e2e_s"][inside])),
+        ("admitted", columns["admitted"][inside].sum() / 5),
+    ):
+        ((values, _),) = stairs_of(result.plot.over_time(quantity, bins=edges))
+        assert values[0] == pytest.approx(expected)
+    (values, _), _ = stairs_of(result.plot.over_time("p99_ttft_ms", "tenant", bins=[-2, -1, 0]))
+    assert np.isnan(values).all()
+
+
+def test_over_time_of_the_gateway(controlled):
+    timeline, control = controlled.timeline, controlled.control
+    for quantity, expected in (
+        ("permits", timeline["permits"]),
+        ("queued", timeline["queued"].sum(axis=1)),
+        ("kv_utilization", timeline["kv_utilization"]),
+    ):
+        (line,) = controlled.plot.over_time(quantity).get_lines()
+        assert line.get_ydata() == pytest.approx(expected, nan_ok=True)
+    axes = plots.over_time({"a": controlled, "b": controlled}, "sensor")
+    assert legend_of(axes) == ["a", "b", "target"]
+    assert axes.get_lines()[0].get_ydata() == pytest.approx(control["value"], nan_ok=True)
+    assert axes.get_ylabel() == "p99 of TTFT (s)"
+
+
+def test_over_time_refuses_what_it_does_not_know(result):
+    with pytest.raises(ValueError, match="quantity = 'num_ttft': must be offered, "):
+        result.plot.over_time("num_ttft")
+    for quantity in ("permits", "sensor"):
+        with pytest.raises(ValueError, match="by = 'tenant': only for a quantity by time"):
+            result.plot.over_time(quantity, "tenant")
+    with pytest.raises(ValueError, match="by = 'tenant': only for"):
+        plots.over_time({"a": result, "b": result}, "goodput", "tenant")
+
+
+def test_placement_is_of_the_requests_that_instances_got():
+    run = busy_run()
+    axes = run.plot.placement()
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["gold", "default"]
+    columns = run.requests
+    shares = axes.images[0].get_array()
+    assert shares.shape == (2, 3)
+    for row, tenant in enumerate(("gold", "default")):
+        mine = columns["instance"][(columns["tenant"] == tenant) & (columns["instance"] >= 0)]
+        assert 0 < len(mine) < (columns["tenant"] == tenant).sum()
+        assert list(shares[row]) == pytest.approx([(mine == i).mean() for i in range(3)])
+    nothing = spillway.simulate(run.simulation.with_({"gateway.admission": "reject_all"}))
+    with pytest.raises(ValueError, match="no instance got a request"):
+        nothing.plot.placement()
+
+
+def test_tokens_of_instances_are_those_of_the_run_in_any_span():
+    run = busy_run()
+    whole, span = (run.plot.instances(bins=bins).axes[1] for bins in (50, [1, 2, 3]))
+    assert list(span.patches[0].get_data().values) == list(whole.patches[0].get_data().values)

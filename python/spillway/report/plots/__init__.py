@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spillway.data.replications import Replications
-from spillway.report.plots.across_runs import heat_map, sweep
+from spillway.report.plots.across_runs import heat_map, intervals, sweep, sweeps
 from spillway.report.plots.admission import admission_by_length, admitted_tokens, outcomes_over_time
 from spillway.report.plots.counted_runs import Grouping
 from spillway.report.plots.gateway_panels import gateway
 from spillway.report.plots.latency import METRICS, Population, latency_cdf
-from spillway.report.plots.service import instances, requests
+from spillway.report.plots.over_time import over_time
+from spillway.report.plots.service import instances, placement, requests
 from spillway.report.style import STYLES
 
 if TYPE_CHECKING:
@@ -38,10 +39,14 @@ __all__ = [
     "gateway",
     "heat_map",
     "instances",
+    "intervals",
     "latency_cdf",
     "outcomes_over_time",
+    "over_time",
+    "placement",
     "requests",
     "sweep",
+    "sweeps",
 ]
 
 
@@ -84,6 +89,17 @@ class Plots:
         """Outcomes by time of arrival; see `plots.outcomes_over_time`."""
         return outcomes_over_time(self._result, by, bins=bins, figure=figure)
 
+    def over_time(
+        self,
+        quantity: str = "goodput",
+        by: Grouping | None = None,
+        *,
+        bins: int | Sequence[float] = 60,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """One quantity over time, e.g. goodput or permits; see `plots.over_time`."""
+        return over_time(self._result, quantity, by, bins=bins, ax=ax)
+
     def admitted_tokens(self, bucket: TokenBucket | None = None, *, ax: Axes | None = None) -> Axes:
         """Cumulative prompt tokens offered and admitted; see `plots.admitted_tokens`."""
         return admitted_tokens(self._run, bucket, ax=ax)
@@ -105,6 +121,10 @@ class Plots:
     ) -> Figure | SubFigure:
         """The requests in each instance over time; see `plots.instances`."""
         return instances(self._run, bins=bins, figure=figure)
+
+    def placement(self, by: Grouping = "tenant", *, ax: Axes | None = None) -> Axes:
+        """Which instance served the requests of each tenant; see `plots.placement`."""
+        return placement(self._result, by, ax=ax)
 
     def gateway(
         self, *, step_s: float | None = None, figure: Figure | SubFigure | None = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from spillway.data.replications import Replications
+from spillway.data.targets import compare_with_targets
 
 if TYPE_CHECKING:
     from spillway.data.arrays import Booleans, Floats
@@ -56,3 +57,14 @@ def bin_edges(bins: int | Sequence[float], last_s: float) -> Floats:
             f"bins = {bins!r}: must be >= 1 or at least two ascending edges in seconds"
         )
     return edges
+
+
+def within_targets(result: ResultData) -> Floats:
+    """1 for requests within the targets of their class, 0 for others, NaN without targets."""
+    if not result.has_requests:
+        return np.array([])
+    columns = result.requests
+    latencies = (columns[name] * 1e9 for name in ("ttft_s", "tpot_s", "e2e_s"))
+    classes = result.simulation.slo_classes
+    promised, met = compare_with_targets(classes, columns["slo_class"], *latencies)
+    return np.where(promised, met, np.nan)

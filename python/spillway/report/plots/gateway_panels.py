@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spillway.config import formatting
-from spillway.data.targets import compare_with_targets
-from spillway.report.style import STYLES, figure_or_new, ink, legend_above, mark_unvalidated
+from spillway.report.plots.counted_runs import within_targets
+from spillway.report.style import (
+    STYLES,
+    figure_or_new,
+    ink,
+    legend_above,
+    legend_outside,
+    mark_unvalidated,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,7 +106,7 @@ def gateway(
         ["queued", "batch"],
         ["tokens", kv],
     ]
-    met = _within_targets(result)
+    met = within_targets(result)
     if not np.isnan(met).all():
         rows.append(["goodput", kv])
     axes: dict[str, Axes] = figure.subplot_mosaic(rows, sharex=True)
@@ -115,10 +122,7 @@ def gateway(
         panel.set(xlim=(0, timeline["time_s"][-1]))
     for last in (axes[rows[-1][0]], axes[kv]):
         last.set(xlabel="time (s)")
-    lines, tenants = axes["submitted"].get_legend_handles_labels()
-    if lines:
-        columns = max(1, 120 // (7 + max(map(len, tenants))))  # as many as fit
-        figure.legend(lines, tenants, loc="outside upper left", ncols=columns, frameon=False)
+    legend_outside(figure, axes["submitted"])
     figure.align_ylabels()
     mark_unvalidated(figure.axes[0], [result.simulation])
     return figure
@@ -154,17 +158,6 @@ def _steps(timeline: Timeline, step_s: float | None) -> Ints:
     step_rows = len(time_s) / 100 if step_s is None else step_s / (time_s[1] - time_s[0])
     last = len(time_s) - 1
     return np.append(np.arange(0, last, max(1, round(step_rows))), last)
-
-
-def _within_targets(result: ResultData) -> Floats:
-    """1 for requests within the targets of their class, 0 for others, NaN without targets."""
-    if not result.has_requests:
-        return np.array([])
-    columns = result.requests
-    latencies = (columns[name] * 1e9 for name in ("ttft_s", "tpot_s", "e2e_s"))
-    classes = result.simulation.slo_classes
-    promised, met = compare_with_targets(classes, columns["slo_class"], *latencies)
-    return np.where(promised, met, np.nan)
 
 
 def _draw_goodput(axes: Axes, result: ResultData, met: Floats, step_s: float | None) -> None:
@@ -204,7 +197,7 @@ def _draw_limit(axes: Axes, timeline: Timeline, control: Control) -> None:
 
 
 def _draw_sensor(axes: Axes, control: Control, settings: Gateway) -> None:
-    title, unit = _sensor_in_words(settings.sensor)
+    title, unit = sensor_in_words(settings.sensor)
     target = getattr(settings.controller, "target_s", None)
     band = getattr(settings.controller, "band", 0)
     if target is not None:
@@ -241,7 +234,7 @@ def _name_panel(axes: Axes, title: str, unit: str) -> None:
     axes.set(ylabel=unit, ylim=(0, None))
 
 
-def _sensor_in_words(sensor: Sensor) -> tuple[str, str]:
+def sensor_in_words(sensor: Sensor) -> tuple[str, str]:
     """Label of a sensor's value, and its unit."""
     source, unit = _SOURCES[sensor.source]
     if sensor.source in ("kv_utilization", "hit_rate"):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spillway.report.plots.counted_runs import bin_edges
+from spillway.report.plots.counted_runs import bin_edges, distinct_runs, group_names
 from spillway.report.style import (
     STYLES,
     axes_or_new,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
     from spillway.data.result_data import ResultData
+    from spillway.report.plots.counted_runs import Grouping
 
 
 _FEW_BARS = 60
@@ -154,12 +155,57 @@ def instances(
     mesh = left.pcolormesh(edges, rows, held, cmap="cividis", vmin=0, rasterized=True)
     figure.colorbar(mesh, ax=left, label="requests in the instance", location="top", aspect=40)
     tokens = np.bincount(where, columns["output_tokens"][done], minlength=count)
+    last_s = float(ends_s.max())
     # One shape: a bar for each of many instances takes seconds.
     bars = {"orientation": "horizontal", "fill": True, "color": STYLES[0]["color"]}
-    right.stairs(tokens / float(edges[-1]), rows, **bars)
+    right.stairs(tokens / last_s, rows, **bars)
     left.set(xlabel="time (s)", ylabel="instance", ylim=(count - 0.5, -0.5))
     left.yaxis.get_major_locator().set_params(integer=True)
     right.set(xlabel="output tokens/s")
     right.grid(axis="x", alpha=0.3)
     mark_unvalidated(left, [result.simulation])
     return figure
+
+
+def placement(
+    result: ResultData | Sequence[ResultData], by: Grouping = "tenant", *, ax: Axes | None = None
+) -> Axes:
+    """Draws which share of the requests of each tenant or class each instance got.
+
+    Parameters
+    ----------
+    result
+        One run, or replications, whose requests are pooled. All requests that an instance got
+        count, also those before `warm_up_s`.
+    by
+        Grouping of the rows.
+    ax
+        Axes to draw into; default: those of a new figure.
+
+    Raises ValueError if no instance got a request.
+
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    runs = distinct_runs(result)
+    names = group_names(runs, by)
+    counts = np.zeros((len(names), len(runs[0].instances)))
+    for run in runs:
+        columns = run.requests
+        for row, name in enumerate(names):
+            here = columns["instance"][(columns[by] == name) & (columns["instance"] >= 0)]
+            counts[row] += np.bincount(here, minlength=counts.shape[1])
+    if not counts.any():
+        raise ValueError("there is nothing to draw: no instance got a request")
+    totals = counts.sum(axis=1, keepdims=True)
+    shares = np.divide(counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0)
+    axes = axes_or_new(ax)
+    image = axes.imshow(shares, cmap="cividis", vmin=0, vmax=1, aspect="auto")
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="instance")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    drawn: Any = axes.figure
+    title = by.removeprefix("slo_")
+    drawn.colorbar(image, ax=axes, label=f"share of the requests of each {title}")
+    mark_unvalidated(axes, (run.simulation for run in runs))
+    return axes
