@@ -28,7 +28,18 @@ __all__ = ["Result", "Results"]
 
 
 class Result(ResultData):
-    """One run: the outcome and latencies of every request, and the figures over all of them."""
+    """One run: the outcome and latencies of every request, and the figures over all of them.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> simulation = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 300})
+    >>> result = spillway.simulate(simulation)
+    >>> result.summary()["offered"], result.ledger["completed"]
+    (300, 300)
+    >>> result.requests["ttft_s"].shape
+    (300,)
+    """
 
     def __init__(self, simulation: Simulation, seed: int, output: Mapping[str, Any]) -> None:
         super().__init__(simulation, seed, output)
@@ -332,6 +343,16 @@ class Results(Replications[Result]):
     """Runs of one simulation under several seeds, in the order of the seeds.
 
     Where seeds change nothing there is one run for all of them, and figures have no interval.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> simulation = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 300})
+    >>> results = spillway.simulate(simulation, seeds=[1, 2, 3])
+    >>> results.summary()["completed"].mean
+    300.0
+    >>> results[0].seed
+    1
     """
 
     def to_frame(self, confidence: float = 0.95) -> pd.DataFrame:

@@ -117,6 +117,14 @@ def dump(simulation: Simulation, path: str | Path, *, brief: bool = False) -> No
 
     Raises ConfigError for a policy written in Python that no module defines at its top level,
     because the file could not be run.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> simulation = spillway.Simulation(router="least_loaded")
+    >>> spillway.dump(simulation, "experiment.yaml")
+    >>> spillway.load("experiment.yaml") == simulation
+    True
     """
     checked_simulation(simulation)
     path = Path(path)
@@ -173,7 +181,15 @@ def _local_policies(settings: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def fingerprint(simulation: Simulation) -> str:
-    """SHA-256 of the canonical JSON form and Spillway's version; equal ones give equal runs."""
+    """SHA-256 of the canonical JSON form and Spillway's version; equal ones give equal runs.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> one, other = spillway.Simulation(), spillway.Simulation(router="least_loaded")
+    >>> spillway.fingerprint(one) == spillway.fingerprint(other)
+    False
+    """
     checked_simulation(simulation)
     canonical = json.dumps(
         {"settings": simulation._identity(), "version": _core.sim.build_info["version"]},

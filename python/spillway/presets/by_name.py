@@ -58,6 +58,13 @@ def get(name: str, /, **parameters: Any) -> Preset:
     `parameters`: the arguments of its function; `spillway describe presets.NAME` explains them.
 
     Raises ConfigError for an unknown name, an unknown parameter and a value that is not allowed.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> noisy = spillway.presets.get("noisy-neighbor").apply(spillway.Simulation())
+    >>> [tenant.name for tenant in noisy.tenants]
+    ['A', 'B', 'C']
     """
     return _named("preset", name, parameters)
 

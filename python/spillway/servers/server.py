@@ -86,6 +86,13 @@ class Server:
     ConfigError
         An unknown name, a value out of range, or weights that do not fit.
 
+    Examples
+    --------
+    >>> import spillway
+    >>> server = spillway.instance.Server(model="llama-3.1-8b", gpu="h100", tp=2)
+    >>> fleet = spillway.Simulation(instances=server.group.replace(count=4))
+    >>> fleet.instances[0].count
+    4
     """
 
     model: str | Model

@@ -184,6 +184,15 @@ def max_rate_under_slo(
         If a trace has max_in_flight, where arrivals follow the served requests.
     UsageError
         If a trace holds no requests, only their digest.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> simulation = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 300})
+    >>> slo = {"p99_ttft_ms": "<=200", "shed": "<=0.01"}
+    >>> found = spillway.study.max_rate_under_slo(simulation, slo, max_requests=2000, seeds=2)
+    >>> found.feasible < found.infeasible
+    True
     """
     simulation = loading.as_simulation(simulation)
     rate = _rate(simulation)
@@ -260,6 +269,17 @@ def min_instances_for_rate(
         As for `run_many`, with the runs of one probe after the other.
     journal
         As for `grid`: the file keeps the measurements of the probes.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> simulation = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 300})
+    >>> slo = {"p99_ttft_ms": "<=200", "shed": "<=0.01"}
+    >>> found = spillway.study.min_instances_for_rate(
+    ...     simulation, slo, 100, max_requests=2000, seeds=2
+    ... )
+    >>> found.feasible - found.infeasible
+    1
     """
     simulation = loading.as_simulation(simulation)
     if rate_per_s is not None:

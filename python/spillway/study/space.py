@@ -93,6 +93,19 @@ class Space:
         Parameters that must not decrease, e.g. "gateway.guard.floor <= gateway.guard.ceiling". A
         point that violates the order is replaced by the one with these values sorted. Paths outside
         the space take part with their value in the simulation.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> space = spillway.Space(
+    ...     {
+    ...         "gateway.limit[0].max_in_flight": (8, 128),
+    ...         "router": ["round_robin", "least_loaded", "random"],
+    ...     }
+    ... )
+    >>> simulation = spillway.Simulation(gateway={"limit": {"kind": "fixed", "max_in_flight": 64}})
+    >>> space.bind(simulation).current()
+    {'gateway.limit[0].max_in_flight': 64, 'router': 'round_robin'}
     """
 
     def __init__(

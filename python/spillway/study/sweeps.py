@@ -250,6 +250,15 @@ def grid(
     `run_many`, here and in all sweeps. `journal`: a file that keeps what is measured, for a sweep
     after one that was interrupted: it runs only the configurations that the file lacks, and gives
     what an uninterrupted sweep gives. With a journal, metrics must be figures.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> simulation = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 300})
+    >>> path = "workload.requests_per_s"
+    >>> sweep = spillway.study.grid(simulation, {path: [5, 10]}, metrics=["request_throughput"])
+    >>> [row.name for row in sweep.rows]
+    ['workload.requests_per_s = 5', 'workload.requests_per_s = 10']
     """
     plan = plan_grid(simulation, values, seeds=seeds)
     return _run(
@@ -333,6 +342,15 @@ def one_at_a_time(
 
     `points`: number of values of a numeric parameter, including its ends, >= 2; a choice takes
     every option.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> simulation = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 300})
+    >>> space = {"workload.requests_per_s": (5, 20)}
+    >>> sweep = spillway.study.one_at_a_time(simulation, space, 3, metrics=["request_throughput"])
+    >>> [row.name for row in sweep.rows[1:]]
+    ['workload.requests_per_s = 5', 'workload.requests_per_s = 10', 'workload.requests_per_s = 20']
     """
     plan = plan_one_at_a_time(simulation, space, points, seeds=seeds)
     return _run(
@@ -382,6 +400,16 @@ def isolation(
     changes that add one, as for `Simulation.with_`, or a whole simulation. If all are changes and
     there are several, none of which sets what another sets, the rows `all` and, of three or more,
     `all but …` follow.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> simulation = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 300})
+    >>> components = {"limit": {"gateway.limit": {"kind": "fixed", "max_in_flight": 4}},
+    ...               "routing": {"router": "least_loaded"}}
+    >>> sweep = spillway.study.isolation(simulation, components, metrics=["request_throughput"])
+    >>> [row.name for row in sweep.rows]
+    ['base', 'limit', 'routing', 'all']
     """
     plan = plan_isolation(simulation, components, seeds=seeds)
     return _run(

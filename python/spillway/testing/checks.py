@@ -119,6 +119,11 @@ def check_policy(policy: Any, *, simulation: Simulation | None = None) -> Policy
         At the first check that fails; the message names the check and the reason.
     ConfigError
         If it is not a policy.
+
+    Examples
+    --------
+    >>> from spillway import gateway, testing
+    >>> report = testing.check_policy(gateway.TokenBucket())
     """
     policy = as_settings(policy)
     seam = seam_of(policy).name

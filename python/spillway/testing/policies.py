@@ -537,6 +537,13 @@ def build(
     ConfigError
         If the policy does not fit its surroundings, or if they contain what a test cannot script:
         data-parallel ranks of an instance, or stale signals.
+
+    Examples
+    --------
+    >>> from spillway import gateway, testing
+    >>> bucket = testing.build(gateway.TokenBucket(capacity_tokens=100, refill_tokens_per_s=10))
+    >>> bucket.decide(testing.Request(input_tokens=80))
+    Decision(admitted=True, reason='')
     """
     policies = list(map(as_settings, policy if isinstance(policy, Sequence) else [policy]))
     if not policies:

@@ -462,6 +462,13 @@ def describe(trace: Trace) -> Description:
 
     Of fewer than 100 requests, and of requests at one instant, those that need more are withheld.
     Raises UsageError if the trace holds no requests, or all of them failed.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> trace = spillway.trace(arrival_s=[0, 4], input_tokens=[10, 50], output_tokens=[5, 5])
+    >>> spillway.traffic.describe(trace).total_input_tokens
+    60
     """
     requests = _all_requests_of(trace)
     times = requests.arrival_s - requests.arrival_s[0]

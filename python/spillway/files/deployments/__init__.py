@@ -215,6 +215,15 @@ def export(
     ConfigError
         For an unknown system or version, and another value of `rest`; if nothing of the simulation
         can be written; if such a policy is lost, unless `allow_lossy`.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> from spillway.files import deployments
+    >>> simulation = spillway.Simulation(instances={"max_num_seqs": 64})
+    >>> exported = deployments.export(simulation, "vllm")
+    >>> list(exported.files)
+    ['vllm-0.sh']
     """
     found = unchecked(simulation, to, rest=rest)
     if not found.files:

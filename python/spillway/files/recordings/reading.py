@@ -57,7 +57,7 @@ def read_recordings(
     check_units: bool = True,
     skip_bad: bool = False,
 ) -> list[Recording]:
-    """Read the measured requests of real servers, with their latencies.
+    r"""Read the measured requests of real servers, with their latencies.
 
     Parameters
     ----------
@@ -92,6 +92,14 @@ def read_recordings(
         times of a run are outside of the ranges in `spillway.files.recordings.units`. The message
         names file, line, field and value.
 
+    Examples
+    --------
+    >>> import pathlib, spillway
+    >>> lines = ["send_s,input_tokens,output_tokens,ttft_s,e2e_s", "0,512,64,0.05,1.2"]
+    >>> _ = pathlib.Path("measured.csv").write_text("\n".join(lines))
+    >>> (recording,) = spillway.read_recordings("measured.csv")
+    >>> recording.num_requests
+    1
     """
     settings = Settings(columns, units, server, client_max_in_flight, check_units, skip_bad)
     return _read(path, _mapping("columns", format, settings), "recordings", settings)
