@@ -27,10 +27,10 @@ ROOT = Path(__file__).parents[1]
 WORDS = Path(__file__).with_name("denied_words.txt")
 FOLDERS = (
     *("cpp", "python", "tests", "tools", "benchmarks", "experiments", "examples", "notebooks"),
-    *("docs", ".github"),
+    *("docs", ".github", "conda"),
 )
 NOTEBOOKS = "notebooks"  # whose comments are prose
-FILES = ("CMakeLists.txt", "Makefile", "pyproject.toml")
+FILES = ("CMakeLists.txt", "Makefile", "pyproject.toml", "CITATION.cff", ".ci/run")
 CPP = {".cpp", ".h"}
 DOCUMENTS = {".md", ".yaml", ".yml", ".toml", ".cmake", ".cff"}
 
@@ -205,11 +205,16 @@ def sources(path: Path) -> list[Path]:
     return sorted(p for p in path.rglob("*") if p.suffix in suffixes or p.name == "CMakeLists.txt")
 
 
+def everything() -> list[Path]:
+    """The folders and files that are checked unless others are named."""
+    paths = [*(ROOT / name for name in (*FOLDERS, *FILES)), *sorted(ROOT.glob("*.md"))]
+    return [path for path in paths if path.exists()]
+
+
 def main(arguments: list[str]) -> int:
     """Command line; 1 if anything was found."""
     denied = rules(WORDS.read_text())
-    everything = [*(ROOT / name for name in (*FOLDERS, *FILES)), *ROOT.glob("*.md")]
-    paths = [Path(argument) for argument in arguments] or [p for p in everything if p.exists()]
+    paths = [Path(argument) for argument in arguments] or everything()
     if missing := [path for path in paths if not path.exists()]:
         sys.exit(f"{missing[0]}: no such file or folder")
     found = 0

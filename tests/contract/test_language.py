@@ -4,6 +4,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT, importing_from
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "check_language.py"
 CHECK = runpy.run_path(str(SCRIPT))
@@ -77,3 +78,33 @@ def test_the_list_denies(tmp_path: Path, capsys: pytest.CaptureFixture[str], bad
 def test_a_missing_path_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no such file or folder"):
         CHECK["main"]([str(tmp_path / "missing")])
+
+
+def test_what_users_read_is_checked() -> None:
+    root = SCRIPT.parents[1]
+    checked = {file for path in CHECK["everything"]() for file in CHECK["sources"](path)}
+    prose = [
+        *root.glob("*.md"),
+        *(root / "docs").rglob("*.md"),
+        *(root / "notebooks").glob("*.py"),
+        *(root / "examples").rglob("*.md"),
+        *(root / "examples").glob("*.yaml"),
+        *(root / "python").rglob("*.md"),
+        *(root / "python").rglob("*.py"),  # errors, notes, help of commands
+        *(root / "cpp").rglob("*.h"),  # descriptions of settings
+        *(root / "cpp").rglob("*.cpp"),
+    ]
+    assert [path for path in prose if path not in checked] == []
+
+
+@pytest.mark.slow
+def test_the_generated_reference_is_clean() -> None:
+    with importing_from(ROOT / "tools"):
+        from documentation import reference
+    denied = CHECK["rules"]((ROOT / "tools" / "denied_words.txt").read_text())
+    found = {
+        name: findings
+        for name, page in reference.pages().items()
+        if (findings := CHECK["findings"](page, ".md", denied))
+    }
+    assert found == {}
