@@ -29,7 +29,7 @@ define run_installed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-fuzz fuzz-readers portability specimens weekly mutants smoke test-dist test-dist-full bench bench-check build-check experiments docs docs-links check $(QUICK_CHECKS) analyze format stubs golden notebooks clean
+.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-fuzz fuzz-readers portability specimens weekly mutants smoke test-dist test-dist-full bench bench-check build-check experiments docs docs-links check $(QUICK_CHECKS) analyze format stubs golden notebooks notebooks-check clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -162,6 +162,9 @@ golden: $(VENV)/.dev  ## Write the golden logs and the digests; the difference s
 
 notebooks: $(VENV)/.dev  ## Execute the notebooks and store them with their outputs
 	$(BIN)/python tools/render_notebooks.py
+
+notebooks-check: $(VENV)/.dev  ## Execute the notebooks and compare the outputs with the stored ones
+	$(BIN)/python tools/render_notebooks.py --check
 
 docs: $(VENV)/.dev $(VENV)/.docs  ## Build the documentation site into build/docs/html; every warning is an error
 	$(BIN)/python tools/documentation/build.py

@@ -20,23 +20,23 @@
 #
 # - Is that right?
 # - Which requests does the bucket reject when prompts differ in length?
-# - Which capacity and which refill rate admit 99 % of a given workload?
+# - Which capacity and which refill rate admit 99% of a given workload?
+#
+# It takes about 10 s of processor time.
 
 # %%
 import os
 
-import matplotlib.pyplot as plt
 import numpy as np
-from IPython.display import Markdown, display
+from IPython.display import Markdown
+
+import spillway
+from spillway import gateway, profiles, workload
+from spillway.report import plots
 
 FAST = os.environ.get("SPILLWAY_FAST") == "1"  # smaller runs, for the tests
 DURATION_S = 600 if FAST else 7200
 SEEDS = range(2) if FAST else range(8)
-
-# %%
-import spillway
-from spillway import gateway, profiles, workload
-from spillway.report import plots
 
 CAPACITY_TOKENS = 10_000
 REFILL_TOKENS_PER_S = 1_000
@@ -55,46 +55,32 @@ guide = spillway.Simulation(
 #
 # ## A burst
 #
-# All requests of this trace arrive at the same instant.
-# The bucket starts full.
+# The bucket starts full, and 40 requests arrive at the same instant.
+# The tokens that they leave over are not lost: afterwards a prompt arrives every 10 ms, and the
+# first is admitted as soon as the refill has added what is missing.
 
 # %%
 BURST = 40
-
+arrival_s = np.concatenate([np.zeros(BURST), np.arange(1, 101) / 100])
 burst = spillway.trace(
-    arrival_s=np.zeros(BURST),
-    input_tokens=np.full(BURST, PROMPT_TOKENS),
-    output_tokens=np.ones(BURST, dtype=int),
+    arrival_s=arrival_s,
+    input_tokens=np.full(len(arrival_s), PROMPT_TOKENS),
+    output_tokens=np.ones(len(arrival_s), dtype=int),
 )
-result = spillway.simulate(guide.replace(workload=burst))
-admitted = result.ledger["admitted"]
+requests = spillway.simulate(guide.replace(workload=burst)).requests
+admitted = int(requests["admitted"][:BURST].sum())
 left = CAPACITY_TOKENS - admitted * PROMPT_TOKENS
-print(f"{admitted} of {BURST} admitted, rejected: {result.ledger['rejected']}")
-print(f"{left} tokens are left; the next prompt needs {PROMPT_TOKENS - left} more")
-assert admitted == CAPACITY_TOKENS // PROMPT_TOKENS
-
-# %% [markdown]
-# The tokens that are left are not lost.
-# Now send one more prompt every 10 ms.
-# The first one is admitted as soon as the refill has added the missing tokens.
-
-# %%
-retry_s = np.arange(1, 101) / 100
-burst_and_retries = spillway.trace(
-    arrival_s=np.concatenate([np.zeros(BURST), retry_s]),
-    input_tokens=np.full(BURST + len(retry_s), PROMPT_TOKENS),
-    output_tokens=np.ones(BURST + len(retry_s), dtype=int),
-)
-requests = spillway.simulate(guide.replace(workload=burst_and_retries)).requests
-passed_s = requests["arrival_s"][BURST:][requests["outcome"][BURST:] == "completed"]
+passed_s = requests["arrival_s"][BURST:][requests["admitted"][BURST:]]
+print(f"{admitted} of {BURST} admitted; {left} tokens are left")
 print(f"first admitted after the burst: {passed_s[0]:.2f} s")
 print(f"expected: {(PROMPT_TOKENS - left) / REFILL_TOKENS_PER_S:.2f} s")
+assert admitted == CAPACITY_TOKENS // PROMPT_TOKENS
 
 # %% [markdown]
 # ## Sustained overload
 #
-# Now the same prompts arrive at equal intervals and far too fast, for a long time.
-# The first half of the run is warm-up, so the initially full bucket does not count.
+# The same prompts arrive at equal intervals, far too fast.
+# The steep start is the burst, and the slope is the refill rate.
 
 
 # %%
@@ -111,29 +97,19 @@ def offer(requests_per_s, input_tokens, arrivals="poisson", duration_s=DURATION_
     )
 
 
-OVERLOAD_PER_S = 10
 equal = workload.Fixed(tokens=PROMPT_TOKENS)
-
-overloaded = guide.replace(
-    workload=offer(OVERLOAD_PER_S, equal, arrivals="constant"), warm_up_s=DURATION_S / 2
-)
-result = spillway.simulate(overloaded)
-summary = result.summary()
-sustained_per_s = (summary["offered"] - summary["rejected"]) / (DURATION_S / 2)
-print(f"offered   {summary['offered'] / (DURATION_S / 2):.3f} requests/s")
-print(f"admitted  {sustained_per_s:.3f} requests/s")
-print(f"expected  {REFILL_TOKENS_PER_S / PROMPT_TOKENS:.3f} requests/s")
+minute = guide.replace(workload=offer(10, equal, arrivals="constant", duration_s=60))
+ax = spillway.simulate(minute).plot.admitted_tokens()
 
 # %% [markdown]
-# The first minute shows both numbers: the steep start is the burst, and the slope is the refill
-# rate.
-# The admitted tokens never exceed the capacity plus the refill rate times the elapsed time.
+# In the second half of a long run, the burst no longer counts.
 
 # %%
-first_minute = guide.replace(
-    workload=offer(OVERLOAD_PER_S, equal, arrivals="constant", duration_s=60)
-)
-ax = spillway.simulate(first_minute).plot.admitted_tokens()
+overloaded = guide.replace(workload=offer(10, equal, arrivals="constant"), warm_up_s=DURATION_S / 2)
+summary = spillway.simulate(overloaded).summary()
+sustained_per_s = (summary["offered"] - summary["rejected"]) / (DURATION_S / 2)
+print(f"admitted  {sustained_per_s:.3f} requests/s")
+print(f"expected  {REFILL_TOKENS_PER_S / PROMPT_TOKENS:.3f} requests/s")
 
 # %% [markdown]
 # ## How much is shed?
@@ -144,107 +120,90 @@ ax = spillway.simulate(first_minute).plot.admitted_tokens()
 # %%
 SIGMA = 1.0
 varied = workload.Lognormal(mu=np.log(PROMPT_TOKENS) - SIGMA**2 / 2, sigma=SIGMA, max_tokens=32_000)
-rates = np.geomspace(0.5, 16, 6 if FAST else 16)
+RATES = (1, 2, 4, 16) if FAST else (0.5, 1, 1.5, 2, 2.5, 3, 4, 6, 8, 16)
 
 
-def shed(input_tokens, requests_per_s):
-    """Shares of the requests and of their prompt tokens that are rejected, over all seeds."""
-    simulation = guide.replace(
-        workload=offer(requests_per_s, input_tokens), warm_up_s=DURATION_S / 2
-    )
-    offered = rejected = offered_tokens = rejected_tokens = 0
-    for one in spillway.simulate(simulation, seeds=SEEDS):
-        counts = one.requests["arrival_s"] >= simulation.warm_up_s
-        lost = counts & (one.requests["outcome"] == "rejected")
-        offered += counts.sum()
-        rejected += lost.sum()
-        offered_tokens += one.requests["input_tokens"][counts].sum()
-        rejected_tokens += one.requests["input_tokens"][lost].sum()
-    return rejected / offered, rejected_tokens / offered_tokens
+def share_of_requests_shed(result):
+    counted = result.requests["arrival_s"] >= result.simulation.warm_up_s
+    return 1 - result.requests["admitted"][counted].mean()
 
 
-shed_equal = np.array([shed(equal, rate) for rate in rates])
-shed_varied = np.array([shed(varied, rate) for rate in rates])
+def share_of_tokens_shed(result):
+    counted = result.requests["arrival_s"] >= result.simulation.warm_up_s
+    tokens = result.requests["input_tokens"][counted]
+    return tokens[~result.requests["admitted"][counted]].sum() / tokens.sum()
 
-fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")
-ax.plot(rates, shed_varied[:, 1], **plots.STYLES[2], marker="^", label="tokens, varied prompts")
-ax.plot(rates, shed_equal[:, 0], **plots.STYLES[0], marker="o", label="requests, equal prompts")
-ax.plot(rates, shed_varied[:, 0], **plots.STYLES[1], marker="s", label="requests, varied prompts")
-unavoidable = np.maximum(0, 1 - REFILL_TOKENS_PER_S / (PROMPT_TOKENS * rates))
-ax.plot(rates, unavoidable, color="black", linestyle=":", label="tokens beyond the refill")
-ax.set_xscale("log", base=2)
-ax.xaxis.set_major_formatter("{x:g}")
-ax.set(xlabel="offered rate (requests/s)", ylabel="share shed", ylim=(0, 1))
-ax.grid(alpha=0.3)
-ax.legend(title=f"{len(SEEDS)} seeds, {DURATION_S / 2:,.0f} s each", fontsize="small")
 
-for rate, (of_equal, _), (of_varied, of_tokens) in zip(rates, shed_equal, shed_varied, strict=True):
-    print(
-        f"{rate:5.2f} requests/s: shed {of_equal:6.1%} of the equal prompts, "
-        f"{of_varied:6.1%} of the varied ones with {of_tokens:6.1%} of their tokens"
-    )
+def at_rates(input_tokens):
+    simulations = [
+        guide.replace(workload=offer(rate, input_tokens), warm_up_s=DURATION_S / 2)
+        for rate in RATES
+    ]
+    return dict(zip(RATES, spillway.run_many(simulations, SEEDS, keep_requests=True), strict=True))
 
-# %% [markdown]
-# With equal prompts, the bucket sheds hardly more than the load beyond the refill rate.
-# With varied prompts, it sheds fewer requests but the same share of tokens:
-# it saves tokens by rejecting long prompts.
-# It rejects some even under light load, because a prompt longer than the capacity is never
-# admitted.
+
+curves = {"equal prompts": at_rates(equal), "varied prompts": at_rates(varied)}
+figure = plots.sweeps(
+    curves,
+    [share_of_requests_shed, share_of_tokens_shed],
+    setting="offered (requests/s)",
+    log="x",
+)
 
 # %%
-lengths = np.concatenate(
-    [
-        one.requests["input_tokens"]
-        for one in spillway.simulate(guide.replace(workload=offer(rates[-1], varied)), seeds=SEEDS)
+print("offered       tokens beyond  equal prompts        varied prompts")
+print("(requests/s)  the refill     requests  tokens     requests  tokens")
+for rate in RATES:
+    beyond = max(0, 1 - REFILL_TOKENS_PER_S / (PROMPT_TOKENS * rate))
+    shares = [
+        curves[name][rate].interval(figure).mean
+        for name in curves
+        for figure in (share_of_requests_shed, share_of_tokens_shed)
     ]
-)
-too_long = lengths > CAPACITY_TOKENS
-print(
-    f"{too_long.mean():.3%} of the prompts are longer than the bucket "
-    f"and hold {lengths[too_long].sum() / lengths.sum():.1%} of the tokens"
-)
+    print(
+        f"{rate:12g}  {beyond:13.1%}  {shares[0]:8.1%}  {shares[1]:6.1%}     "
+        f"{shares[2]:8.1%}  {shares[3]:6.1%}"
+    )
 
 # %% [markdown]
+# Of equal prompts, the bucket sheds hardly more than the load beyond the refill rate.
+# Of varied prompts, it sheds the same share of tokens under overload, but fewer requests: it saves
+# tokens by rejecting long prompts.
+# It rejects some even under light load, because a prompt longer than the capacity is never
+# admitted.
+#
 # ## Which requests are rejected?
 
 # %%
-fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")
+ax = None
 for factor in (1, 2, 4):
     rate = factor * REFILL_TOKENS_PER_S / PROMPT_TOKENS
     simulation = guide.replace(workload=offer(rate, varied), warm_up_s=DURATION_S / 2)
     results = spillway.simulate(simulation, seeds=SEEDS)
-    plots.admission_by_length(results, label=f"{factor} times the refill offered", ax=ax)
-ax.axvline(PROMPT_TOKENS, color="black", linestyle=":", linewidth=1)
-ax.annotate("mean", (PROMPT_TOKENS, 0.02), xytext=(4, 0), textcoords="offset points")
+    ax = plots.admission_by_length(results, label=f"{factor} times the refill offered", ax=ax)
 
-columns = [one.requests for one in results]
-tokens = np.concatenate([one["input_tokens"] for one in columns])
-passed = np.concatenate([one["outcome"] == "completed" for one in columns])
-short, long = np.quantile(tokens, [0.1, 0.9])
-display(
-    Markdown(
-        f"With {factor} times as many tokens offered as the refill adds, "
-        f"{passed[tokens <= short].mean():.0%} of the shortest tenth of the prompts are admitted, "
-        f"but only {passed[tokens >= long].mean():.1%} of the longest tenth. "
-        f"The mean prompt has {tokens.mean():.0f} tokens, "
-        f"the mean admitted one {tokens[passed].mean():.0f}."
-    )
+tokens = np.concatenate([one.requests["input_tokens"] for one in results])
+passed = np.concatenate([one.requests["admitted"] for one in results])
+shortest, longest = (tokens <= np.quantile(tokens, 0.1)), (tokens >= np.quantile(tokens, 0.9))
+Markdown(
+    f"With {factor} times as many tokens offered as the refill adds, "
+    f"{passed[shortest].mean():.0%} of the shortest tenth of the prompts are admitted, "
+    f"but only {passed[longest].mean():.1%} of the longest tenth. "
+    f"The bucket admits a prompt if it holds at least as many tokens, so with Poisson arrivals the "
+    f"curve is the share of time in which it holds that many."
 )
 
 # %% [markdown]
-# The bucket admits a prompt if it holds at least as many tokens as the prompt.
-# With Poisson arrivals, the curve is thus the share of time in which it holds that many.
-# The curve can only fall: the longer the prompt, the lower its chance of admission.
 # The rate of admitted requests therefore depends on the lengths, and so does the burst.
 
 # %%
 generator = np.random.default_rng(0)
-mean_log = np.log(PROMPT_TOKENS) - SIGMA**2 / 2
 bursts = []
 for _ in range(20 if FAST else 500):
+    lengths = generator.lognormal(np.log(PROMPT_TOKENS) - SIGMA**2 / 2, SIGMA, BURST)
     one = spillway.trace(
         arrival_s=np.zeros(BURST),
-        input_tokens=np.maximum(1, np.rint(generator.lognormal(mean_log, SIGMA, BURST))),
+        input_tokens=np.maximum(1, np.rint(lengths)),
         output_tokens=np.ones(BURST, dtype=int),
     )
     bursts.append(spillway.simulate(guide.replace(workload=one)).ledger["admitted"])
@@ -253,7 +212,7 @@ print(f"of {BURST} varied prompts at once, {np.mean(bursts):.1f} are admitted on
 print(f"{low:.0f} to {high:.0f} in nine of ten bursts; {admitted} if all are equal")
 
 # %% [markdown]
-# ## Which bucket admits 99 %?
+# ## Which bucket admits 99%?
 #
 # In this workload, varied prompts arrive in bursts (gamma-distributed gaps).
 # Refill rates are multiples of the offered tokens per second.
@@ -261,123 +220,68 @@ print(f"{low:.0f} to {high:.0f} in nine of ten bursts; {admitted} if all are equ
 # %%
 TARGET = 0.99
 RATE_PER_S = 4
-REFILL_FACTORS = (0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
+REFILL_FACTORS = (0.9, 1.1, 1.5, 2.0)
+CAPACITIES = (2_000, 16_000, 128_000) if FAST else [1_000 * 2**i for i in range(9)]
 bursty = offer(RATE_PER_S, varied, arrivals=workload.Gamma(cv=2))
 offered_tokens_per_s = RATE_PER_S * PROMPT_TOKENS
-capacities = np.geomspace(1_000, 256_000, 5 if FAST else 17)
 
 
-def shares_admitted(capacity_tokens, refill_tokens_per_s):
-    """Share of the requests after the warm-up that are admitted, for each seed."""
-    simulation = guide.replace(workload=bursty, warm_up_s=DURATION_S / 2).with_(
-        {
-            "gateway.admission[0].capacity_tokens": capacity_tokens,
-            "gateway.admission[0].refill_tokens_per_s": refill_tokens_per_s,
-        }
-    )
-    summaries = [one.summary() for one in spillway.simulate(simulation, seeds=SEEDS)]
-    return [1 - one["rejected"] / one["offered"] for one in summaries]
+def share_of_requests_admitted(result):
+    summary = result.summary()
+    return 1 - summary["rejected"] / summary["offered"]
 
 
-share = np.array(
-    [
-        [shares_admitted(capacity, factor * offered_tokens_per_s) for capacity in capacities]
-        for factor in REFILL_FACTORS
+by_refill = {}
+for factor in REFILL_FACTORS:
+    simulations = [
+        guide.replace(workload=bursty, warm_up_s=DURATION_S / 2).with_(
+            {
+                "gateway.admission[0].capacity_tokens": capacity,
+                "gateway.admission[0].refill_tokens_per_s": factor * offered_tokens_per_s,
+            }
+        )
+        for capacity in CAPACITIES
     ]
-)  # refill, capacity, seed
+    runs = spillway.run_many(simulations, seeds=SEEDS)
+    by_refill[f"refill {factor:g} times the load"] = dict(zip(CAPACITIES, runs, strict=True))
 
-
-def needed(means):
-    """The interpolated capacity at which the share reaches the target; None outside the range."""
-    above = np.flatnonzero(means >= TARGET)
-    if len(above) == 0 or above[0] == 0:
-        return None
-    i = above[0]
-    return np.exp(np.interp(TARGET, means[i - 1 : i + 1], np.log(capacities[i - 1 : i + 1])))
-
-
-default = np.mean(shares_admitted(CAPACITY_TOKENS, REFILL_TOKENS_PER_S))
-print(f"offered: {RATE_PER_S} requests/s, {offered_tokens_per_s:,} tokens/s")
-print(f"the bucket of the introduction admits {default:.1%} of these requests")
+(ax,) = plots.sweeps(
+    by_refill, [share_of_requests_admitted], setting="capacity (tokens)", log="x"
+).axes
+line = ax.axhline(TARGET, color="gray", linestyle=":", linewidth=1)
+limits = ax.set_ylim(0.8, 1.005)
 
 
 # %%
+def enough(by_capacity):
+    """The smallest capacity tried that reaches the target in the mean; None: no capacity does."""
+    shares = {
+        size: runs.interval(share_of_requests_admitted).mean for size, runs in by_capacity.items()
+    }
+    return min((size for size, share in shares.items() if share >= TARGET), default=None)
+
+
 def words(size):
-    """A capacity to two or three digits."""
-    return "none" if size is None else f"{round(size, -2):,.0f}"
+    return "none of these" if size is None else f"{size:,} tokens"
 
 
-sizes = {}
-print(f"refill (tokens/s)  refill / offered  capacity for {TARGET:.0%} (tokens)  in the worst seed")
-for factor, row in zip(REFILL_FACTORS, share, strict=True):
-    sizes[factor] = needed(row.mean(axis=1))
-    print(
-        f"{factor * offered_tokens_per_s:17,.0f}  {factor:16.2f}  "
-        f"{words(sizes[factor]):>25}  {words(needed(row.min(axis=1))):>17}"
-    )
-
-# %% [markdown]
-# To size a bucket, choose the line of the refill rate that the servers can sustain.
-# The dot where it crosses the dotted line marks the capacity.
-# Lines are means over the seeds; bands span the lowest to the highest seed.
+sizes = {
+    factor: enough(runs) for factor, runs in zip(REFILL_FACTORS, by_refill.values(), strict=True)
+}
+for factor, size in sizes.items():
+    load = "" if size is None else f", {size / offered_tokens_per_s:.0f} s of load"
+    print(f"refill {factor * offered_tokens_per_s:5,.0f} tokens/s: {words(size)}{load}")
+most = by_refill[f"refill {REFILL_FACTORS[0]:g} times the load"][CAPACITIES[-1]]
+levels_off = most.interval(share_of_requests_admitted).mean
 
 # %%
-fig, ax = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
-for style, factor, row in zip(plots.STYLES, REFILL_FACTORS, share, strict=False):
-    size = sizes[factor]
-    name = f"{factor * offered_tokens_per_s:,.0f} ({factor:g})"
-    ax.plot(
-        capacities,
-        row.mean(axis=1),
-        **style,
-        label=f"{name}: {words(size)}",
-    )
-    if size is not None:
-        ax.plot(size, TARGET, "o", color=style["color"])
-    ax.fill_between(capacities, row.min(axis=1), row.max(axis=1), color=style["color"], alpha=0.15)
-ax.axhline(TARGET, color="black", linestyle=":", linewidth=1)
-ax.annotate(f"{TARGET:.0%}", (capacities[0], TARGET), xytext=(0, 4), textcoords="offset points")
-ax.axvline(CAPACITY_TOKENS, color="black", linestyle=":", linewidth=1)
-ax.annotate(
-    f"{CAPACITY_TOKENS:,}", (CAPACITY_TOKENS, 0.85), xytext=(4, 4), textcoords="offset points"
-)
-ax.set_xscale("log")
-ax.xaxis.set_major_formatter("{x:,.0f}")
-ax.yaxis.set_major_formatter("{x:.0%}")
-ax.set(
-    xlabel="capacity of the bucket (tokens)",
-    ylabel="share of the requests admitted",
-    ylim=(0.85, 1.003),
-    title=f"Capacity needed to admit {RATE_PER_S} bursty requests/s "
-    f"({offered_tokens_per_s:,} tokens/s)",
-)
-ax.grid(alpha=0.3)
-legend = ax.legend(
-    title=f"refill in tokens/s (÷ offered):\ncapacity for {TARGET:.0%}",
-    loc="lower right",
-    fontsize="small",
-)
-
-
-# %%
-def holding(factor):
-    """The capacity that a bucket with this refill needs, also in seconds of the offered load."""
-    size = sizes[factor]
-    if size is None:
-        return "more than the largest capacity tried"
-    return f"{words(size)} tokens ({size / offered_tokens_per_s:.1f} s of load)"
-
-
-lowest, moderate, highest = REFILL_FACTORS[0], REFILL_FACTORS[2], REFILL_FACTORS[-1]
 Markdown(
-    f"**Takeaway.** "
     f"For equal prompts the arithmetic is exact: a burst of {admitted} requests, then "
-    f"{sustained_per_s:.2f} requests/s. "
-    f"For varied prompts it holds for tokens, not for requests, and long prompts are rejected "
-    f"most. "
-    f"To admit {TARGET:.0%} of this workload, capacity and refill rate trade off against each "
-    f"other: with a refill of {moderate:g} times the offered tokens, the bucket must hold "
-    f"{holding(moderate)}; with {highest:g} times, {holding(highest)}. "
-    f"With {lowest:g} times, no capacity suffices: the share admitted levels off at "
-    f"{share[0, -1].mean():.1%}, and a larger bucket only postpones the rejections."
+    f"{sustained_per_s:.2f} requests/s. For varied prompts it holds for tokens, not for requests, "
+    f"and long prompts are rejected most. With a refill of {REFILL_FACTORS[0]:g} times the load, "
+    f"the share admitted levels off at {levels_off:.1%}.\n\n"
+    f"**So set** `refill_tokens_per_s` to what the servers sustain, in prompt tokens, and then "
+    f"`capacity_tokens` to the smallest value that admits your target. For {TARGET:.0%} of this "
+    f"workload that is {words(sizes[1.1])} with a refill of 1.1 times the load, and "
+    f"{words(sizes[2.0])} with a refill of twice the load."
 )

@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # Fair queues and an adaptive limit: what makes them work?
+# # How many requests should be in flight, and can a controller find that number?
 #
 # A gateway in front of two small GPUs limits the number of requests in flight, divides the permits
 # between tenants, and adapts their number to the time to first token.
@@ -19,22 +19,18 @@
 # [blog](https://nicolas-richard.github.io) describes how its settings evolved.
 # This notebook repeats that process in simulation:
 #
-# - What does fair queueing buy, and at what cost?
-# - How many requests should be in flight, and can a controller find that number?
+# - What does fair queueing buy?
+# - How many requests should be in flight?
 # - Which settings break the controller, and why?
+#
+# It takes about 10 s of processor time.
 
 # %%
 import os
 
 import matplotlib.pyplot as plt
-import numpy as np
 from IPython.display import Markdown
-from matplotlib.ticker import NullLocator
 
-FAST = os.environ.get("SPILLWAY_FAST") == "1"  # fewer seeds, for the tests
-SEEDS = range(2) if FAST else range(10)
-
-# %%
 import spillway
 from spillway import presets, workload
 from spillway.gateway import (
@@ -45,7 +41,6 @@ from spillway.gateway import (
     GlobalFifo,
     Guard,
     Queue,
-    StaticLimit,
     WorkerBudget,
 )
 from spillway.instance import InstanceGroup, ProcessorSharing
@@ -54,40 +49,17 @@ from spillway.report import plots
 from spillway.signals import Sensor
 from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
+FAST = os.environ.get("SPILLWAY_FAST") == "1"  # fewer seeds, for the tests
+SEEDS = range(2) if FAST else range(10)
+
 # %% [markdown]
-# ## The fleet
+# ## The fleet and the gateway
 #
 # The two GPUs are modeled as one plant, a table of measurements: the end-to-end latency and the
 # time to first token of a request with 512 prompt tokens and 128 output tokens, by the number of
 # requests in service.
 # (The values were read off the blog's plots and are interpolated.
 # So this notebook is about the logic of the gateway, not about the last millisecond.)
-
-# %%
-plant = ProcessorSharing()
-WORKERS = 2
-
-in_service = np.arange(1, 401)
-throughput = in_service / np.interp(in_service, plant.concurrency, plant.e2e_s)
-best = in_service[np.argmax(throughput)]
-fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
-left.plot(in_service, throughput)
-left.axvline(best, color="black", linestyle=":", linewidth=1)
-left.set(xlabel="requests in service", ylabel="throughput (requests/s)", ylim=(0, None))
-right.plot(plant.concurrency, plant.ttft_s, marker="o", markersize=4)
-right.axhline(2, color="black", linestyle=":", linewidth=1, label="target: 2 s")
-right.set(xlabel="requests in service", ylabel="time to first token (s)", yscale="log")
-right.yaxis.set_major_formatter("{x:g}")
-right.legend(fontsize="small")
-for ax in (left, right):
-    ax.grid(alpha=0.3)
-print(f"highest throughput: {throughput.max():.2f} requests/s with {best} requests in service")
-
-# %% [markdown]
-# Up to about 128 requests in service, throughput rises with their number.
-# Beyond that, additional requests only wait for their first token.
-#
-# ## The gateway
 #
 # Every request passes through the queue of its tenant, even when permits are free.
 # Deficit round robin serves the queues in turn, by weight: A has 2, B has 1.
@@ -95,14 +67,13 @@ print(f"highest throughput: {throughput.max():.2f} requests/s with {best} reques
 # The limit counts requests from dispatch to last token: cap per worker times workers.
 
 # %%
+WORKERS = 2
 static = Gateway(
-    bands=[
-        Band(
-            fairness=DeficitRoundRobin(semantics="verbatim"),
-            queue=Queue(max_requests=8, timeout_s=30),
-        )
-    ],
-    limit=[WorkerBudget(cap_per_worker=16, workers=WORKERS)],
+    bands=Band(
+        fairness=DeficitRoundRobin(semantics="verbatim"),
+        queue=Queue(max_requests=8, timeout_s=30),
+    ),
+    limit=WorkerBudget(cap_per_worker=16, workers=WORKERS),
 )
 
 
@@ -111,7 +82,7 @@ def before(gateway, scenario="toy-plant", **queue_max):
     simulation = presets.get(scenario).apply(
         spillway.Simulation(
             gateway=gateway,
-            instances=[InstanceGroup(plant=plant)],
+            instances=InstanceGroup(plant=ProcessorSharing()),
             metrics=Metrics(timeline_step_s=1),
         )
     )
@@ -120,53 +91,42 @@ def before(gateway, scenario="toy-plant", **queue_max):
     )
 
 
-def draw(ax, time_s, values, number, label, **more):
-    """A line over time in the style of that number."""
-    ax.plot(time_s, values, label=label, **plots.STYLES[number], **more)
+def goodput(results):
+    return results.summary()["goodput"].mean
 
 
 # %% [markdown]
 # ## Idle capacity is used, contended capacity is shared by weight
 #
-# B has the fleet to itself, A joins for a minute, then B is alone again.
+# B has the fleet to itself, A joins from 60 s to 120 s, then B is alone again.
 # One run has fair queues; the other has a single queue, first come, first served.
 
 # %%
-SCENARIO = "work-conservation-priority"
-JOINS_S, LEAVES_S, SMOOTH_S = 60, 120, 10
-fair = before(static, SCENARIO)
-fifo = fair.with_({"gateway.bands[0].fairness": GlobalFifo()})
-
-fig, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained", sharey=True)
+JOINS_S, LEAVES_S = 60, 120
+fair = before(static, "work-conservation-priority")
+orders = {
+    "deficit round robin": fair,
+    "first come, first served": fair.with_({"gateway.bands[0].fairness": GlobalFifo()}),
+}
+figure, axes = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained", sharey=True)
 shares = {}
-for ax, (name, simulation) in zip(
-    axes, {"deficit round robin": fair, "first come, first served": fifo}.items(), strict=True
-):
+print(f"{'':25} requests/s dispatched from {JOINS_S + 10} s to {LEAVES_S} s")
+for ax, (name, simulation) in zip(axes, orders.items(), strict=True):
     results = spillway.simulate(simulation, seeds=SEEDS)
-    timelines = [one.timeline for one in results]
-    rows = min(len(one["time_s"]) for one in timelines)
-    dispatched = np.mean([one["dispatched"][:rows] for one in timelines], axis=0)
-    time_s = timelines[0]["time_s"][:rows:SMOOTH_S]
-    for number, tenant in enumerate("AB"):
-        rate = np.diff(dispatched[::SMOOTH_S, number]) / SMOOTH_S
-        ax.stairs(rate, time_s, baseline=None, label=tenant, **plots.STYLES[number])
-    ax.axvspan(JOINS_S, LEAVES_S, color="black", alpha=0.07, linewidth=0)
-    ax.set(title=name, xlabel="time (s)", xlim=(0, 200))
-    ax.grid(alpha=0.3)
-    both = (dispatched[LEAVES_S - 2] - dispatched[JOINS_S + 10]) / (LEAVES_S - 2 - JOINS_S - 10)
-    alone = (dispatched[JOINS_S - 2] - dispatched[15]) / (JOINS_S - 2 - 15)
-    shares[name] = both[0] / both[1]
-    print(
-        f"{name:25} B alone {alone[1]:.2f} requests/s; together A {both[0]:.2f}, B {both[1]:.2f}: "
-        f"{both[0] / both[1]:.1f} : 1"
-    )
-axes[0].set(ylabel="dispatched (requests/s)", ylim=(0, None))
-legend = axes[0].legend(title="tenant")
+    results.plot.over_time("admitted", "tenant", bins=range(0, 200, 10), ax=ax)
+    ax.set_title(name, loc="left", fontsize="medium")
+    rates = []
+    for tenant in "AB":
+        columns = [result.timeline.of(tenant)["dispatched"] for result in results]
+        rows = [dispatched[LEAVES_S] - dispatched[JOINS_S + 10] for dispatched in columns]
+        rates.append(sum(rows) / len(rows) / (LEAVES_S - JOINS_S - 10))
+    shares[name] = rates[0] / rates[1]
+    print(f"{name:25} A {rates[0]:.2f}, B {rates[1]:.2f}: {shares[name]:.1f} : 1")
 
 # %% [markdown]
-# Alone, B gets the whole throughput of the limit, three times its share beside A.
+# When A joins, the shares are 2 : 1 immediately, although A offers less load than B; alone, B gets
+# the whole throughput of the limit.
 # No permit is held in reserve.
-# When A joins, the shares are 2 : 1 immediately, although A offers less load than B.
 # With first come, first served, two tenants that keep equal queues full get about the same
 # throughput, whatever their weights.
 #
@@ -178,19 +138,26 @@ legend = axes[0].legend(title="tenant")
 
 # %%
 BUDGETS = (16, 32, 64, 128, 256, 400)
-overload = before(static, A=8, B=2)
 CAP = "gateway.limit[worker_budget].cap_per_worker"
 TIMEOUT = "gateway.bands[0].queue.timeout_s"
-runs = spillway.run_many(
-    [overload.with_({CAP: budget // WORKERS}) for budget in BUDGETS], seeds=SEEDS
-)
-by_budget = dict(zip(BUDGETS, runs, strict=True))
+overload = before(static, A=8, B=2)
 
-fig, axes = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
-plots.sweep(by_budget, by="tenant", setting="budget (permits)", log="xy", ax=axes[0])
-plots.sweep(by_budget, "output_throughput", setting="budget (permits)", log="x", ax=axes[1])
-plots.sweep(by_budget, "goodput", setting="budget (permits)", log="x", ax=axes[2])
-best_static = max(by_budget, key=lambda one: by_budget[one].summary()["goodput"].mean)
+
+def over_budgets(simulation):
+    runs = spillway.run_many(
+        [simulation.with_({CAP: budget // WORKERS}) for budget in BUDGETS], seeds=SEEDS
+    )
+    return dict(zip(BUDGETS, runs, strict=True))
+
+
+by_budget = over_budgets(overload)
+figure = plots.sweeps(
+    {"": by_budget},
+    ["p99_ttft_ms", "output_throughput", "goodput"],
+    setting="budget (permits)",
+    log="xy",
+)
+best_static = max(by_budget, key=lambda budget: goodput(by_budget[budget]))
 print(f"best goodput at {best_static} permits: {by_budget[best_static].summary()['goodput']}")
 
 # %% [markdown]
@@ -198,8 +165,6 @@ print(f"best goodput at {best_static} permits: {by_budget[best_static].summary()
 # With a small budget requests wait at the gateway, with a large one in the engines.
 # Goodput is the share of all offered requests with a first token within 2 s.
 # It has a peak, which throughput does not show: throughput hardly falls beyond it.
-# (Throughput is averaged over the time until the last request has left, which costs the largest
-# budgets little.)
 # The best budget depends on the model, the GPU and the lengths, so a controller should find it.
 #
 # ## The controller, and its death spiral
@@ -210,50 +175,39 @@ print(f"best goodput at {best_static} permits: {by_budget[best_static].summary()
 
 # %%
 first_deployed = Gateway(
-    bands=[
-        Band(
-            fairness=DeficitRoundRobin(semantics="verbatim"),
-            queue=Queue(max_requests=16, timeout_s=30),
-        )
-    ],
-    limit=[WorkerBudget(cap_per_worker=16, workers=WORKERS)],
+    bands=Band(
+        fairness=DeficitRoundRobin(semantics="verbatim"),
+        queue=Queue(max_requests=16, timeout_s=30),
+    ),
+    limit=WorkerBudget(cap_per_worker=16, workers=WORKERS),
     controller=Aimd(target_s=2, band=0, decrease="factor", decrease_factor=0.5),
     guard=Guard(floor=1, ceiling=64, cooldown_ticks=0),
     sensor=Sensor(source="ttft", quantile=0.99, window_s=30, tick_s=5),
 )
 spiral = before(first_deployed)
-attempts = {
-    "as first deployed": spiral,
-    "+ band 0.2, cooldown 3, floor 16": spiral.with_(
-        {
-            "gateway.controller.band": 0.2,
-            "gateway.guard.cooldown_ticks": 3,
-            "gateway.guard.floor": 16,
-        }
-    ),
-    "instead: timeout 1 s": spiral.with_({TIMEOUT: 1}),
+calmer = {
+    "gateway.controller.band": 0.2,
+    "gateway.guard.cooldown_ticks": 3,
+    "gateway.guard.floor": 16,
 }
-
-fig, (top, bottom) = plt.subplots(2, 1, figsize=(8, 4.6), layout="constrained", sharex=True)
-spirals = {}
-for number, (name, simulation) in enumerate(attempts.items()):
-    results = spirals[name] = spillway.simulate(simulation, seeds=SEEDS)
-    timeline, control = results[0].timeline, results[0].control
-    draw(top, timeline["time_s"], timeline["permits"], number, name)
-    draw(bottom, control["time_s"], control["value"], number, None, marker=".")
+spirals = {
+    name: spillway.simulate(spiral.with_(changes), seeds=SEEDS)
+    for name, changes in {
+        "as first deployed": {},
+        "band 0.2, cooldown 3, floor 16": calmer,
+        "timeout 1 s instead": {TIMEOUT: 1},
+    }.items()
+}
+figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained")
+plots.over_time(spirals, "permits", ax=left)
+plots.over_time(spirals, "sensor", ax=right)
+right.legend_.remove()
+for name, results in spirals.items():
     figures = results.summary()
     print(
-        f"{name:33} p99 of TTFT {figures['p99_ttft_ms'].mean / 1000:4.1f} s, "
+        f"{name:31} p99 of TTFT {figures['p99_ttft_ms'].mean / 1000:4.1f} s, "
         f"goodput {figures['goodput'].mean:6.1%}, {figures['output_throughput'].mean:4.0f} tokens/s"
     )
-top.set(ylabel="permits", ylim=(0, None), xlim=(0, 300))
-top.legend(fontsize="small")
-bottom.axhline(2, color="black", linestyle=":", linewidth=1)
-bottom.set(xlabel="time (s)", ylabel="p99 of TTFT (s)", yscale="log", ylim=(1, 40))
-bottom.set_yticks([1, 2, 5, 10, 20, 40], labels=["1", "2", "5", "10", "20", "40"])
-bottom.yaxis.set_minor_locator(NullLocator())
-for ax in (top, bottom):
-    ax.grid(alpha=0.3)
 
 # %% [markdown]
 # The controller cuts the limit, so requests wait longer at the gateway, so the p99 rises, so the
@@ -276,72 +230,40 @@ for ax in (top, bottom):
 # The limit starts far too low, at 32 permits, and should climb.
 
 # %%
-searching = Gateway(
-    bands=[
-        Band(
-            fairness=DeficitRoundRobin(semantics="verbatim"),
-            queue=Queue(max_requests=8, timeout_s=1),
-        )
-    ],
-    limit=[WorkerBudget(cap_per_worker=16, workers=WORKERS)],
+searching = first_deployed.replace(
+    bands=Band(
+        fairness=DeficitRoundRobin(semantics="verbatim"),
+        queue=Queue(max_requests=8, timeout_s=1),
+    ),
     controller=Aimd(target_s=2, band=0.2, decrease="factor", decrease_factor=0.75),
     guard=Guard(floor=16, ceiling=128, cooldown_ticks=3),
-    sensor=Sensor(source="ttft", quantile=0.99, window_s=30, tick_s=5),
 )
 TIMEOUTS_S = (0.25, 0.5, 0.75, 1, 1.5, 2, 5)
-SHOWN_S = (0.5, 1, 2)
 low = before(searching, A=8, B=2)
+
+
+def permits_at_the_end(result):
+    return float(result.timeline["permits"][300])
+
+
 by_timeout = {}
 for band in (0.2, 0):
     runs = spillway.run_many(
         [low.with_({TIMEOUT: one, "gateway.controller.band": band}) for one in TIMEOUTS_S],
         seeds=SEEDS,
     )
-    by_timeout[band] = dict(zip(TIMEOUTS_S, runs, strict=True))
-
-fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained")
-for number, timeout_s in enumerate(SHOWN_S):
-    timeline = by_timeout[0.2][timeout_s][0].timeline
-    draw(left, timeline["time_s"], timeline["permits"], number, f"timeout {timeout_s:g} s")
-left.set(xlabel="time (s)", ylabel="permits", xlim=(0, 300), ylim=(0, None))
-left.legend(fontsize="small", title="band 0.2", title_fontsize="small")
-left.grid(alpha=0.3)
-for band, results in by_timeout.items():
-    plots.sweep(
-        results, "goodput", setting="queue timeout (s)", label=f"band {band:g}", log="x", ax=right
-    )
-
-
-def highest_permits(result):
-    return float(result.timeline["permits"].max())
-
-
-def last_permits(result):
-    """The limit when the load ends."""
-    return float(result.timeline["permits"][300])
-
-
-print("             band 0.2: permits      band 0: permits")
-print("timeout (s)  at most   in the end   at most   in the end")
-for timeout_s in TIMEOUTS_S:
-    at_most_and_last = [
-        f"{by_timeout[band][timeout_s].interval(figure).mean:{width}.0f}"
-        for band in (0.2, 0)
-        for figure, width in ((highest_permits, 7), (last_permits, 13))
-    ]
-    print(
-        f"{timeout_s:11g}  {at_most_and_last[0]}{at_most_and_last[1]}"
-        f"   {at_most_and_last[2]}{at_most_and_last[3]}"
-    )
+    by_timeout[f"band {band:g}"] = dict(zip(TIMEOUTS_S, runs, strict=True))
+figure = plots.sweeps(
+    by_timeout, [permits_at_the_end, "goodput"], setting="queue timeout (s)", log="x"
+)
 
 # %% [markdown]
-# With 1.5 s or more, the limit ends at its floor: the death spiral again, only cushioned.
-# With 1 s, it freezes far below the optimum.
+# With 1.5 s or more, the limit ends near its floor: the death spiral again, only cushioned.
+# With 1 s and a band, it freezes far below the optimum.
 # There, nearly all served requests have waited the full second; with the engines' half second,
 # the p99 lies between 1.6 and 2.4 s, the *deadband*, in which the controller holds the limit.
 # The controller sees no need to act, while most requests are rejected.
-# The other line shows that the band is the cause: without it, the limit keeps climbing with the
-# same timeout and is cut only where the engines alone take a second.
+# Without the band, the limit climbs further with the same timeout.
 # With a band, the rule is $T < \tau (1 - b) - U$: target less band, less the engines' time to first
 # token at the best budget, here about $2 \cdot 0.8 - 1 = 0.6$ s.
 #
@@ -354,47 +276,47 @@ for timeout_s in TIMEOUTS_S:
 
 # %%
 QUEUES = {"A": 2, "B": 1}
-responsive = searching.replace(
-    limit=[WorkerBudget(cap_per_worker=64, workers=WORKERS)],
-    guard=Guard(floor=8, ceiling=256, cooldown_ticks=3),
+nervous = before(
+    searching.replace(
+        limit=WorkerBudget(cap_per_worker=64, workers=WORKERS),
+        guard=Guard(floor=8, ceiling=256, cooldown_ticks=3),
+    ),
+    **QUEUES,
 )
-nervous = before(responsive, **QUEUES)
-COOLDOWNS = (0, 3, 6)
-MOVES = ("increase", "decrease")
 
 
 def moves(result):
     """The number of ticks at which the controller asks for a move of the limit."""
-    return float(sum(result.control.count(one) for one in MOVES))
+    return float(result.control.count("increase") + result.control.count("decrease"))
 
 
-fig, axes = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained", sharey=True)
-cooled = {}
+def early_cuts(result):
+    cut = result.control.actions.index("decrease")
+    return float(
+        result.control.num_ticks(lambda rows: (rows["action"] == cut) & (rows["time_s"] < 120))
+    )
+
+
+figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained", sharey=True)
 print("band  cooldown  cuts by t = 120 s  moves       output tokens/s  goodput")
 for ax, band in zip(axes, (0, 0.2), strict=True):
-    for number, ticks in enumerate(COOLDOWNS):
-        simulation = nervous.with_(
-            {"gateway.controller.band": band, "gateway.guard.cooldown_ticks": ticks}
+    cooled = {
+        ticks: spillway.simulate(
+            nervous.with_({"gateway.controller.band": band, "gateway.guard.cooldown_ticks": ticks}),
+            seeds=SEEDS,
         )
-        results = cooled[band, ticks] = spillway.simulate(simulation, seeds=SEEDS)
-        timeline = results[0].timeline
-        draw(ax, timeline["time_s"], timeline["permits"], number, f"cooldown {ticks} ticks")
-
-        def early_cuts(result):
-            control = result.control
-            cuts = control["action"] == control.actions.index("decrease")
-            return float((cuts & (control["time_s"] < 120)).sum())
-
+        for ticks in (0, 3, 6)
+    }
+    plots.over_time({f"cooldown {ticks} ticks": runs for ticks, runs in cooled.items()},
+                    "permits", ax=ax)  # fmt: skip
+    ax.set(title=f"band {band:g}", xlim=(0, 300))
+    for ticks, results in cooled.items():
         figures = results.summary()
         print(
             f"{band:4g}  {ticks:8}  {results.interval(early_cuts)!s:>17}  "
             f"{results.interval(moves)!s:>9}  {figures['output_throughput']!s:>16}  "
             f"{figures['goodput'].mean:7.1%}"
         )
-    ax.set(title=f"band {band:g}", xlabel="time (s)", xlim=(0, 300), ylim=(0, None))
-    ax.grid(alpha=0.3)
-axes[0].set_ylabel("permits")
-legend = axes[0].legend(fontsize="small")
 
 # %% [markdown]
 # A cut takes effect in the window only after the older samples have left it and the requests in
@@ -417,9 +339,12 @@ legend = axes[0].legend(fontsize="small")
 # steady load that 64 permits cannot serve.
 
 # %%
-gated = searching.replace(
-    limit=[WorkerBudget(cap_per_worker=32, workers=WORKERS)],
-    guard=Guard(floor=16, ceiling=256, cooldown_ticks=3, demand="in_flight_or_queued"),
+gated = before(
+    searching.replace(
+        limit=WorkerBudget(cap_per_worker=32, workers=WORKERS),
+        guard=Guard(floor=16, ceiling=256, cooldown_ticks=3, demand="in_flight_or_queued"),
+    ),
+    **QUEUES,
 )
 
 
@@ -441,29 +366,26 @@ LOADS = {
     "steady pressure": (client("A", 1, 0, 300), client("B", 5, 0, 300)),
 }
 GATES = {
+    "no gate": {"gateway.guard.demand_gate": False},
     "in flight or queued": {"gateway.guard.demand": "in_flight_or_queued"},
     "queued only": {"gateway.guard.demand": "queued_only"},
-    "no gate": {"gateway.guard.demand_gate": False},
     "ceiling 64 per worker": {"gateway.guard.ceiling": 64},
 }
-fig, axes = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained", sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained", sharey=True)
 demanded = {}
 for ax, (load, clients) in zip(axes, LOADS.items(), strict=True):
-    base = before(gated, **QUEUES).replace(workload=workload.Synthetic(clients=clients))
-    for number, (gate, settings) in enumerate(GATES.items()):
-        results = demanded[load, gate] = spillway.simulate(base.with_(settings), seeds=SEEDS)
-        timeline = results[0].timeline
-        width = 4 if number == 0 else 1.5  # visible beneath another line
-        draw(ax, timeline["time_s"], timeline["permits"], number, gate, linewidth=width)
+    base = gated.replace(workload=workload.Synthetic(clients=clients))
+    demanded[load] = {
+        gate: spillway.simulate(base.with_(changes), seeds=SEEDS) for gate, changes in GATES.items()
+    }
+    plots.over_time(demanded[load], "permits", ax=ax)
+    ax.set(title=load)
+    for gate, results in demanded[load].items():
         figures = results.summary()
         print(
             f"{load:20} {gate:21} p99 of TTFT {figures['p99_ttft_ms'].mean / 1000:4.1f} s, "
             f"goodput {figures['goodput'].mean:.1%}"
         )
-    ax.set(title=load, xlabel="time (s)", ylim=(0, None))
-    ax.grid(alpha=0.3)
-axes[0].set_ylabel("permits")
-legend = axes[0].legend(title="demand", fontsize="small")
 
 # %% [markdown]
 # Some request is nearly always in flight, so a gate that counts those hardly ever closes: the lines
@@ -481,117 +403,43 @@ legend = axes[0].legend(title="demand", fontsize="small")
 # Do its results follow from a more basic model?
 # `vllm_on_eks.l4().instances` is the same fleet as two engines with continuous batching, which
 # model prompts, a KV memory of 38,400 tokens each, and the duration of a step.
-# The duration of a step is fitted to published throughputs, the memory to published latencies
-# (`tools/fit_l4.py`); queues, waits and the controller's moves follow.
-#
-# The load is the one above: B alone, A for a minute, B alone.
-# The cap per worker is either fixed or the start of that post's controller (cuts in steps of 4,
-# queues of 8 and 2, a timeout of 30 s).
-# The blog's figures are dashboards, whose p99 is that of one minute, estimated from a histogram.
-# The figures here are computed in the same way.
+# The duration of a step is fitted to published throughputs, the memory to published latencies;
+# queues, waits and the controller's moves follow.
+# ([`tools/fit_l4.py`](../tools/fit_l4.py) compares them with the published figures.)
 
 # %%
-EDGES = [0, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20]
-EDGES += [30, 45, 60, 90, 120, 180, 240, 300, 450, 600]
 CAPS = (4, 8, 16, 32, 64, 128, 256)
-PUBLISHED_TOKENS = (124, 235, 390, 565, 750, 700, 700)
-PUBLISHED_S = {
-    ("A", "fixed"): (np.nan, np.nan, 6, 4, 4, 44, 59),
-    ("B", "fixed"): (np.nan, np.nan, 3, 2.5, 2.5, 30, 88),
-    ("A", "start of AISD"): (19.5, 9.9, 7.4, 4.9, 4.9, 29.9, 29.9),
-    ("B", "start of AISD"): (10, 7.4, 4.9, 4.5, 4.3, 29.7, 29.7),
-}
-STATIC = {"gateway.controller": "static"}
-
-
-def on_engines(cap, how):
-    loaded = presets.get(SCENARIO).apply(
-        spillway.Simulation(
-            instances=vllm_on_eks.l4().instances, metrics=Metrics(timeline_step_s=1)
-        )
+on_engines = vllm_on_eks.post4().apply(
+    presets.get("work-conservation-priority").apply(
+        spillway.Simulation(instances=vllm_on_eks.l4().instances)
     )
-    simulation = vllm_on_eks.post4().apply(loaded)
-    # Starts below the floor of 16 had a lower floor.
-    changes = STATIC if how == "fixed" else {"gateway.guard.floor": min(cap, 16)}
-    return simulation.with_({CAP: cap, **changes})
-
-
-def shown_p99_s(result, tenant):
-    """The largest p99 of any minute."""
-    mine = (result.requests["tenant"] == tenant) & np.isfinite(result.requests["ttft_s"])
-    ttft_s = result.requests["ttft_s"][mine]
-    first_s = result.requests["arrival_s"][mine] + ttft_s
-    largest = 0
-    for end_s in np.arange(30, first_s.max() + 60, 5):
-        counts = np.histogram(ttft_s[(end_s - 60 < first_s) & (first_s <= end_s)], EDGES)[0]
-        if counts.sum() >= 20:
-            rank = 0.99 * counts.sum()
-            largest = max(largest, np.interp(rank, [0, *counts.cumsum()], EDGES))
-    return largest
-
-
-def contended_tokens_per_s(result):
-    """Throughput in the minute in which A is active too."""
-    tokens = result.timeline["emitted_tokens"].sum(axis=1)
-    start, end = np.searchsorted(result.timeline["time_s"], (JOINS_S, LEAVES_S))
-    return (tokens[end] - tokens[start]) / (LEAVES_S - JOINS_S)
-
-
-ways = ("fixed", "start of AISD")
-cases = [(cap, how) for how in ways for cap in CAPS]
-results = spillway.run_many(
-    [on_engines(cap, how) for cap, how in cases], seeds=SEEDS, keep_requests=True
 )
-on_steps = dict(zip(cases, results, strict=True))
-
-
-def over_caps(figure, how):
-    """Medians over the seeds."""
-    return [float(np.median([figure(result) for result in on_steps[cap, how]])) for cap in CAPS]
-
-
-fig, axes = plt.subplots(1, 3, figsize=(10, 3.2), layout="constrained")
-draw(axes[0], CAPS, over_caps(contended_tokens_per_s, "fixed"), 0, "fixed")
-axes[0].plot(CAPS, PUBLISHED_TOKENS, "o", color="black", fillstyle="none", label="published")
-axes[0].set(ylabel="output tokens/s", ylim=(0, None))
-shown_s = {}
-for ax, tenant in zip(axes[1:], "AB", strict=True):
-    for number, how in enumerate(ways):
-        ours = over_caps(lambda result, tenant=tenant: shown_p99_s(result, tenant), how)
-        shown_s[tenant, how] = dict(zip(CAPS, ours, strict=True))
-        draw(ax, CAPS, ours, number, how)
-        published_s = PUBLISHED_S[tenant, how]
-        ax.plot(CAPS, published_s, "os"[number], color="black", fillstyle="none", label="published")
-    ax.set(ylabel=f"p99 time to first token of {tenant} (s)", yscale="log", ylim=(1.5, 150))
-    ax.yaxis.set_major_formatter("{x:g}")
-for ax in axes:
-    ax.set(xlabel="cap per worker", xscale="log")
-    ax.set_xticks(CAPS, map(str, CAPS))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.grid(alpha=0.3)
-    ax.legend(fontsize="x-small")
-
-# %%
-aisd = "start of AISD"
-in_engines_s = {
-    cap: np.median(
-        [np.nanpercentile(one.requests["scheduling_delay_s"], 95) for one in on_steps[cap, "fixed"]]
+WAYS = {"fixed": {"gateway.controller": "static"}, "start of the controller": {}}
+on_steps = {}
+for way, changes in WAYS.items():
+    # Starts below the floor of 16 had a lower floor.
+    runs = spillway.run_many(
+        [
+            on_engines.with_({CAP: cap, "gateway.guard.floor": min(cap, 16), **changes})
+            for cap in CAPS
+        ],
+        seeds=SEEDS,
     )
-    for cap in (64, 128)
-}
-Markdown(
-    f"The engines reproduce the U: with too few permits, requests wait at the gateway; with too "
-    f"many, they wait in the engines for KV memory, which about 64 requests fill "
-    f"(p95: {in_engines_s[64]:.1f} s with 64 per "
-    f"worker, {in_engines_s[128]:.0f} s with 128). From 64 to 128, throughput does not rise, "
-    f"and A waits {shown_s['A', 'fixed'][128] / shown_s['A', 'fixed'][64]:.0f} times as long. "
-    f"From a start at 256, the controller cuts B's p99 from {shown_s['B', 'fixed'][256]:.0f} to "
-    f"{shown_s['B', aisd][256]:.0f} s (published: from 88 to 29.7 s). But that is due to its "
-    f"ceiling, to which the first increase lowers the limit; and from a cap that is far too low, "
-    f"the limit does not recover, because all requests wait longer than the target at the gateway."
+    on_steps[way] = dict(zip(CAPS, runs, strict=True))
+figure = plots.sweeps(
+    on_steps,
+    ["p99_ttft_ms", "mean_queue_ms", "p95_scheduling_delay_ms"],
+    setting="cap per worker",
+    log="xy",
 )
 
 # %% [markdown]
+# The engines reproduce the U: with too few permits, requests wait in the gateway's queue; with too
+# many, they wait in the engines for KV memory, which about 64 requests fill.
+# (The time from arrival to the first step, on the right, holds both waits.)
+# The controller shortens the wait from starts that are far too large.
+# From a cap that is far too low, it does not find the minimum.
+#
 # ## All together
 #
 # The blog's final settings are short queues, a timeout of 1 s, a window of 10 s, and cuts by a
@@ -599,21 +447,17 @@ Markdown(
 # An overview of the whole gateway:
 
 # %%
-final = Gateway(
-    bands=[
-        Band(
-            fairness=DeficitRoundRobin(semantics="verbatim"),
-            queue=Queue(max_requests=1, timeout_s=1),  # A has 2
-        )
-    ],
-    limit=[WorkerBudget(cap_per_worker=64, workers=WORKERS)],
-    controller=Aimd(target_s=2, band=0.2, decrease="factor", decrease_factor=0.75),
+final = searching.replace(
+    bands=Band(
+        fairness=DeficitRoundRobin(semantics="verbatim"),
+        queue=Queue(max_requests=1, timeout_s=1),  # A has 2
+    ),
+    limit=WorkerBudget(cap_per_worker=64, workers=WORKERS),
     guard=Guard(floor=32, ceiling=256, cooldown_ticks=3),
     sensor=Sensor(source="ttft", quantile=0.99, window_s=10, tick_s=5),
 )
 adaptive = before(final, **QUEUES)
-adapted = spillway.simulate(adaptive, seeds=SEEDS)
-figure = adapted[0].plot.gateway(figure=plt.figure(figsize=(10, 8), layout="constrained"))
+figure = spillway.simulate(adaptive).plot.gateway()
 
 # %% [markdown]
 # The limit climbs while the p99 is below the band, rests within it, and falls by a quarter above.
@@ -626,44 +470,32 @@ figure = adapted[0].plot.gateway(figure=plt.figure(figsize=(10, 8), layout="cons
 # Each point is a budget, once fixed and once as the start of the controller, with equal queues.
 
 # %%
-fixed = before(final.replace(controller=StaticLimit()), **QUEUES)
-every = spillway.run_many(
-    [one.with_({CAP: budget // WORKERS}) for one in (fixed, adaptive) for budget in BUDGETS],
-    seeds=SEEDS,
-)
-by_fixed = dict(zip(BUDGETS, every[: len(BUDGETS)], strict=True))
-by_start = dict(zip(BUDGETS, every[len(BUDGETS) :], strict=True))
-ax = plots.sweep(by_fixed, "goodput", setting="budget (permits)", label="fixed", log="x")
-plots.sweep(by_start, "goodput", setting="budget (permits)", label="start", log="x", ax=ax)
-ax.figure.set_size_inches(7, 3.5)
+by_start = {
+    "fixed": over_budgets(adaptive.with_({"gateway.controller": "static"})),
+    "start of the controller": over_budgets(adaptive),
+}
+figure = plots.sweeps(by_start, ["goodput"], setting="budget (permits)", log="x")
 
-
-def goodput(results):
-    return results.summary()["goodput"].mean
-
-
-best_fixed = max(by_fixed, key=lambda one: goodput(by_fixed[one]))
-starts = [goodput(results) for results in by_start.values()]
-frozen = by_timeout[0.2][1]
-gate_open, gate_shut = (
-    demanded["quiet, then a burst", gate] for gate in ("in flight or queued", "queued only")
-)
-cured = spirals["instead: timeout 1 s"]
+# %%
+fixed, started = ([goodput(runs) for runs in by_start[way].values()] for way in by_start)
+frozen = by_timeout["band 0.2"][1].interval(permits_at_the_end).mean
+quiet = {
+    gate: runs.summary()["p99_ttft_ms"].mean / 1000
+    for gate, runs in demanded["quiet, then a burst"].items()
+}
 Markdown(
-    f"**Takeaway.** "
     f"Fair queues divide contended capacity by weight ({shares['deficit round robin']:.1f} : 1) "
-    f"and reserve none. "
-    f"The queue's timeout is the setting that matters most: with 30 s the controller starves "
-    f"the fleet (goodput {goodput(spirals['as first deployed']):.0%}), with 1 s it does not "
-    f"({goodput(cured):.0%}), but a deadband may freeze the limit too low, at "
-    f"{frozen.interval(last_permits).mean:.0f} permits instead of the best {best_static}. "
-    f"With a cooldown shorter than the window, one breach cuts twice. "
-    f"A demand gate that counts requests in flight has no effect: after ten quiet minutes, a burst "
-    f"sees a p99 of {gate_open.summary()['p99_ttft_ms'].mean / 1000:.0f} s instead of "
-    f"{gate_shut.summary()['p99_ttft_ms'].mean / 1000:.1f} s. "
-    f"With the blog's final settings, the controller does not beat the best static budget "
-    f"({goodput(by_start[best_fixed]):.0%} against {goodput(by_fixed[best_fixed]):.0%}), but it "
-    f"does not need to know it: goodput is between {min(starts):.0%} and {max(starts):.0%} from "
-    f"any start in the figure, while the same budgets fixed give "
-    f"{min(map(goodput, by_fixed.values())):.0%} to {goodput(by_fixed[best_fixed]):.0%}."
+    f"and reserve none. A controller that reads the time to first token includes the wait in the "
+    f"gateway's own queue, and so starves the fleet if that wait may exceed its target. "
+    f"The controller does not beat the best fixed budget ({max(started):.0%} against "
+    f"{max(fixed):.0%}), but it does not need to know it: goodput is between {min(started):.0%} "
+    f"and {max(started):.0%} from any start in the figure, while the same budgets fixed give "
+    f"{min(fixed):.0%} to {max(fixed):.0%}.\n\n"
+    f"**So set** first `queue.timeout_s`, to less than `target_s * (1 - band)` less the engines' "
+    f"own time to first token: with 30 s goodput is {goodput(spirals['as first deployed']):.0%}, "
+    f"with 1 s {goodput(spirals['timeout 1 s instead']):.0%}, but there a band of 0.2 freezes the "
+    f"limit at {frozen:.0f} permits instead of the best {best_static}. Set `cooldown_ticks` to "
+    f"cover `window_s`, and `ceiling` near the best budget that you know: a demand gate that "
+    f"counts requests in flight does nothing (after ten quiet minutes, a burst sees a p99 of "
+    f"{quiet['in flight or queued']:.0f} s instead of {quiet['ceiling 64 per worker']:.1f} s)."
 )

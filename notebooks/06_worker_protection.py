@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # Worker protection, and the effect of stale load reports
+# # When should busy workers reject requests?
 #
 # [NVIDIA Dynamo](https://github.com/ai-dynamo/dynamo) has two lines of defense.
 # Its frontend rejects requests while all workers are *busy*, and each worker limits the number of
@@ -20,8 +20,10 @@
 # - When does the frontend oscillate between admitting all requests and none?
 # - What does the state of a worker hide?
 # - How long should the queue in front of an engine be?
-# - What is the effect of clients that retry, and of agents that fill the cache?
 # - What does a threshold do that is set in the middle of an overload?
+# - What is the effect of agents that fill the cache?
+#
+# It takes about 10 s of processor time.
 
 # %%
 import os
@@ -29,18 +31,14 @@ import os
 import matplotlib.pyplot as plt
 import numpy as np
 from IPython.display import Markdown
-from matplotlib.ticker import FuncFormatter, NullLocator
 
-FAST = os.environ.get("SPILLWAY_FAST") == "1"  # smaller runs, for the tests
-SEEDS = range(2) if FAST else range(5)
-
-# %%
 import spillway
 from spillway import gateway, metrics, profiles, signals, workload
 from spillway.report import plots
 from spillway.systems.dynamo import presets as dynamo
-from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
+FAST = os.environ.get("SPILLWAY_FAST") == "1"  # smaller runs, for the tests
+SEEDS = range(2) if FAST else range(5)
 TARGET_S = 1.0
 
 
@@ -62,21 +60,28 @@ def fleet(requests_per_s, duration_s=30):
     )
 
 
-def shed(result):
-    """The share of the requests rejected, at the gateway or by a worker."""
-    return float((result.requests["outcome"] == "rejected").mean())
+def share_rejected(result):
+    """At the gateway or by a worker."""
+    summary = result.summary()
+    return summary["rejected"] / summary["offered"]
+
+
+def run_all(simulations):
+    return dict(
+        zip(simulations, spillway.run_many(list(simulations.values()), seeds=SEEDS), strict=True)
+    )
 
 
 def tabulate(rows, label):
     """Prints the figures of named results."""
-    width = max(len(name) for name in rows)
+    width = max(len(label), *map(len, rows))
     print(f"{label:{width}}  rejected  p50 of TTFT (ms)  p99 of TTFT (ms)  goodput")
     for name, results in rows.items():
         figures = results.summary()
         p50, p99 = (figures[one].mean for one in ("p50_ttft_ms", "p99_ttft_ms"))
         print(
-            f"{name:{width}}  {results.interval(shed).mean:8.1%}  {p50:16,.0f}  {p99:16,.0f}  "
-            f"{figures['goodput'].mean:7.1%}"
+            f"{name:{width}}  {results.interval(share_rejected).mean:8.1%}  {p50:16,.0f}  "
+            f"{p99:16,.0f}  {figures['goodput'].mean:7.1%}"
         )
 
 
@@ -92,14 +97,17 @@ def tabulate(rows, label):
 RATE_PER_S = 240
 loaded = fleet(RATE_PER_S)
 THRESHOLDS = (None, 2_000, 8_000, 32_000, 128_000)
+
+
+def named(threshold):
+    return "none" if threshold is None else f"{threshold:,} tokens"
+
+
 protected = {
-    threshold: dynamo.v1_3(active_prefill_tokens_threshold=threshold).apply(loaded)
-    for threshold in THRESHOLDS
+    one: dynamo.v1_3(active_prefill_tokens_threshold=one).apply(loaded) for one in THRESHOLDS
 }
-every = spillway.run_many(list(protected.values()), seeds=SEEDS, keep_requests=True)
-by_threshold = dict(zip(THRESHOLDS, every, strict=True))
-names = ["none" if one is None else f"{one:,} tokens" for one in THRESHOLDS]
-tabulate(dict(zip(names, every, strict=True)), "threshold")
+by_threshold = run_all({named(one): simulation for one, simulation in protected.items()})
+tabulate(by_threshold, "threshold")
 
 # %% [markdown]
 # If the frontend always knows the current load of its workers, this rule suffices.
@@ -114,30 +122,15 @@ tabulate(dict(zip(names, every, strict=True)), "threshold")
 # %%
 THRESHOLD = 8_000
 PERIOD_S = 2.0
-BIN_S = 0.25
-SHOWN_S = (4, 16)
 fresh = protected[THRESHOLD]
 stale = fresh.replace(signals=signals.Scraped(period_s=PERIOD_S))
-
-fig, ax = plt.subplots(figsize=(8.5, 3), layout="constrained")
-edges = np.arange(SHOWN_S[0], SHOWN_S[1] + BIN_S / 2, BIN_S)
-for number, (name, simulation) in enumerate(
-    {"immediate events": fresh, f"events every {PERIOD_S:g} s": stale}.items()
-):
-    requests = spillway.simulate(simulation, seed=0).requests
-    counts, _ = np.histogram(requests["arrival_s"][requests["admitted"]], edges)
-    ax.stairs(
-        counts / BIN_S,
-        edges,
-        label=name,
-        color=plots.STYLES[number]["color"],
-        linestyle=plots.STYLES[number]["linestyle"],
-        linewidth=1.8,
-    )
+runs = {
+    "immediate events": spillway.simulate(fresh),
+    f"events every {PERIOD_S:g} s": spillway.simulate(stale),
+}
+ax = plots.over_time(runs, "admitted", bins=np.arange(4, 16.1, 0.25))
 ax.axhline(RATE_PER_S, color="gray", linewidth=1, label="offered")
-ax.set(xlabel="arrival (s)", ylabel="admitted (requests/s)", xlim=SHOWN_S, ylim=(0, 370))
-ax.grid(alpha=0.3)
-legend = ax.legend(ncols=3, loc="upper center", fontsize="small")
+legend = ax.legend(fontsize="small", loc="lower right")
 
 # %% [markdown]
 # With stale load reports, all requests are admitted for two seconds, and then none.
@@ -145,15 +138,19 @@ legend = ax.legend(ncols=3, loc="upper center", fontsize="small")
 # Does another threshold help?
 
 # %%
-every = spillway.run_many(
-    [protected[one].replace(signals=stale.signals) for one in THRESHOLDS[1:]],
-    seeds=SEEDS,
-    keep_requests=True,
+tabulate(
+    run_all(
+        {
+            named(one): protected[one].replace(signals=stale.signals)
+            for one in THRESHOLDS
+            if one is not None
+        }
+    ),
+    "threshold, stale",
 )
-tabulate(dict(zip(names[1:], every, strict=True)), "threshold, stale")
 
 # %% [markdown]
-# No: it only changes the timing of the oscillation.
+# No: goodput stays far below that with immediate events.
 #
 # Real workers do not report at the same instant.
 # Does that smooth the oscillation?
@@ -172,45 +169,24 @@ RULES = {
     "random, any worker": (1, ALL_WORKERS),
     "random, any, proportional": (1, ALL_WORKERS | IN_PROPORTION),
 }
-every = spillway.run_many(
-    [
-        fresh.with_(changes).replace(signals=signals.Scraped(period_s=period, jitter=jitter))
-        for jitter, changes in RULES.values()
-        for period in PERIODS_S
-    ],
-    seeds=SEEDS,
+every = iter(
+    spillway.run_many(
+        [
+            fresh.with_(changes).replace(signals=signals.Scraped(period_s=period, jitter=jitter))
+            for jitter, changes in RULES.values()
+            for period in PERIODS_S
+        ],
+        seeds=SEEDS,
+    )
 )
-swept = {
-    rule: dict(zip(PERIODS_S, every[i * len(PERIODS_S) :], strict=False))
-    for i, rule in enumerate(RULES)
-}
-
-
-def seconds(value, _=None):
-    """A time as a label."""
-    return f"{value * 1000:g} ms" if value < 1 else f"{value:g} s"
-
-
-fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.9), layout="constrained")
-for number, (rule, by_period) in enumerate(swept.items()):
-    figures = [one.summary() for one in by_period.values()]
-    style = plots.STYLES[number] | {"marker": "os^D"[number], "markersize": 5}
-    left.plot(PERIODS_S, [one["goodput"].mean for one in figures], label=rule, **style)
-    right.plot(PERIODS_S, [one["p99_ttft_ms"].mean / 1000 for one in figures], **style)
-at_best = by_threshold[THRESHOLD].summary()
-left.axhline(at_best["goodput"].mean, color="gray", linewidth=1, label="immediate")
-right.axhline(at_best["p99_ttft_ms"].mean / 1000, color="gray", linewidth=1)
-left.set(ylabel="goodput", ylim=(0, 0.9))
-left.yaxis.set_major_formatter("{x:.0%}")
-right.set(ylabel="p99 of TTFT", yscale="log")
-right.yaxis.set_major_formatter(FuncFormatter(seconds))
-for ax in (left, right):
-    ax.set(xlabel="time between two load events of a worker", xscale="log")
-    ax.xaxis.set_major_formatter(FuncFormatter(seconds))
-    ax.set_xticks([0.02, 0.1, 0.5, 2])
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.grid(alpha=0.3)
-legend = fig.legend(loc="outside upper center", ncols=5, fontsize="small")
+swept = {rule: {period: next(every) for period in PERIODS_S} for rule in RULES}
+figure = plots.sweeps(
+    swept,
+    ["goodput", "p99_ttft_ms"],
+    setting="time between two load events of a worker (s)",
+    log="xy",
+)
+figure.set_size_inches(10, 3.9)
 
 # %% [markdown]
 # Random instants make it worse.
@@ -224,7 +200,7 @@ legend = fig.legend(loc="outside upper center", ncols=5, fontsize="small")
 #
 # A worker may have several ranks, each with its own KV memory.
 # Dynamo treats it as busy only if **all** of them are.
-# Here one long prompt fills the memory of one of four ranks, and short requests follow.
+# Here one long prompt fills the memory of one of four ranks, and 100 short requests follow.
 # Either the router chooses the worker, which then distributes the requests over its ranks by their
 # number; or Dynamo's KV router also chooses the rank, by its blocks.
 
@@ -241,48 +217,30 @@ ranked = dynamo.v1_3(active_decode_blocks_threshold=0.8).apply(
         instances=profiles.BLIS_SERVER.replace(data_parallel_size=4, num_kv_blocks=100),
     )
 )
-
-fig, axes = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained", sharey=True)
 RANKS = {
-    "busy: all ranks; rank: the worker's": ("round_robin", 1),
-    "busy: any rank; rank: the worker's": ("round_robin", 0),
-    "busy: all ranks; rank: the KV router's": ("kv_cost", 1),
+    "all ranks busy; the worker chooses": ("round_robin", 1),
+    "any rank busy; the worker chooses": ("round_robin", 0),
+    "all ranks busy; the KV router chooses": ("kv_cost", 1),
 }
-for ax, (name, (policy, share)) in zip(axes, RANKS.items(), strict=True):
+print(f"{'':38} rejected  on the hot rank  their slowest E2E  others' slowest E2E")
+for name, (policy, share) in RANKS.items():
     result = spillway.simulate(
         ranked.with_({"router": policy, "busy_monitor.busy_rank_share": share})
     )
-    requests = {key: result.requests[key][1:] for key in ("arrival_s", "e2e_s", "rank", "outcome")}
-    first = result.requests["rank"][0]
+    requests = {key: result.requests[key][1:] for key in ("e2e_s", "rank", "outcome")}
     rejected = requests["outcome"] == "rejected"
-    on_hot = ~rejected & (requests["rank"] == first)
-    rest = ~rejected & ~on_hot
-    for number, (label, mine) in enumerate({"other ranks": rest, "hot rank": on_hot}.items()):
-        style = {"color": plots.STYLES[number]["color"], "linestyle": "", "markersize": 4}
-        ax.plot(
-            requests["arrival_s"][mine], requests["e2e_s"][mine], "os"[number], label=label, **style
-        )
-    ax.plot(
-        requests["arrival_s"][rejected],
-        np.zeros(rejected.sum()),
-        "x",
-        color="black",
-        markersize=4,
-        label="rejected",
-    )
-    ax.set(title=name, xlabel="arrival (s)")
-    ax.title.set_fontsize("medium")
-    ax.grid(alpha=0.3)
-axes[0].set_ylabel("end-to-end latency (s)")
-legend = axes[0].legend(fontsize="small")
+    hot = ~rejected & (requests["rank"] == result.requests["rank"][0])
+    slowest = [
+        f"{np.nanmax(requests['e2e_s'][which]):.2f} s" if which.any() else "-"
+        for which in (hot, ~rejected & ~hot)
+    ]
+    print(f"{name:38} {rejected.sum():8}  {hot.sum():15}  {slowest[0]:>17}  {slowest[1]:>19}")
 
 # %% [markdown]
-# If all ranks must be busy, no request is rejected, and some of the requests on the full rank
-# wait several times as long or are preempted.
-# If one busy rank suffices, the worker gets no requests until that rank has room again, and three
-# ranks are idle.
+# If all ranks must be busy, no request is rejected, and some of those on the full rank wait.
+# If one busy rank suffices, requests are rejected although three ranks are idle.
 # No rule with one state per worker is right; the router that chooses the rank needs no rule: it
-# avoids the full rank until the long request has ended and serves all others immediately.
+# avoids the full rank until the long request has ended.
 #
 # The state of a worker also hides the length of its outputs.
 # Here, prompts of one KV block get outputs of 25 blocks.
@@ -305,15 +263,14 @@ COUNTS = {
     ),
     "1.3": dynamo.v1_3(active_decode_blocks_threshold=0.6),
 }
-print(f"{'version':20}  rejected  preemptions  mean end-to-end latency (s)")
+print(f"{'version':20}  rejected  preemptions  mean end-to-end latency (ms)")
 preemptions = {}
 for name, preset in COUNTS.items():
-    result = spillway.simulate(preset.apply(long_answers))
-    requests = result.requests
-    preemptions[name] = int(requests["preemptions"].sum())
+    figures = spillway.simulate(preset.apply(long_answers)).summary()
+    preemptions[name] = figures["preemptions"]
     print(
-        f"{name:20}  {(requests['outcome'] == 'rejected').sum():8}  {preemptions[name]:11}  "
-        f"{np.nanmean(requests['e2e_s']):27.1f}"
+        f"{name:20}  {figures['rejected']:8}  {figures['preemptions']:11}  "
+        f"{figures['mean_e2el_ms']:28,.0f}"
     )
 
 # %% [markdown]
@@ -329,47 +286,20 @@ for name, preset in COUNTS.items():
 # %%
 SIZES = (2, 32, 512) if FAST else (2, 4, 8, 16, 32, 64, 128, 256, 512)
 LIMITS = (16, 32, 64)
-every = spillway.run_many(
-    [
-        dynamo.v1_3(engine_request_limit=limit, queue_size=size).apply(loaded)
-        for limit in LIMITS
-        for size in SIZES
-    ],
-    seeds=SEEDS,
-    keep_requests=True,
+every = iter(
+    spillway.run_many(
+        [
+            dynamo.v1_3(engine_request_limit=limit, queue_size=size).apply(loaded)
+            for limit in LIMITS
+            for size in SIZES
+        ],
+        seeds=SEEDS,
+    )
 )
-queues = {
-    limit: dict(zip(SIZES, every[i * len(SIZES) :], strict=False)) for i, limit in enumerate(LIMITS)
-}
-fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
-PANELS = {
-    "rejected": lambda results: results.interval(shed).mean,
-    "p99 of TTFT": lambda results: results.summary()["p99_ttft_ms"].mean / 1000,
-    "goodput": lambda results: results.summary()["goodput"].mean,
-}
-for ax, (name, figure) in zip(axes, PANELS.items(), strict=True):
-    for number, (limit, by_size) in enumerate(queues.items()):
-        ax.plot(
-            SIZES,
-            [figure(one) for one in by_size.values()],
-            marker="os^"[number],
-            markersize=5,
-            label=f"N = {limit}",
-            **plots.STYLES[number],
-        )
-    ax.set(title=name, xlabel="Q (requests)", xscale="log")
-    ax.title.set_fontsize("medium")
-    ax.set_xticks([2, 8, 32, 128, 512], ["2", "8", "32", "128", "512"])
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter("{x:.0%}")
-    ax.grid(alpha=0.3)
-    if name == "p99 of TTFT":
-        ax.set_yscale("log")
-        ax.yaxis.set_major_formatter(FuncFormatter(seconds))
-        ax.axhline(TARGET_S, color="black", linestyle=":", linewidth=1)
-    else:
-        ax.set_ylim(0, 0.9)
-legend = axes[0].legend(fontsize="small")
+queues = {f"N = {limit}": {size: next(every) for size in SIZES} for limit in LIMITS}
+figure = plots.sweeps(
+    queues, [share_rejected, "p99_ttft_ms", "goodput"], setting="Q (requests)", log="xy"
+)
 
 # %% [markdown]
 # A longer queue rejects fewer requests only until it fills up for the first time.
@@ -384,7 +314,7 @@ for limit, by_size in queues.items():
     rate_per_s = figures["request_throughput"].mean / 4
     in_engine_s = figures["mean_ttft_ms"].mean / 1000
     print(
-        f"N = {limit}: {rate_per_s:.0f} requests/s and {1000 * in_engine_s:3.0f} ms in the engine, "
+        f"{limit}: {rate_per_s:.0f} requests/s and {1000 * in_engine_s:3.0f} ms in the engine, "
         f"so Q < {rate_per_s * (TARGET_S - in_engine_s):.0f}"
     )
 
@@ -403,10 +333,7 @@ GATES = {
     "dev c, defaults": dynamo.dev_c(),
     "dev c, 4 before first token, Q = 16": dynamo.dev_c(wait_limit=4, queue_size=16),
 }
-every = spillway.run_many(
-    [preset.apply(loaded) for preset in GATES.values()], seeds=SEEDS, keep_requests=True
-)
-gates = dict(zip(GATES, every, strict=True))
+gates = run_all({name: preset.apply(loaded) for name, preset in GATES.items()})
 tabulate(gates, "gate")
 
 # %% [markdown]
@@ -415,104 +342,21 @@ tabulate(gates, "gate")
 
 # %%
 capped = dynamo.v1_3(engine_request_limit=64, queue_size=16).apply(loaded)
+seldom = capped.replace(signals=signals.Scraped(period_s=5, jitter=1))
 TRANSPORTS = {
     "immediate": capped,
-    "every 5 s": capped.replace(signals=signals.Scraped(period_s=5, jitter=1)),
-    "every 5 s, any worker": capped.replace(signals=signals.Scraped(period_s=5, jitter=1)).with_(
-        ALL_WORKERS
-    ),
+    "every 5 s": seldom,
+    "every 5 s, any worker": seldom.with_(ALL_WORKERS),
 }
-every = spillway.run_many(list(TRANSPORTS.values()), seeds=SEEDS, keep_requests=True)
-marked = dict(zip(TRANSPORTS, every, strict=True))
-tabulate(marked, "load events")
+tabulate(run_all(TRANSPORTS), "load events")
 
 # %% [markdown]
-# ## Clients that retry
-#
-# Two small GPUs work at three quarters of their capacity.
-# A surge of half a minute follows.
-# Clients time out after 25 s and retry if their rules allow it.
-# `Result.recovery` reports whether goodput recovers.
-
-# %%
-TRIGGER_S = (120.0, 150.0)
-STEP_S = 10
-
-
-def surged(retries, surge_per_s=12):
-    """The surge, with clients that retry by these rules."""
-    usual = workload.Client(name="usual", requests_per_s=4.4)
-    surge = workload.Client(
-        name="surge",
-        requests_per_s=surge_per_s,
-        start_s=TRIGGER_S[0],
-        duration_s=TRIGGER_S[1] - TRIGGER_S[0],
-    )
-    return spillway.Simulation(
-        workload=workload.Synthetic(clients=[usual, surge], duration_s=600),
-        slo_classes=workload.SloClass(target_e2e_s=25),
-        reaction=workload.Reaction(timeout_s=25, retries=retries),
-        instances=vllm_on_eks.toy_plant().instances,
-        router="least_loaded",
-        horizon_s=640,
-        warm_up_s=30,
-    )
-
-
-RETRIES = {
-    "no retries": [],
-    "every 0.5 s": [workload.Retry(max_attempts=6, backoff_s=0.5, multiplier=1, jitter="none")],
-    "growing, random backoff": [workload.Retry(max_attempts=6, backoff_s=5, jitter="full")],
-    "a budget of 10 %": [
-        workload.Retry(max_attempts=6, backoff_s=1, budget_ratio=0.1, jitter="full")
-    ],
-}
-every = spillway.run_many([surged(rules) for rules in RETRIES.values()], SEEDS, keep_requests=True)
-storms = dict(zip(RETRIES, every, strict=True))
-
-
-def goodput_over_time(result):
-    """The share of the requests of each time step that completed in time."""
-    requests = result.requests
-    steps = np.floor(requests["arrival_s"] / STEP_S).astype(int)
-    good = requests["e2e_s"] <= 25
-    return np.array([good[steps == step].mean() for step in range(int(600 / STEP_S))])
-
-
-fig, ax = plt.subplots(figsize=(8.5, 3.4), layout="constrained")
-ax.axvspan(*TRIGGER_S, color="gray", alpha=0.25, linewidth=0, label="surge")
-time_s = STEP_S * (np.arange(600 / STEP_S) + 0.5)
-print(f"{'':22}  attempts per request  goodput after  recovered after (s)")
-after = {}
-for number, (name, results) in enumerate(storms.items()):
-    means = np.mean([goodput_over_time(result) for result in results], axis=0)
-    width = 4 if number < 2 else 1.8  # visible beneath another line
-    ax.plot(time_s, means, label=name, **plots.STYLES[number] | {"linewidth": width})
-    found = [result.recovery(*TRIGGER_S, step_s=STEP_S) for result in results]
-    after[name] = np.mean([one.after for one in found])
-    attempts = np.mean([r.ledger["attempts"] / r.ledger["logical_requests"] for r in results])
-    stuck = sum(one.is_metastable for one in found)
-    back = [one.recovered_after_s for one in found if not one.is_metastable]
-    words = f"never ({stuck} of {len(found)} seeds)" if stuck else f"at most {max(back):.0f}"
-    print(f"{name:22}  {attempts:20.2f}  {after[name]:13.1%}  {words:>19}")
-(calm,) = spillway.run_many([surged(RETRIES["every 0.5 s"], surge_per_s=0.001)], SEEDS)
-print(f"goodput with retries every 0.5 s, but no surge: {calm.summary()['goodput'].mean:.1%}")
-ax.set(xlabel="arrival (s)", ylabel="goodput", xlim=(0, 600), ylim=(-0.03, 1.05))
-ax.yaxis.set_major_formatter("{x:.0%}")
-ax.grid(alpha=0.3)
-legend = ax.legend(fontsize="small", loc="center right")
-
-# %% [markdown]
-# With retries, the overload never ends: each request that times out has used capacity and is then
-# retried, so the load stays above the capacity of the fleet.
-# The same retries do no harm without the surge.
-# Longer and random backoff does not help, because it only postpones the same number of attempts.
-# A budget (one retry per ten requests) helps: it always bounds the load.
-#
 # ## Thresholds that are set while the fleet is overloaded
 #
 # The first fleet again, without thresholds; its clients time out after ten seconds, and back off
 # exponentially when they are rejected.
+# (What retries do to a fleet without such a limit is a part of
+# [the failure tour](09_failure_tour.ipynb).)
 # After 20 s an operator sets a threshold, which Dynamo allows at run time
 # (`POST /busy_threshold`).
 # A session is held at that instant, and each fork of it has a future of its own.
@@ -538,28 +382,15 @@ futures = {
     f"{THRESHOLD:,} tokens from {HELD_S} s": guarded.finish(),
     f"the same, lifted at {RELAXED_S} s": relaxed.finish(),
 }
-
-fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained", sharex=True)
-edges = np.arange(0, END_S + 1, 2.5)
-for number, (name, result) in enumerate(futures.items()):
-    requests = result.requests
-    sent, _ = np.histogram(requests["arrival_s"], edges)
-    in_time = requests["ttft_s"] <= TARGET_S
-    for ax, chosen in ((left, in_time), (right, requests["outcome"] == "rejected")):
-        share = np.histogram(requests["arrival_s"][chosen], edges)[0] / sent
-        ax.plot((edges[1:] + edges[:-1]) / 2, share, label=name, **plots.STYLES[number])
+figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained", sharey=True)
+plots.over_time(futures, "goodput", bins=24, ax=left)
+plots.over_time(futures, "shed", bins=24, ax=right)
+right.legend_.remove()
+for name, result in futures.items():
     attempts = result.ledger["attempts"] / result.ledger["logical_requests"]
-    last = in_time[requests["arrival_s"] > RELAXED_S].mean()
-    print(f"{name:25} {attempts:.1f} attempts per request; {last:4.0%} in time after {RELAXED_S} s")
-left.set(ylabel="first token within a second", ylim=(0, 1))
-right.set(ylabel="rejected, with all attempts", ylim=(0, 1))
-for ax in (left, right):
-    ax.axvline(HELD_S, color="gray", linestyle=":", linewidth=1)
-    ax.axvline(RELAXED_S, color="gray", linestyle=":", linewidth=1)
-    ax.set(xlabel="arrival (s)", xlim=(0, END_S))
-    ax.yaxis.set_major_formatter("{x:.0%}")
-    ax.grid(alpha=0.3)
-legend = fig.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    last = result.requests["arrival_s"] > RELAXED_S
+    in_time = (result.requests["ttft_s"][last] <= TARGET_S).mean()
+    print(f"{name:25} {attempts:.1f} attempts per request; {in_time:4.0%} in time after 40 s")
 
 # %% [markdown]
 # Without a threshold the queues only grow, until every request waits longer than its client does.
@@ -606,49 +437,27 @@ def concur(ordering):
     )
 
 
-POLICIES = {
-    "no limit": {},
-    "limit, oldest first": {"gateway": concur("fcfs")},
-    "limit, newest first": {"gateway": concur("lifo")},
-}
-every = spillway.run_many(
-    [agents(users, **settings) for settings in POLICIES.values() for users in AGENTS],
-    seeds=SEEDS[:3],
-)
-thrash = {
-    name: dict(zip(AGENTS, every[i * len(AGENTS) :], strict=False))
-    for i, name in enumerate(POLICIES)
-}
-
-
-def running_kv(result):
+def memory_of_running_requests(result):
     """The share of the KV memory that running requests hold, mean over time."""
     used = result.timeline["kv_utilization"][result.timeline["time_s"] > 50]
     return float(used.mean())
 
 
-fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
-PANELS = {
-    "output tokens/s": lambda results: results.summary()["output_throughput"].mean,
-    "prompt tokens found in cache": lambda results: results.summary()["cache_hit_rate"].mean,
-    "memory of running requests": lambda results: results.interval(running_kv).mean,
+POLICIES = {
+    "no limit": {},
+    "limit, oldest first": {"gateway": concur("fcfs")},
+    "limit, newest first": {"gateway": concur("lifo")},
 }
-for ax, (name, figure) in zip(axes, PANELS.items(), strict=True):
-    for number, (policy, by_users) in enumerate(thrash.items()):
-        ax.plot(
-            AGENTS,
-            [figure(one) for one in by_users.values()],
-            marker="os^"[number],
-            markersize=5,
-            label=policy,
-            **plots.STYLES[number],
-        )
-    ax.set(title=name, xlabel="agents", ylim=(0, None if name.startswith("output") else 1))
-    ax.title.set_fontsize("medium")
-    if not name.startswith("output"):
-        ax.yaxis.set_major_formatter("{x:.0%}")
-    ax.grid(alpha=0.3)
-legend = axes[2].legend(fontsize="small")
+every = iter(
+    spillway.run_many(
+        [agents(users, **settings) for settings in POLICIES.values() for users in AGENTS],
+        seeds=SEEDS[:3],
+    )
+)
+thrash = {name: {users: next(every) for users in AGENTS} for name in POLICIES}
+figure = plots.sweeps(
+    thrash, ["output_throughput", "cache_hit_rate", memory_of_running_requests], setting="agents"
+)
 
 # %% [markdown]
 # Throughput falls by more than half long before the running requests fill the memory: the context
@@ -668,24 +477,20 @@ def percent(results):
 
 
 Markdown(
-    f"**Takeaway.** "
     f"Rejecting while all workers are busy is only as good as its data is fresh: goodput is "
-    f"{percent(by_threshold[THRESHOLD])} if the load is known immediately, and "
+    f"{percent(by_threshold[named(THRESHOLD)])} if the load is known immediately, and "
     f"{percent(swept['simultaneous'][longest])} or {percent(swept['random instants'][longest])} "
     f"with events every {longest:g} s, simultaneous or at random instants. "
-    f"A router that skips busy workers floods the last one: without that rule, goodput is "
-    f"{percent(swept['random, any worker'][longest])}. "
-    f'The rule for "all ranks" misses a hot rank, which a router of ranks avoids, and a count of '
-    f"prompt blocks misses long outputs "
-    f"({preemptions['1.2']} preemptions against {preemptions['1.3']}). "
-    f"A limit in the worker needs no load reports; its queue must be shorter than the target times "
-    f"the worker's rate: with N = 64 and Q = 16, goodput is "
+    f"A count of prompt blocks misses long outputs ({preemptions['1.2']} preemptions with 1.2 "
+    f"against {preemptions['1.3']} with 1.3).\n\n"
+    f"**So set** a limit in the worker, which needs no load reports, and its queue to less than "
+    f"the worker's rate times the target: with N = 64 and Q = 16, goodput is "
     f"{percent(gates['1.3, N = 64, Q = 16'])}, with Q = 512 "
-    f"{percent(gates['1.3, N = 64, Q = 512'])}. "
-    f"After a surge of half a minute, retries keep goodput at {after['every 0.5 s']:.0%} "
-    f"permanently; with a retry budget it recovers ({after['a budget of 10 %']:.0%} after the "
-    f"surge). "
-    f"More agents than the cache can hold reduce throughput (from {max(unlimited):.0f} to "
-    f"{unlimited[-1]:.0f} tokens/s); a limit that keeps the same agents active preserves most of "
-    f"it ({newest:.0f})."
+    f"{percent(gates['1.3, N = 64, Q = 512'])}. Where load events are seldom, set "
+    f"`busy_monitor.router_skips_busy` to false (goodput is "
+    f"{percent(swept['random, any worker'][longest])} instead of "
+    f"{percent(swept['random instants'][longest])} at {longest:g} s). For agents, set the "
+    f"`ordering` of the queue to `lifo` with a limit on requests in flight: {AGENTS[-1]} agents "
+    f"get {newest:.0f} tokens/s instead of {unlimited[-1]:.0f} without a limit, of at most "
+    f"{max(unlimited):.0f}."
 )

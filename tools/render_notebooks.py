@@ -1,8 +1,9 @@
 """Executes the notebooks and stores them with their outputs.
 
 A notebook's source is notebooks/NAME.py (jupytext's percent format); notebooks/NAME.ipynb beside it
-is rendered from it. Rendering twice with the same versions gives the same bytes. `--check` compares
-the cells of every stored notebook with its source, without executing anything.
+is rendered from it. Rendering twice with the same versions gives the same bytes. `--check` executes
+every source and compares its outputs with the stored ones, without writing anything: texts must be
+equal, and so must pictures that the same version of matplotlib drew.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
+import importlib.metadata
 import io
 import os
 import re
+import resource
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING
 import jupytext
 import nbclient
 import nbformat
+import numpy as np
 from jupyter_client import KernelManager
 from PIL import Image
 
@@ -29,9 +33,15 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 LARGEST_BYTES = 400_000
+MOST_PROCESSOR_S = 60
 TIMEOUT_S = 300
 
 _COLORS = 256
+# Of a picture, this share may differ: other processors round other digits.
+_PIXELS = 0.001
+
+# The packages whose versions change outputs that are equal otherwise.
+_DRAWING, _SEARCHING = "matplotlib", "optuna"
 
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
@@ -105,38 +115,122 @@ def differences(path: Path) -> list[str]:
     ]
 
 
-def render(path: Path) -> None:
-    """Executes a source and stores the notebook beside it."""
+def executed(path: Path) -> tuple[nbformat.NotebookNode, float]:
+    """The notebook of a source with its outputs, and the processor time that they took."""
     notebook = read_source(path)
+    before_s = _processor_s()
     with kernel() as fresh:
         execute(notebook, fresh)
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             if "image/png" in output.get("data", {}):
                 output.data["image/png"] = _smaller(output.data["image/png"])
+    versions = {name: importlib.metadata.version(name) for name in (_DRAWING, _SEARCHING)}
     notebook.metadata = nbformat.from_dict(
-        {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
+        {"kernelspec": _KERNEL, "language_info": {"name": "python"}, "versions": versions}
     )
+    return notebook, _processor_s() - before_s
+
+
+def render(path: Path) -> float:
+    """Executes a source and stores the notebook beside it; returns the processor time."""
+    notebook, took_s = executed(path)
     text = nbformat.writes(notebook) + "\n"
     _refuse_what_differs_elsewhere(text, path.name)
+    if took_s > MOST_PROCESSOR_S:
+        raise ValueError(f"{path.name}: takes {took_s:.0f} s of processor time")
     path.with_suffix(".ipynb").write_text(text, encoding="utf-8")
+    return took_s
+
+
+def check(path: Path) -> tuple[list[str], float]:
+    """Executes a source; what differs from the stored notebook, and the processor time."""
+    if found := differences(path):
+        return found, 0
+    stored = nbformat.read(path.with_suffix(".ipynb"), as_version=4)
+    fresh, took_s = executed(path)
+    return disagreements(stored, fresh), took_s
+
+
+def disagreements(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> list[str]:
+    """The cells whose outputs differ, of two notebooks with the same cells.
+
+    Pictures of another version of matplotlib count as equal, and so do all outputs of a notebook
+    that searches with another version of Optuna.
+    """
+    before, now = (notebook.metadata.get("versions", {}) for notebook in (stored, fresh))
+    searches = any("Study(" in cell.source for cell in fresh.cells)
+    if searches and before.get(_SEARCHING) != now.get(_SEARCHING):
+        return []
+    compares_pictures = before.get(_DRAWING) == now.get(_DRAWING)
+    found = []
+    for mine, theirs in zip(stored.cells, fresh.cells, strict=True):
+        outputs = [_comparable(cell) for cell in (mine, theirs)]
+        texts, pictures = zip(*outputs, strict=True)
+        if texts[0] != texts[1]:
+            found.append(f"{mine.id}: {_first_difference(*texts)}")
+        elif len(pictures[0]) != len(pictures[1]) or (
+            compares_pictures and not all(map(_alike, *pictures))
+        ):
+            found.append(f"{mine.id}: another picture")
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="which, e.g. 01_first_run (default: all)")
-    parser.add_argument("--check", action="store_true", help="compare stored notebooks and sources")
+    parser.add_argument("--check", action="store_true", help="compare with the stored outputs")
     options = parser.parse_args(arguments)
     chosen = [path for path in sources() if not options.names or path.stem in options.names]
-    if options.check:
-        found = [difference for path in chosen for difference in differences(path)]
-        print("\n".join(found) or f"{len(chosen)} notebooks agree with their sources")
-        return 1 if found else 0
+    status = 0
     for path in chosen:
-        render(path)
-        print(f"{path.stem}.ipynb: {path.with_suffix('.ipynb').stat().st_size / 1000:.0f} kB")
-    return 0
+        if options.check:
+            found, took_s = check(path)
+            status |= bool(found)
+            print(f"{path.stem}: {took_s:.0f} s", *found, sep="\n  ", flush=True)
+        else:
+            took_s = render(path)
+            size = path.with_suffix(".ipynb").stat().st_size
+            print(f"{path.stem}: {took_s:.0f} s, {size / 1000:.0f} kB", flush=True)
+    return status
+
+
+def _processor_s() -> float:
+    """Processor time of the kernels that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _comparable(cell: nbformat.NotebookNode) -> tuple[list[str], list[str]]:
+    """The texts of a cell's outputs, and its pictures in base64."""
+    texts, pictures = [], []
+    for output in cell.get("outputs", ()):
+        data = output.get("data", {output.get("name", ""): output.get("text", "")})
+        for kind, value in sorted(data.items()):
+            (pictures if kind == "image/png" else texts).append(value)
+    return texts, pictures
+
+
+def _first_difference(stored: list[str], fresh: list[str]) -> str:
+    """The first line that differs, of the texts of two outputs."""
+    before, now = ("\n".join(texts).splitlines() for texts in (stored, fresh))
+    for old, new in zip(before, now, strict=False):
+        if old != new:
+            return f"{old!r} is now {new!r}"
+    return f"{len(before)} lines are now {len(now)}"
+
+
+def _alike(stored: str, fresh: str) -> bool:
+    """Whether hardly any pixel of two pictures differs."""
+    images = [
+        np.asarray(Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB"), dtype=int)
+        for png in (stored, fresh)
+    ]
+    if images[0].shape != images[1].shape:
+        return False
+    differs = np.abs(images[0] - images[1]).max(axis=-1) > 2
+    return bool(differs.mean() <= _PIXELS)
 
 
 def _import_path() -> str:

@@ -29,6 +29,7 @@ TARGETS = {
     "build-check": "",
     "docs-links": "",
     "fuzz-readers": "SECONDS=120",
+    "notebooks-check": "",
     "portability": "",
     "specimens": "",
     "test-dist-full": "",

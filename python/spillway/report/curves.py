@@ -47,7 +47,7 @@ def draw_curves(
         axes.set_yscale("log")
         number_logarithmic(axes.yaxis)
     elif min(means, default=0) >= 0:
-        axes.set(ylim=(0, None))
+        axes.set(ylim=(0, max(axes.get_ylim()[1], 1.05 * max(means, default=0))))
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize="small")
 

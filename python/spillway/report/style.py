@@ -105,10 +105,15 @@ def make_x_logarithmic(axes: Axes) -> None:
 
 
 def number_logarithmic(axis: Axis, at: Sequence[float] | None = None) -> None:
-    """Plain numbers on a logarithmic axis, at given places or at 1, 2 and 5 times powers of 10."""
+    """Plain numbers on a logarithmic axis, at given places or at 1, 2 and 5 times powers of 10.
+
+    Over more than three of these, at the powers alone.
+    """
     from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter
 
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if at is None else FixedLocator(at))
+    low, high = axis.get_view_interval()
+    digits = (1, 2, 5) if high <= 1000 * low else (1,)
+    axis.set_major_locator(LogLocator(subs=digits) if at is None else FixedLocator(at))
     axis.set_major_formatter("{x:,.7g}")
     axis.set_minor_formatter(NullFormatter())
 

@@ -868,6 +868,7 @@ def test_over_time_by_arrival(simulation, result):
         assert values[0] == pytest.approx(expected)
     (values, _), _ = stairs_of(result.plot.over_time("p99_ttft_ms", "tenant", bins=[-2, -1, 0]))
     assert np.isnan(values).all()
+    assert result.plot.over_time("p99_ttft_ms", log=True).get_yscale() == "log"
 
 
 def test_over_time_of_the_gateway(controlled):

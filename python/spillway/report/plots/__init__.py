@@ -95,10 +95,11 @@ class Plots:
         by: Grouping | None = None,
         *,
         bins: int | Sequence[float] = 60,
+        log: bool = False,
         ax: Axes | None = None,
     ) -> Axes:
         """One quantity over time, e.g. goodput or permits; see `plots.over_time`."""
-        return over_time(self._result, quantity, by, bins=bins, ax=ax)
+        return over_time(self._result, quantity, by, bins=bins, log=log, ax=ax)
 
     def admitted_tokens(self, bucket: TokenBucket | None = None, *, ax: Axes | None = None) -> Axes:
         """Cumulative prompt tokens offered and admitted; see `plots.admitted_tokens`."""

@@ -182,7 +182,8 @@ def sweeps(
         }
         for quantity in figures
     }
-    figure = figure_or_new(figure, 0.5 + 3.4 * len(figures), 3.4)
+    size = (7, 4) if len(figures) == 1 else (0.5 + 3.4 * len(figures), 3.5)
+    figure = figure_or_new(figure, *size)
     panels = figure.subplots(1, len(figures), squeeze=False)[0]
     for axes, quantity in zip(panels, figures, strict=True):
         is_latency = isinstance(quantity, str) and bool(FIGURES[quantity].latency)
@@ -190,6 +191,7 @@ def sweeps(
         draw_curves(
             axes, points[quantity], setting=setting, figure=_label(quantity), log=axes_of_panel
         )
+        axes.yaxis.label.set_size("small")  # long names of figures fit
         if legend := axes.get_legend():
             legend.remove()
     legend_outside(figure, panels[0])

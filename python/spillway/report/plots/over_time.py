@@ -16,7 +16,7 @@ from spillway.report.plots.counted_runs import (
     within_targets,
 )
 from spillway.report.plots.gateway_panels import sensor_in_words
-from spillway.report.style import STYLES, axes_or_new, ink, mark_unvalidated
+from spillway.report.style import STYLES, axes_or_new, ink, mark_unvalidated, number_logarithmic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,6 +53,7 @@ def over_time(
     by: Grouping | None = None,
     *,
     bins: int | Sequence[float] = 60,
+    log: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
     """Draws one quantity over time, a line per system, tenant or class.
@@ -74,6 +75,8 @@ def over_time(
     bins
         For quantities by time of arrival: number of equal intervals from 0 to the last arrival, or
         their edges in seconds.
+    log
+        Whether the axis of the quantity is logarithmic.
     ax
         Axes to draw into; default: those of a new figure.
 
@@ -99,19 +102,30 @@ def over_time(
     else:
         last_s = max(float(run.requests["arrival_s"].max()) for run in every)
         edges = bin_edges(bins, last_s)
-        groups = [None] if by is None else group_names(every, by)
+        groups = [None] if by is None else _present(every, by)
         lines = [(name or group, runs, group) for name, runs in runs_of.items() for group in groups]
         for style, (label, runs, group) in zip(itertools.cycle(STYLES), lines):
             values = _binned(runs, quantity, edges, by, group)
-            axes.stairs(values, edges, baseline=None, label=label or None, **style)
+            axes.stairs(values, edges, baseline=None, label=label or None, linewidth=1.5, **style)
         label = FIGURES[quantity].label if is_latency else BY_ARRIVAL[quantity]
         axes.set(xlabel="time of arrival (s)", ylabel=label, xlim=(edges[0], edges[-1]))
-    axes.set(ylim=(0, 1.02) if quantity in ("goodput", "shed", "kv_utilization") else (0, None))
+    if log:
+        axes.set_yscale("log")
+        number_logarithmic(axes.yaxis)
+    else:
+        is_share = quantity in ("goodput", "shed", "kv_utilization")
+        axes.set(ylim=(-0.02, 1.02) if is_share else (0, None))
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize="small")
     mark_unvalidated(axes, (run.simulation for run in every))
     return axes
+
+
+def _present(runs: Sequence[ResultData], by: Grouping) -> list[str]:
+    """The tenants or classes that have requests."""
+    present = {name for run in runs for name in np.unique(run.requests[by])}
+    return [name for name in group_names(runs, by) if name in present]
 
 
 def _binned(
