@@ -416,6 +416,7 @@ def import_(
 
 
 def target_named(text: str, name: str) -> tuple[Target, str]:
+    """The system and the version that a text names; `name`: of the argument, for errors."""
     system, _, version = text.partition("@")
     if system not in TARGETS:
         raise config_error([(name, repr(text), f"must be one of {', '.join(TARGETS)}")])

@@ -31,7 +31,7 @@ def hold_in_seats(
     """Moves a fixed limit to the seats of the instances, and its queue to their gates.
 
     `flag`: the flag of the seats, for the reasons. `queue`: the gate of a group of instances behind
-    which so many requests wait in each; None if the engine has none.
+    which this number of requests waits in each; None if the engine has none.
     """
     share = limit_per_instance(settings)
     if share is None:
