@@ -144,7 +144,8 @@ def to_settings(simulation: Simulation, folder: Path, *, brief: bool = False) ->
     """The settings in the form of a configuration file in `folder`: all, or as `dump` has them."""
     own = simulation.to_dict()
     if brief:
-        _leave_out_defaults(own, lambda: Simulation.from_dict(own) == simulation)
+        wanted = simulation.to_dict()  # with what says where it comes from, too
+        _leave_out_defaults(own, lambda: bool(Simulation.from_dict(own).to_dict() == wanted))
     settings = {"schema": SCHEMA, **own}
     file = settings.get("workload", {}).get("file")
     if file and not Path(file).is_absolute():

@@ -57,6 +57,25 @@ def test_without_a_folder_everything_is_printed(tmp_path: Path, called: Callable
     )
 
 
+def test_an_imported_file_keeps_the_origin_of_servers_and_traces(
+    tmp_path: Path, printed: Callable[..., str]
+) -> None:
+    trace, config, back = (tmp_path / name for name in ("a.csv", "a.yaml", "b.yaml"))
+    trace.write_text("arrival_s,input_tokens,output_tokens\n0,10,5\n1,20,5\n")
+    config.write_text(
+        "schema: 1\nworkload: {kind: trace, file: a.csv}\n"
+        "instances: [{server: {model: llama-3.1-8b, gpu: h100}}]\n"
+    )
+    command = tmp_path / "serve.sh"
+    command.write_text("vllm serve llama-3.1-8b --max-num-seqs 32 --async-scheduling")
+    printed("import", command, "--from", "vllm@0.19", "--onto", config, "-o", back)
+    text = back.read_text()
+    assert "a.csv\n" in text
+    assert "provenance: 'server {model: llama-3.1-8b" in text
+    assert "gateway" not in text
+    assert load(back).instances[0].max_num_seqs == 32
+
+
 def test_diff_as_json(tmp_path: Path, called: Callable[..., Any]) -> None:
     one, other = tmp_path / "a.yaml", tmp_path / "b.yaml"
     one.write_text("schema: 1\n")
