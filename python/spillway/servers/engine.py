@@ -25,6 +25,9 @@ DEFAULT_ENGINE = "vllm-0.19"
 _LARGE_GIB = 70
 _FIRST = (0, 8)
 
+NEWEST = (0, 27)
+"""The newest version whose rules are known; newer ones are taken to have the same."""
+
 
 @dataclass(frozen=True)
 class Engine:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spillway.servers.memory import Placement
+    from spillway.servers.model import Model
 
 
 NORM = 4.0
@@ -93,6 +94,37 @@ WIDTHS = Efficiencies(
 )
 """Standard deviations of the logarithms of the prior."""
 
+MIXTURE_PRIOR = Efficiencies(
+    memory=0.95,
+    arithmetic=0.154,
+    kv=1.43,
+    constant_us=1760,
+    layer_us=53,
+    decode_us=33,
+    collective_us=10.3,
+    entry_us=43_000,
+)
+"""The efficiencies of mixtures of many experts that were not measured.
+
+Geometric means of the eleven fits to mixtures in experiments/physics_points. Their matrix products
+are small, one per expert, so that the arithmetic is used a fourth as well as in dense models.
+"""
+
+MIXTURE_WIDTHS = Efficiencies(
+    memory=0.32,
+    arithmetic=0.26,
+    kv=0.42,
+    constant_us=0.40,
+    layer_us=0.45,
+    decode_us=0.87,
+    collective_us=0.51,
+    entry_us=0.46,
+)
+"""Standard deviations of the logarithms of these fits."""
+
+_FEW_EXPERTS = 16
+"""A mixture of so few experts, such as Mixtral, computes like a dense model: it was measured."""
+
 _FILE = "efficiencies.yaml"
 _REFERENCE = "h100"
 
@@ -109,7 +141,8 @@ class Knowledge:
 def knowledge(placement: Placement) -> Knowledge:
     """What is known about an accelerator of the catalog with models of this kind.
 
-    One that was not measured takes the efficiencies of H100 with the widths of the prior.
+    One that was not measured takes the efficiencies of H100 with the widths of the prior; a kind of
+    models that was not measured there, those of the prior of its kind.
     Measurements with another type of KV say nothing about the efficiency of KV reads.
     """
     accelerator, kind = placement.accelerator.name, (placement.dtype, placement.model.is_mixture)
@@ -120,15 +153,23 @@ def knowledge(placement: Placement) -> Knowledge:
     entry = measured.get((accelerator, *kind))
     source = f"fitted to {entry['fitted']}" if entry else "unvalidated"
     entry = entry or measured.get((_REFERENCE, *kind))
+    prior, prior_widths = prior_of(placement.model)
     if entry is None:
-        return Knowledge(PRIOR, WIDTHS, source)
+        return Knowledge(prior, prior_widths, source)
     found, widths = Efficiencies(**entry["efficiencies"]), Efficiencies(**entry["widths"])
     if entry["gpu"] != accelerator:
-        widths, source = WIDTHS, f"{source}, with the efficiencies of {_REFERENCE}"
+        widths, source = prior_widths, f"{source}, with the efficiencies of {_REFERENCE}"
     if entry["kv_cache_dtype"] != placement.kv_cache_dtype:
-        found = dataclasses.replace(found, kv=PRIOR.kv)
-        widths = dataclasses.replace(widths, kv=WIDTHS.kv)
+        found = dataclasses.replace(found, kv=prior.kv)
+        widths = dataclasses.replace(widths, kv=prior_widths.kv)
     return Knowledge(found, widths, source)
+
+
+def prior_of(model: Model) -> tuple[Efficiencies, Efficiencies]:
+    """The efficiencies of models of a kind that were not measured, and their widths."""
+    if model.num_experts > _FEW_EXPERTS:
+        return MIXTURE_PRIOR, MIXTURE_WIDTHS
+    return PRIOR, WIDTHS
 
 
 def roofline(placement: Placement, efficiencies: Efficiencies) -> Roofline:

@@ -14,10 +14,11 @@ from spillway._core.sim import ConfigError
 from spillway.config.classes import config_error
 from spillway.config.files import read_settings
 from spillway.config.merging import merged
+from spillway.config.messages import note
 from spillway.config.yaml import to_flow
 from spillway.servers import physics
 from spillway.servers.accelerator import Accelerator, accelerator
-from spillway.servers.engine import DEFAULT_ENGINE, Engine, engine
+from spillway.servers.engine import DEFAULT_ENGINE, NEWEST, Engine, engine
 from spillway.servers.memory import ELEMENT_BYTES, Layout, Memory, Placement, memory_of
 from spillway.servers.model import WEIGHT_BYTES, Model, model
 
@@ -127,7 +128,18 @@ class Server:
         architecture = self.architecture
         heads, layers = architecture.num_attention_heads, architecture.num_hidden_layers
         if self.tp > _MOST_TP or heads % self.tp:
-            self._refuse("tp", f"must divide the {heads} attention heads of {architecture.name}")
+            allowed = f"must divide the {heads} attention heads of {architecture.name}"
+            if architecture.is_mixture and self.tp > 1:
+                allowed += (
+                    "; experts spread over more accelerators are data-parallel ranks with "
+                    "enable_expert_parallel: state these as dp"
+                )
+            self._refuse("tp", allowed)
+        if self.version.version > NEWEST:
+            note(
+                f"{self.version.name} is newer than the rules for its defaults, which are those of "
+                f"vllm-{NEWEST[0]}.{NEWEST[1]}; check limits and memory against its start-up log"
+            )
         if self.pp > layers:
             self._refuse("pp", f"must be <= {layers}, the layers")
         if self.pp > 1 and self.dp > 1 and architecture.is_mixture:
