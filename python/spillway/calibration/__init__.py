@@ -1,6 +1,7 @@
 """Servers fitted to measured runs.
 
-`calibrate` fits one; the `Profile` says what is known about it; `intervals` gives the answers of a
+`calibrate` fits one; the `Profile` says what is known about it, and its `Verdict` whether it is a
+server (`UnidentifiedError`: it is not); `intervals` gives the answers of a
 simulation with it as intervals. `fit_step_logs` fits the step times alone, to logs of single steps.
 """
 
@@ -13,15 +14,26 @@ from spillway._lazy import lazy_names
 if TYPE_CHECKING:
     from spillway.calibration.histograms import Scraped
     from spillway.calibration.procedure import calibrate
-    from spillway.calibration.profile import Profile
+    from spillway.calibration.profile import Profile, UnidentifiedError
     from spillway.calibration.step_log import fit_step_logs
     from spillway.calibration.uncertainty import intervals
+    from spillway.calibration.verdict import Verdict
 
-__all__ = ["Profile", "Scraped", "calibrate", "fit_step_logs", "intervals"]
+__all__ = [
+    "Profile",
+    "Scraped",
+    "UnidentifiedError",
+    "Verdict",
+    "calibrate",
+    "fit_step_logs",
+    "intervals",
+]
 
 _HOMES = {
     "Profile": "profile",
     "Scraped": "histograms",
+    "UnidentifiedError": "profile",
+    "Verdict": "verdict",
     "calibrate": "procedure",
     "fit_step_logs": "step_log",
     "intervals": "uncertainty",

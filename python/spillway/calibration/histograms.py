@@ -197,6 +197,39 @@ class HistogramPart:
             [self._compared(name, *_pooled(results, name)) for name in self.given.known]
         )
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What each of the residuals is a statistic of."""
+        found: list[str] = []
+        for name in self.given.known:
+            bounds, _ = self._bounds[name]
+            count = len(bounds) + int(np.isfinite(self.given.histograms.histograms[name].sum))
+            found += count * [name.removesuffix("_s")]
+        return tuple(found)
+
+    @property
+    def weights(self) -> Floats:
+        """Weights of the residuals."""
+        found: list[float] = []
+        for name in self.given.known:
+            bounds, _ = self._bounds[name]
+            if np.isfinite(self.given.histograms.histograms[name].sum):
+                found.append(_MEAN_WEIGHT)
+            found += len(bounds) * [_BOUNDS_WEIGHT / np.sqrt(max(1, len(bounds)))]
+        return np.array(found)
+
+    @property
+    def itl_s(self) -> float:
+        """The mean inter-token latency; NaN if unknown."""
+        if "itl_s" not in self.given.known:
+            return float("nan")
+        return self.given.histograms.histograms["itl_s"].mean
+
+    def noise(self, results: Sequence[ResultData]) -> Floats:
+        """Of the weighted differences, by seed of a generator."""
+        each = [self.residuals([result]) for result in results]
+        return np.asarray(np.std(each, axis=0) if len(each) > 1 else np.zeros(len(each[0])))
+
     def resampler(self, results: Sequence[ResultData]) -> Callable[[np.random.Generator], Floats]:
         """How residuals scatter from one run of the workload to another.
 

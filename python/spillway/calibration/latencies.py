@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 
 METRICS = ("ttft", "itl", "e2e")
+CAPACITY = "capacity"
 PERCENTILES = (10, 50, 90, 99)
 
 _SHARES = np.array(PERCENTILES) / 100
@@ -22,6 +24,7 @@ _SHARES = np.array(PERCENTILES) / 100
 _WEIGHTS = np.array([2, 0.7, 1.5, 1, 0.7])
 _CAPACITY_WEIGHT = 2.0
 _LOCKED_TTFT = 0.25
+_RESAMPLES = 30
 
 
 def weights_of(replay: Replay) -> Floats:
@@ -92,11 +95,29 @@ def measured(replay: Replay, rows: Booleans) -> Latencies:
 
 
 def simulated(result: ResultData, rows: Booleans) -> Latencies:
-    """The latencies of these rows of its simulated replay."""
+    """The latencies of these rows of its simulated replay, without what leads it."""
     requests = result.requests
     gaps = np.maximum(requests["output_tokens"].astype(np.int64) - 1, 0)
     columns = (requests["arrival_s"], requests["ttft_s"], requests["e2e_s"], gaps)
-    return _latencies(*(column[rows] for column in columns))
+    return _latencies(*(column[-len(rows) :][rows] for column in columns))
+
+
+def noise_of(sim: Latencies, real: Latencies) -> Floats:
+    """Standard deviations of the errors' logarithms, were other requests of such runs compared.
+
+    Requests are drawn in pairs, simulated and measured: arrivals and lengths are the same in both.
+    """
+    rng = np.random.default_rng(0)
+    n = len(real.ttft_s)
+    errors = []
+    for _ in range(_RESAMPLES):
+        rows = rng.integers(0, n, n)
+        errors.append(sim.take(rows).logs() - real.take(rows).logs())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of statistics without values
+        found = np.nanstd(np.array(errors), axis=0)
+    found[-1] = 0  # resampled runs have no order of completions
+    return np.asarray(np.nan_to_num(found))
 
 
 def _latencies(send_s: Floats, ttft_s: Floats, e2e_s: Floats, gaps: Ints) -> Latencies:

@@ -72,7 +72,7 @@ def prior_of(logs: Sequence[StepLog]) -> LogPrior:
         covariance[at, at] += _LEAST_WIDTH**2
     coefficients = dict(zip(COEFFICIENTS, values.tolist(), strict=True))
     return LogPrior(
-        latency=times.latency.replace(**coefficients),
+        latency=times.latency.replace(alpha_input_us=0, **coefficients),
         theta=np.log(values),
         covariance=covariance,
         times=times,

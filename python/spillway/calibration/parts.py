@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from spillway.calibration.hull import SAMPLES
-from spillway.calibration.latencies import METRICS, Latencies, measured, simulated, weights_of
+from spillway.calibration.latencies import (
+    CAPACITY,
+    METRICS,
+    Latencies,
+    measured,
+    noise_of,
+    simulated,
+    weights_of,
+)
 from spillway.calibration.profile import FittedRun
 from spillway.calibration.refinement import Load
 
@@ -24,10 +32,20 @@ if TYPE_CHECKING:
 
 
 _BLOCK_S = 30.0
+_LEAST_BLOCKS = 10
+_UNSERVED = 5.0  # logarithm of the error of a figure that no simulated request has
 
 
 class Measured(Load, Protocol):
     """Measurements of a server under one load, and what is known of their noise."""
+
+    @property
+    def weights(self) -> Floats:
+        """Weights of the residuals."""
+
+    @property
+    def itl_s(self) -> float:
+        """A usual inter-token latency; NaN if unknown."""
 
     def resampler(self, results: Sequence[ResultData]) -> Callable[[np.random.Generator], Floats]:
         """A function that draws what the residuals would add in another measurement."""
@@ -47,6 +65,7 @@ class Part:
     rows: Booleans
 
     num_seeds = 1  # a replay draws nothing
+    metrics = (*(name for metric in METRICS for name in 5 * (metric,)), CAPACITY)
 
     @property
     def source(self) -> Replay:
@@ -59,8 +78,25 @@ class Part:
 
     def residuals(self, results: Sequence[ResultData]) -> Floats:
         """Weighted differences of the logarithms of the statistics."""
-        logs = simulated(results[0], self.rows).logs()
-        return np.asarray(weights_of(self.replay) * (logs - self._logs))
+        errors = simulated(results[0], self.rows).logs() - self._logs
+        unserved = np.isfinite(self._logs) & ~np.isfinite(errors)
+        errors[unserved] = _UNSERVED
+        return np.asarray(weights_of(self.replay) * errors)
+
+    def noise(self, results: Sequence[ResultData]) -> Floats:
+        """Of the weighted differences."""
+        found = noise_of(simulated(results[0], self.rows), self._measured)
+        return np.asarray(weights_of(self.replay) * found)
+
+    @property
+    def weights(self) -> Floats:
+        """Weights of the residuals."""
+        return weights_of(self.replay)
+
+    @property
+    def itl_s(self) -> float:
+        """The median inter-token latency."""
+        return float(np.exp(self._logs[5 + 2]))
 
     def resampler(
         self,
@@ -86,11 +122,14 @@ class Part:
         """The errors of mean and median latencies and of the capacity."""
         run = self.replay.recording
         errors = 100 * np.expm1(simulated(results[0], self.rows).logs() - self._logs)
-        found = {}
+        places = {"capacity": len(errors) - 1}
         for i, metric in enumerate(METRICS):
-            found[f"mean_{metric}"] = round(float(errors[5 * i]), 2)
-            found[f"p50_{metric}"] = round(float(errors[5 * i + 2]), 2)
-        found["capacity"] = round(float(errors[-1]), 2)
+            places |= {f"mean_{metric}": 5 * i, f"p50_{metric}": 5 * i + 2}
+        found = {
+            name: round(float(errors[at]), 2)
+            for name, at in sorted(places.items(), key=lambda place: place[1])
+            if np.isfinite(self._logs[at])
+        }
         return FittedRun(run.name, run.sha256, int(self.rows.sum()), found)
 
     @cached_property
@@ -102,8 +141,10 @@ class Part:
         return self._measured.logs()
 
     def _blocks(self) -> list[Ints]:
-        """Positions among the requests, by 30 s of sending."""
-        which = (self.replay.recording.send_s[self.rows] // _BLOCK_S).astype(int)
+        """Positions among the requests, by 30 s of sending, or a tenth of a shorter run."""
+        send_s = self.replay.recording.send_s[self.rows]
+        block_s = max(min(_BLOCK_S, float(np.ptp(send_s)) / _LEAST_BLOCKS), 1e-9)
+        which = (send_s // block_s).astype(int)
         return [np.flatnonzero(which == block) for block in np.unique(which)]
 
 

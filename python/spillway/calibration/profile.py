@@ -16,6 +16,7 @@ from spillway.calibration.hull import Hull, states_of
 from spillway.calibration.refinement import coefficients_of, form_of, latency_of
 from spillway.calibration.replay import group_of
 from spillway.calibration.step_log import correlated_pairs
+from spillway.calibration.verdict import Verdict
 from spillway.config.classes import config_error
 from spillway.config.files import read_settings
 from spillway.config.filesystem import replacing
@@ -32,9 +33,30 @@ if TYPE_CHECKING:
     from spillway.data.result_data import ResultData
 
 
+class UnidentifiedError(ValueError):
+    """A fit that is no server: its verdict is `poor`.
+
+    Attributes
+    ----------
+    profile : Profile
+        The fit, whose `verdict` says what does not fit and what to measure next.
+
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        assert profile.verdict is not None
+        super().__init__(f"the fit is no server\n{profile.verdict.text()}")
+        self.profile = profile
+
+
 _KIND = "server_profile"
 _VERSION = 1
+HOST = ("constant_us", "decode_us", "alpha0_us", "alpha_input_us")
+"""The coefficients of a roofline that belong to the machine and the engine's version: per step, per
+decoding request, per request and per prompt token. The others belong to the accelerator."""
+
 _INSIDE = 0.95
+_MOST_ERROR = 1.0
 
 
 @dataclass(frozen=True)
@@ -96,6 +118,14 @@ class Profile:
         Runs that were not fitted, and why.
     choices : tuple of Choice
         All forms that were tried, the best first.
+    verdict : Verdict, optional
+        Whether the fit is a server, and where it holds; None: it is from an older version.
+    sources : mapping
+        The limits of the engine: value, and where it comes from.
+    start : str
+        Where the fit began.
+    warms : int
+        How often the first turns of sessions were sent before the runs; see `Replay`.
 
     """
 
@@ -109,11 +139,61 @@ class Profile:
     logs: tuple[FittedLog, ...] = ()
     left_out: tuple[str, ...] = ()
     choices: tuple[Choice, ...] = ()
+    verdict: Verdict | None = None
+    sources: Mapping[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
+    start: str = ""
+    warms: int = 0
 
     @property
     def coefficients(self) -> dict[str, float]:
         """What was fitted: coefficients in microseconds, scales of a table."""
         return coefficients_of(self.latency)
+
+    def on_host_of(self, other: Profile) -> Profile:
+        """The accelerator of this fit in the machine, or with the engine version, of another.
+
+        `HOST` names the coefficients that come from the other fit; those of the accelerator, and
+        the limits of the engine, stay. Where both hold is not known: the result has no hull and no
+        verdict, and its parts are as uncertain as in their fits. Warns where a fit knows only the
+        sum of a coefficient of the host and one of the accelerator.
+
+        Raises ConfigError unless both are rooflines.
+        """
+        for profile in (self, other):
+            if not isinstance(profile.latency, instance.Roofline):
+                kind = profile.latency.kind
+                raise config_error([("latency", kind, "must be a roofline in both fits")])
+        if mixed := {
+            f"{a} and {b}"
+            for profile in (self, other)
+            for a, b, _ in profile.correlated()
+            if (a in HOST) != (b in HOST)
+        }:
+            note(f"{', '.join(sorted(mixed))}: only together known, and here of two fits")
+        theirs: dict[str, Any] = {
+            name: value for name, value in other.coefficients.items() if name in HOST
+        }
+        latency = self.latency.replace(**theirs)
+        names, others = list(coefficients_of(latency)), list(other.coefficients)
+        own = list(self.coefficients)
+        covariance = np.zeros((len(names), len(names)))
+        for i, a in enumerate(names):
+            for j, b in enumerate(names):
+                of, known = (other, others) if a in HOST else (self, own)
+                if (a in HOST) == (b in HOST) and a in known and b in known:
+                    covariance[i, j] = of.covariance[known.index(a)][known.index(b)]
+        return dataclasses.replace(
+            self,
+            latency=latency,
+            covariance=tuple(tuple(row) for row in covariance.tolist()),
+            async_scheduling=other.async_scheduling,
+            hull=Hull(()),
+            runs=(),
+            logs=(),
+            choices=(),
+            verdict=None,
+            start=f"the accelerator of {self.server.key}, the host of {other.server.key}",
+        )
 
     @property
     def theta(self) -> Floats:
@@ -166,12 +246,21 @@ class Profile:
     def text(self) -> str:
         """What was fitted, how well it is known, and what errors remain, as text."""
         ahead = "one step ahead" if self.async_scheduling else "step by step"
-        lines = [self.server.key, f"{form_of(self.latency)}, scheduling {ahead}", ""]
+        lines = [self.server.key, f"{form_of(self.latency)}, scheduling {ahead}"]
+        if self.verdict is not None:
+            lines.append(self.verdict.text())
+        lines.append("")
         errors = self.relative_errors()
         width = max(map(len, self.coefficients))
+        for name, value in self.coefficients.items():
+            known = errors[name] <= _MOST_ERROR
+            spread = f"±{100 * errors[name]:.0f}%" if known else "not identified"
+            part = "host" if name in HOST else "accelerator"
+            lines.append(f"{name:<{width}}  {value:>10.4g}  {spread:<14}  {part}")
+        if self.start and max(errors.values()) > _MOST_ERROR:
+            lines.append(f"what is not identified is near {self.start}")
         lines += [
-            f"{name:<{width}}  {value:>10.4g}  ±{100 * errors[name]:.0f}%"
-            for name, value in self.coefficients.items()
+            f"{name} = {value}: {source}" for name, (value, source) in self.sources.items() if value
         ]
         lines += [
             f"{a} and {b}: only together known (correlation {rho:+.2f})"
@@ -207,6 +296,10 @@ class Profile:
             "logs": [dataclasses.asdict(log) for log in self.logs],
             "left_out": list(self.left_out),
             "choices": [dataclasses.asdict(choice) for choice in self.choices],
+            "verdict": None if self.verdict is None else self.verdict.to_dict(),
+            "sources": {name: list(pair) for name, pair in self.sources.items()},
+            "start": self.start,
+            "warms": self.warms,
         }
 
     @classmethod
@@ -227,6 +320,13 @@ class Profile:
                 logs=tuple(FittedLog(**log) for log in document.get("logs", ())),
                 left_out=tuple(document["left_out"]),
                 choices=tuple(Choice(**choice) for choice in document["choices"]),
+                verdict=Verdict.from_dict(found) if (found := document.get("verdict")) else None,
+                sources={
+                    str(name): (int(value), str(source))
+                    for name, (value, source) in document.get("sources", {}).items()
+                },
+                start=str(document.get("start", "")),
+                warms=int(document.get("warms", 0)),
             )
         except ConfigError:
             raise

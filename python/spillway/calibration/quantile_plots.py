@@ -53,7 +53,7 @@ def quantiles(
     drawn = figure_or_new(figure, 10, 6)
     axes = drawn.subplots(2, len(METRICS))
     for recording, style in zip(recordings, itertools.cycle(STYLES)):
-        replay = Replay(recording, profile.turnaround_s)
+        replay = Replay(recording, profile.turnaround_s, warms=profile.warms)
         result = simulate(replay.simulation(profile.group))
         real, sim = measured(replay, replay.compared), simulated(result, replay.compared)
         in_flight = _in_flight(recording)[replay.compared]

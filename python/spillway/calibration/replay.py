@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,8 @@ import numpy as np
 
 from spillway import instance
 from spillway._core.cluster import Simulation
+from spillway.calibration.catalog import architecture_of, limits_of, version_of
+from spillway.data.recording import RequestCounts
 from spillway.files.recordings.repeats import repeat_period
 from spillway.files.traces import trace
 
@@ -23,16 +25,22 @@ if TYPE_CHECKING:
 _COLD_PERIODS = 1.5
 _MISCOUNT = 0.8
 _USUAL_SHARE = 0.6
+_WARM_UP_S = 30.0  # between requests of a warm-up, each of which ends before the next
+_NEW_TOKENS = 64  # of a first prompt that its warm-up lacks: the question
 
 
 @dataclass(frozen=True, eq=False)
 class Replay:
     """A measured run, and what of it is replayed and compared.
 
-    Recordings state neither which prompts repeat nor how long the outputs really were:
+    Turns of sessions begin with the conversation before, and prompts of which tokens were cached
+    begin alike (`Recording.to_trace`). What recordings do not state:
 
     - Prompts that repeat (`files.recordings.repeats`) become prefix groups, so that the prefix
-      cache holds them. The first 1.5 periods are cold, and not compared.
+      cache holds them, where there are neither sessions nor cached tokens. The first 1.5 periods
+      are cold, and not compared.
+    - Whether the first turns of sessions were in the cache, too, e.g. by a warm-up that is not in
+      the file: `warms` of each are sent before the run, one for each replica.
     - Where at least 60% of the output lengths lie within 20% of their median, the client asked for
       a fixed length, and shorter counts are counting errors: they become the median.
     - Failed requests are replayed with the median lengths, and not compared.
@@ -45,11 +53,15 @@ class Replay:
     recording: Recording
     turnaround_s: float = 0.0
     repeats: bool = True
+    warms: int = 0
 
     @cached_property
     def period(self) -> int | None:
         """Number of requests after which the prompts repeat; None: never, or not to be seen."""
-        return repeat_period(self.recording.input_tokens) if self.repeats else None
+        run = self.recording
+        if not self.repeats or run.session is not None or run.cached_tokens is not None:
+            return None
+        return repeat_period(run.input_tokens)
 
     @cached_property
     def input_tokens(self) -> Ints:
@@ -88,26 +100,88 @@ class Replay:
         return self.limited_from is not None
 
     @cached_property
+    def lead(self) -> int:
+        """Number of requests before the recorded ones, which warm the cache."""
+        return self.warms * len(self._first_turns)
+
+    @cached_property
     def trace(self) -> Trace:
-        """The workload."""
-        prompts, period = self.input_tokens, self.period
-        columns: dict[str, Any] = {"input_tokens": prompts, "output_tokens": self.output_tokens}
-        if period is not None:
-            groups = [f"{i % period}/{tokens}" for i, tokens in enumerate(prompts)]
-            columns |= {"prefix_group": groups, "prefix_tokens": prompts}
-        found = trace(arrival_s=self.recording.send_s, **columns)
-        limit = self.recording.client_max_in_flight
+        """The workload: `lead` requests that are not recorded, then the recorded ones."""
+        run, lead = self.recording, self.lead
+        limit = run.client_max_in_flight
+        found = self._requests()
         if not self.is_closed_loop or limit is None:
             return found
+        assert self.limited_from is not None
         return found.replace(
             max_in_flight=limit,
-            open_loop_requests=self.limited_from,
+            open_loop_requests=lead + self.limited_from,
             turnaround_s=self.turnaround_s,
         )
+
+    def _requests(self) -> Trace:
+        run, prompts, period = self.recording, self.input_tokens, self.period
+        if period is not None:
+            groups = [f"{i % period}/{tokens}" for i, tokens in enumerate(prompts)]
+            return trace(
+                arrival_s=run.send_s, input_tokens=prompts, output_tokens=self.output_tokens,
+                prefix_group=groups, prefix_tokens=prompts,
+            )  # fmt: skip
+        nothing: dict[str, Any] = {"session": None, "cached_tokens": None}
+        replayed = dataclasses.replace(
+            run,
+            input_tokens=prompts,
+            output_tokens=self.output_tokens,
+            failed=np.zeros(run.num_requests, dtype=bool),
+            client_max_in_flight=None,
+            counts=RequestCounts(),
+            reported=(),
+            token_gaps=None,
+            **({} if self.repeats else nothing),
+        )
+        return (
+            _warmed(replayed, self._first_turns, self.warms) if self.lead else replayed
+        ).to_trace()
+
+    @cached_property
+    def _first_turns(self) -> Ints:
+        """The first request of each session."""
+        if self.recording.session is None or not self.repeats:
+            return np.zeros(0, dtype=np.int64)
+        sessions = np.array(self.recording.session)
+        names, first = np.unique(sessions, return_index=True)
+        return np.sort(first[names != ""]).astype(np.int64)
 
     def simulation(self, group: instance.InstanceGroup, **settings: Any) -> Simulation:
         """The replay on one instance, with other settings of the simulation."""
         return Simulation(workload=self.trace, instances=[group], **settings)
+
+
+def _warmed(run: Recording, first: Ints, times: int) -> Recording:
+    """The run behind a warm-up with the beginnings of its sessions."""
+    assert run.session is not None
+    warm = np.repeat(first, times)
+    gap_s = _WARM_UP_S
+    begin_s = np.repeat(np.arange(len(first)) * gap_s, times)
+    tokens = np.maximum(run.input_tokens[warm] - _NEW_TOKENS, 1)
+
+    def after(lead: Any, column: Any) -> Any:
+        return np.concatenate([lead, column])
+
+    none = np.full(len(warm), np.nan)
+    return dataclasses.replace(
+        run,
+        send_s=after(begin_s, run.send_s + len(first) * gap_s),
+        input_tokens=after(tokens, run.input_tokens),
+        output_tokens=after(np.ones(len(warm), dtype=np.int64), run.output_tokens),
+        ttft_s=after(none, run.ttft_s),
+        e2e_s=after(none, run.e2e_s),
+        failed=np.zeros(len(warm) + run.num_requests, dtype=bool),
+        failure_s=after(none, run.failure_s),
+        tenant=None,
+        cached_tokens=None,
+        session=(*(run.session[row] for row in warm), *run.session),
+    )
 
 
 def limited_from(run: Recording) -> int | None:
@@ -147,12 +221,6 @@ def _with_median(tokens: Ints, wrong: Booleans) -> Ints:
     return np.where(wrong, int(np.median(tokens[~wrong])), tokens)
 
 
-def version_of(server: ServerFacts) -> tuple[int, int] | None:
-    """Major and minor version of the engine; None: not stated."""
-    found = re.match(r"v?(\d+)\.(\d+)", server.engine_version or "")
-    return (int(found[1]), int(found[2])) if found else None
-
-
 def plans_ahead(server: ServerFacts) -> bool | None:
     """Whether the engine schedules one step ahead by default; None: it depends, or is not known.
 
@@ -169,24 +237,15 @@ def plans_ahead(server: ServerFacts) -> bool | None:
 def group_of(
     server: ServerFacts, latency: instance.Roofline | instance.StepTable, *, ahead: bool
 ) -> Any:
-    """The server with these step times.
-
-    Where the facts state no limits, they are vLLM's on a small accelerator; memory and context
-    that they do not state hardly ever bind.
-    """
+    """The server with these step times; `catalog.limits_of` has what the facts do not state."""
     version = version_of(server)
-    limits: dict[str, Any] = {
-        "data_parallel_size": 1,
-        "max_num_seqs": 256,
-        "max_num_batched_tokens": 2048,
-        "max_model_len": 0,
-        "block_size_tokens": 16,
-        "num_kv_blocks": 132_139,
-    }
-    facts = {name: getattr(server, name) for name in limits}
-    limits |= {name: limit for name, limit in facts.items() if limit is not None}
+    limits: dict[str, Any] = {name: limit.value for name, limit in limits_of(server).items()}
+    architecture = architecture_of(server.model)
     return instance.InstanceGroup(
         **limits,
+        lockstep_ranks=limits["data_parallel_size"] > 1
+        and architecture is not None
+        and architecture.is_mixture,
         kv_cache=instance.KvCache(
             prefix_caching=server.prefix_caching is not False,
             reserve_full_prompt=version is not None and version >= (0, 19),

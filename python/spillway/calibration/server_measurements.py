@@ -5,27 +5,34 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway.calibration.histograms import Scraped
 from spillway.config.messages import note
-from spillway.data.recording import Recording, ServerFacts, StepLog
+from spillway.data.recording import LatencyPoints, Recording, ServerFacts, StepLog
 from spillway.files.evidence import read as evidence_of
 from spillway.files.traces import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
 
-def read(
-    data: object, server: Mapping[str, object] | None, **reading: Any
-) -> tuple[list[Recording], list[StepLog], list[Scraped]]:
+class Measurements(NamedTuple):
+    """What is given to a fit, by kind."""
+
+    runs: list[Recording]
+    logs: list[StepLog]
+    scraped: list[Scraped]
+    points: list[LatencyPoints]
+
+
+def read(data: object, server: Mapping[str, object] | None, **reading: Any) -> Measurements:
     """What paths hold and what is given itself, by kind, with what is stated of the server.
 
     Raises TraceError if a file is invalid, there is nothing, or a stated fact does not exist.
     """
     given = [data] if isinstance(data, str | os.PathLike | _Kinds) else list(data)  # type: ignore[call-overload]
-    found: list[Recording | StepLog | Scraped] = []
+    found: list[Recording | StepLog | Scraped | LatencyPoints] = []
     for item in given:
         found += [item] if isinstance(item, _Kinds) else _of_path(Path(item), reading)
     if not found:
@@ -34,14 +41,15 @@ def read(
     if unknown := sorted(set(server or {}) - known):
         raise TraceError(f"server: {unknown[0]!r} is not one of {', '.join(sorted(known))}")
     measured = [_stating(item, server or {}) for item in found]
-    return (
+    return Measurements(
         [item for item in measured if isinstance(item, Recording)],
         [item for item in measured if isinstance(item, StepLog)],
         [item for item in measured if isinstance(item, Scraped)],
+        [item for item in measured if isinstance(item, LatencyPoints)],
     )
 
 
-_Kinds = Recording | StepLog | Scraped
+_Kinds = Recording | StepLog | Scraped | LatencyPoints
 
 
 def _stating(item: Any, server: Mapping[str, Any]) -> Any:
@@ -51,14 +59,15 @@ def _stating(item: Any, server: Mapping[str, Any]) -> Any:
     return dataclasses.replace(item, server=item.server.replace(**server))
 
 
-def _of_path(path: Path, reading: Mapping[str, Any]) -> list[Recording | StepLog]:
+def _of_path(path: Path, reading: Mapping[str, Any]) -> list[Recording | StepLog | LatencyPoints]:
     evidence = evidence_of(path, **reading)
     for text in evidence.notes:
         note(text)
-    found: list[Recording | StepLog] = [*evidence.step_logs, *evidence.recordings]
+    found: list[Recording | StepLog | LatencyPoints]
+    found = [*evidence.step_logs, *evidence.recordings] or [*evidence.points_of_servers]
     if not found:
         offers = ", ".join(evidence.offers)
-        raise TraceError(f"{path}: gives {offers}; a fit takes recordings or logs of steps")
+        raise TraceError(f"{path}: gives {offers}; a fit takes recordings, points or logs of steps")
     return found
 
 
@@ -77,17 +86,20 @@ def check_completeness(runs: Iterable[Recording], *, allow_mismatch: bool) -> No
             )
 
 
-def facts_of(
-    runs: Sequence[Recording], logs: Sequence[StepLog], scraped: Sequence[Scraped] = ()
-) -> ServerFacts:
-    """The one server of all; logs and histograms complete what the runs do not state.
+def facts_of(given: Measurements) -> ServerFacts:
+    """The one server of all; logs and histograms complete what runs and points do not state.
 
     Raises TraceError if they are of several servers.
     """
-    keys = sorted({run.server.key for run in runs})
+    runs, points = given.runs, given.points
+    keys = sorted({run.server.key for run in runs}) or sorted({_key(of) for of in points})
     if len(keys) > 1:
-        raise TraceError("the runs are of several servers; fit each by itself:\n" + "\n".join(keys))
-    measured: list[Any] = [*runs[:1], *logs, *(scrape.histograms for scrape in scraped)]
+        what = "runs" if runs else "points"
+        raise TraceError(
+            f"the {what} are of several servers; fit each by itself:\n" + "\n".join(keys)
+        )
+    histograms = [scrape.histograms for scrape in given.scraped]
+    measured: list[Any] = [*runs[:1], *given.logs, *histograms, *points[:1]]
     facts: ServerFacts = measured[0].server
     for measurement in measured[1:]:
         known = dataclasses.asdict(measurement.server)
@@ -101,3 +113,12 @@ def facts_of(
                 )
         facts = dataclasses.replace(facts, **known)
     return facts
+
+
+def _key(points: LatencyPoints) -> str:
+    """The server of points, with what else its table states of it."""
+    others = [f"{name}={text}" for name, text in points.group.items() if name not in _LENGTHS]
+    return " ".join([points.server.key, *others])
+
+
+_LENGTHS = frozenset({"isl", "osl", "input_tokens", "output_tokens"})

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     import argparse
 
 
+UNIDENTIFIED = 3
+"""Exit status for measurements that do not identify a server."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument(
@@ -42,11 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a fact that the data do not state, e.g. num_kv_blocks=17600",
     )  # fmt: skip
     reading.add_mismatch(parser)
+    parser.add_argument(
+        "--allow-unidentified", action="store_true",
+        help="write a fit that is no server, because runs do not fit or identify too little, too",
+    )  # fmt: skip
     output.add_json(parser, "the content of the fitted server's file")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Fits a server, prints how well it is known, and writes it."""
+    """Fits a server, prints how well it is known, and writes it; returns 3 if it is none."""
     from spillway.calibration import Scraped, calibrate
 
     server = {}
@@ -60,12 +68,20 @@ def run(options: argparse.Namespace) -> int:
         server=server,
         table=None if options.table is None else _table_of(options.table),
         allow_mismatch=options.allow_mismatch,
+        allow_unidentified=True,
         progress=True,
         **reading.given(options),
     )
+    output.show(options, profile.text(), profile.to_dict)
+    assert profile.verdict is not None
+    if not (profile.verdict.is_server or options.allow_unidentified):
+        output.error(
+            f"{options.output} is not written: the fit is no server (verdict: "
+            f"{profile.verdict.kind}); --allow-unidentified writes it all the same"
+        )
+        return UNIDENTIFIED
     output.replaced([options.output])
     profile.save(options.output)
-    output.show(options, profile.text(), profile.to_dict)
     output.say(f"wrote {options.output}")
     return 0
 

@@ -105,6 +105,7 @@ class RunReport:
             "share_failed": self.share_failed,
             "closed_loop": self.closed_loop,
             "fitted_on": list(self.fitted_on),
+            "verdict": None if self.profile.verdict is None else self.profile.verdict.to_dict(),
         }
 
 
@@ -122,7 +123,7 @@ class Report:
         """Signed errors in percent, a line per run."""
         head = (
             "run", "requests", "range", "TTFT mean", "p50", "p99", "ITL mean", "E2E mean", "p99",
-            "capacity", "per request TTFT", "E2E",
+            "capacity", "per request TTFT", "E2E", "fit",
         )  # fmt: skip
         rows: list[tuple[str, ...]] = [head]
         for run in self.runs:
@@ -136,6 +137,7 @@ class Report:
                 *(f"{run.error_percent('e2e', name):+.1f}" for name in ("mean", "p99")),
                 f"{run.error_percent('capacity', ''):+.1f}",
                 *("-" if value is None else f"{value:.1f}" for value in medians),
+                "" if run.profile.verdict is None else run.profile.verdict.kind,
             ))  # fmt: skip
         header, _, *lines = formatting.table(rows).splitlines()
         return "\n".join(["errors in %, simulated against measured", header, *lines])
@@ -207,13 +209,15 @@ def validate(
                     report(len(reports), num_runs, text)
 
             return calibrate(
-                runs, norms=norms, ahead=ahead, rows=rows, repeats=repeats, progress=tell
-            )
+                runs, norms=norms, ahead=ahead, rows=rows, repeats=repeats,
+                allow_unidentified=True, progress=tell,
+            )  # fmt: skip
 
         def predicted(
             run: Recording, profile: Profile, rows: npt.NDArray[np.bool_] | None = None
         ) -> RunReport:
-            return _predict(Replay(run, profile.turnaround_s, repeats), profile, rows)
+            replay = Replay(run, profile.turnaround_s, repeats, profile.warms)
+            return predict(replay, profile, rows)
 
         for key, runs in wanted.items():
             if score is not None:
@@ -245,7 +249,8 @@ def _first_half(run: Recording) -> npt.NDArray[np.bool_]:
     return np.arange(run.num_requests) < run.num_requests // 2
 
 
-def _predict(replay: Replay, profile: Profile, rows: npt.NDArray[np.bool_] | None) -> RunReport:
+def predict(replay: Replay, profile: Profile, rows: npt.NDArray[np.bool_] | None) -> RunReport:
+    """Replays a run on a fitted server, and compares these of its requests; None: all."""
     run = replay.recording
     compared = replay.compared if rows is None else replay.compared & rows
     result = simulate(with_timeline(replay, profile.group))

@@ -235,6 +235,38 @@ def test_repeated_prompts_are_cached_after_the_cold_start() -> None:
     assert counts["kv_hits"] > 0.7 * counts["kv_lookups"]
 
 
+def test_turns_of_a_session_find_the_conversation_in_the_cache() -> None:
+    """Without sessions nothing is shared; with a warm-up first turns are, too, on every replica."""
+    prompts = np.concatenate([np.full(10, 4000), np.full(10, 4100)])
+    run = recording(input_tokens=prompts, send_s=np.arange(20) * 3.0)
+    talk = dataclasses.replace(run, session=tuple(f"user {i % 10}" for i in range(20)))
+
+    def hits(replay: Replay, **settings: Any) -> float:
+        result = simulate(replay.simulation(server(**settings)))
+        (counts,) = result.instances
+        return float(counts["kv_hits"] / counts["kv_lookups"])
+
+    assert hits(Replay(run)) == 0
+    assert hits(Replay(talk)) == pytest.approx(0.5, abs=0.02)
+    assert hits(Replay(talk, repeats=False)) == 0
+    warm = Replay(talk, warms=2)
+    assert (warm.lead, warm.trace.rows) == (20, 40)
+    result = simulate(warm.simulation(server(data_parallel_size=2)))
+    first_turns = simulated(result, np.arange(20) < 10).ttft_s
+    assert first_turns.max() < 0.1
+    assert (
+        simulated(simulate(Replay(talk).simulation(server())), np.arange(20) < 10).ttft_s.min()
+        > 0.2
+    )
+
+
+def test_cached_tokens_are_not_computed_again() -> None:
+    run = recording(input_tokens=np.full(20, 4000), send_s=np.arange(20) * 3.0)
+    reused = dataclasses.replace(run, cached_tokens=np.full(20, 3900))
+    result = simulate(Replay(reused).simulation(server()))
+    assert simulated(result, np.arange(20) > 0).ttft_s.max() < 0.1
+
+
 def test_a_limited_client_is_replayed_in_a_closed_loop() -> None:
     run = measured_run("full", 200, (100, 300), (30, 60), max_in_flight=16)
     replay = Replay(run, turnaround_s=measured_turnaround_s([run]))

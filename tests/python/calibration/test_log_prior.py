@@ -121,15 +121,15 @@ def test_a_folder_holds_both(tmp_path: Path) -> None:
     from spillway.calibration.server_measurements import facts_of, read
 
     (tmp_path / "serve.log").write_text(text_of(step_log(requests=60)))
-    runs, logs, scraped = read(tmp_path, None)
-    assert (runs, len(logs), scraped) == ([], 1, [])
+    given = read(tmp_path, None)
+    assert (given.runs, len(given.logs), given.scraped, given.points) == ([], 1, [], [])
     (tmp_path / "run.csv").write_text(
         "send_s,input_tokens,output_tokens,ttft_s,e2e_s\n0,9,5,0.1,0.2\n1,8,5,0.1,0.2\n"
     )
-    runs, logs, _ = read(tmp_path, {"max_num_seqs": 8})
-    assert (len(runs), len(logs)) == (1, 1)
-    assert facts_of(runs, logs).num_kv_blocks == 20_000
-    assert facts_of(runs, logs).max_num_seqs == 8
+    given = read(tmp_path, {"max_num_seqs": 8})
+    assert (len(given.runs), len(given.logs)) == (1, 1)
+    assert facts_of(given).num_kv_blocks == 20_000
+    assert facts_of(given).max_num_seqs == 8
     with pytest.raises(TraceError, match="'nodes' is not one of"):
         read(tmp_path, {"nodes": 8})
 
