@@ -54,16 +54,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_system(parser: argparse.ArgumentParser, flag: str) -> None:
+def add_system(parser: argparse.ArgumentParser, flag: str, *, is_required: bool = True) -> None:
     """Adds the argument, `system`, that names a system and its version."""
     from spillway.files.deployments import TARGETS
 
     names = [
         f"{system.name}@{version}" for system in TARGETS.values() for version in system.versions
     ]
+    default = "" if is_required else "; by default, all that know something in the files"
     parser.add_argument(
-        flag, required=True, dest="system", metavar="SYSTEM[@VERSION]",
-        help=f"the system: {', '.join(names)}; the newest version by default",
+        flag, required=is_required, dest="system", metavar="SYSTEM[@VERSION]",
+        help=f"the system: {', '.join(names)}; the newest version by default{default}",
     )  # fmt: skip
 
 

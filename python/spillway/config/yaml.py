@@ -147,6 +147,14 @@ class _Loader(yaml.SafeLoader):
         return getattr(self, f"construct_yaml_{kind}")(node)
 
 
+class ManifestLoader(_Loader):
+    """Loads documents of other tools, in which aliases are common."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Resolves aliases."""
+        return yaml.SafeLoader.compose_node(self, parent, index)
+
+
 class _Dumper(yaml.SafeDumper):
     """Quotes text that YAML 1.1 or 1.2 would read as something else."""
 

@@ -242,8 +242,14 @@ def test_other_values_of_rest_are_refused() -> None:
         ("gateway.limit.saturation", {"llm-d@0.10"}),
         ("gateway.usage_limit.priority_holdback", {"llm-d@0.10"}),  # beside saturation only
         ("gateway.controller.aimd", {"vllm-on-eks@2dca487", "vllm-on-eks@0c78403"}),
-        ("gateway.admission.busy_threshold", {"dynamo@1.2", "dynamo@1.3"}),
-        ("instances[0].ingress.vllm_queue_limits", {"vllm@0.29"}),
+        (
+            "gateway.admission.busy_threshold",
+            {f"dynamo@{version}" for version in TARGETS["dynamo"].versions},
+        ),
+        (
+            "instances[0].ingress.vllm_queue_limits",
+            {"vllm@0.29", "vllm@0.33", "sglang@0.4", "sglang@0.5.6", "sglang@0.5.23"},
+        ),
         ("router.weighted.scorers.queue_depth", {"llm-d@0.10"}),
         ("gateway.limit.dual_limit", set()),
         ("fleet.autoscaler.queue", set()),
@@ -268,7 +274,7 @@ def test_a_carrier_names_what_it_loses() -> None:
 def test_unknown_systems_and_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"to = 'k8s': must be one of dynamo"):
         export(Simulation(), to="k8s")
-    with pytest.raises(ConfigError, match=r"must be one of vllm@0.19, vllm@0.29"):
+    with pytest.raises(ConfigError, match=r"must be one of vllm@0.10, vllm@0.12"):
         export(Simulation(), to="vllm@0.1")
     assert "cannot be read" in refused(tmp_path / "missing.sh", system="vllm")
     assert "at least one file" in refused(tmp_path, system="vllm")

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from spillway import load
+from spillway.files.deployments import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ def test_without_a_folder_everything_is_printed(tmp_path: Path, called: Callable
     status, out, _ = called("export", config, "--to", "vllm")
     assert status == 0
     assert out.startswith("# --- vllm-0.sh\nvllm serve $MODEL \\\n  --max-num-seqs 1024 \\\n")
-    assert out.endswith("vllm@0.29 carries every setting that it decides\n")
+    assert out.endswith("vllm@0.33 carries every setting that it decides\n")
     command = tmp_path / "serve.sh"
     command.write_text("vllm serve m --seed 3")
     status, out, err = called("import", command, "--from", "vllm")
@@ -95,10 +96,13 @@ def test_unknown_systems_are_refused(tmp_path: Path, called: Callable[..., Any])
     status, _, err = called("export", config, "--to", "nginx")
     assert (status, err) == (
         2,
-        "spillway: to = 'nginx': must be one of dynamo, envoy, litellm, llm-d, vllm, vllm-on-eks\n",
+        f"spillway: to = 'nginx': must be one of {', '.join(TARGETS)}\n",
     )
     status, _, err = called("import", config, "--from", "llm-d", "--gpu", "h100")
-    assert (status, err) == (2, "spillway: gpu = 'h100': is an option of vllm\n")
+    assert (status, err) == (
+        2,
+        "spillway: gpu = 'h100': is an option of sglang, tensorrt-llm, vllm\n",
+    )
 
 
 GUARDED = """\

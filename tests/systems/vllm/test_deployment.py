@@ -9,6 +9,7 @@ from support.deployments import refused, written
 
 from spillway import Simulation, instance
 from spillway.files.deployments import export, import_
+from spillway.files.deployments.flag_table import number
 from spillway.instance import Server
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 def expressible(name: str) -> dict[str, Any]:
     """Settings that the files carry, all that the system decides."""
     engine = name.replace("@", "-")
+    version = number(name)
     server = Server(model="llama-3.3-70b", gpu="h100", tp=4, engine=engine).group
     limited = {
         "max_num_seqs": 64,
@@ -26,11 +28,11 @@ def expressible(name: str) -> dict[str, Any]:
         "max_model_len": 16384,
         "block_size_tokens": 32,
         "data_parallel_size": 2,
-        "kv_cache": {"prefix_caching": False, "reserve_full_prompt": True},
+        "kv_cache": {"prefix_caching": False, "reserve_full_prompt": version >= (0, 19)},
         "async_scheduling": False,
         "scheduler": {"kind": "priority_fcfs", "victim": "lowest_priority"},
     }
-    if engine == "vllm-0.29":
+    if version >= (0, 29):
         limited["ingress"] = {
             "kind": "vllm_queue_limits",
             "max_num_queued_reqs": 200,

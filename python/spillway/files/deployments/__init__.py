@@ -12,7 +12,10 @@ for: `allow_lossy`. `carriers` shows beforehand which systems carry a policy.
 `import_` reads the files of a production system:
 
     imported = deployments.import_("epp.yaml", system="llm-d", onto=simulation)
-    imported.simulation, imported.unread
+    imported.simulation, imported.unread, imported.irrelevant
+
+Its files are whatever holds the configuration: manifests, charts, scripts (`finding`). Without
+`system` each piece goes to the system that knows it.
 
 `TARGETS` lists the systems; each has a module `systems/<tool>/deployment.py`.
 """
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,15 +37,28 @@ from spillway._core.sim import ConfigError
 from spillway._core.workload import Tenant
 from spillway.config.classes import config_error
 from spillway.config.describe import descriptor
-from spillway.config.differences import differences
+from spillway.config.differences import differences, in_words
 from spillway.config.filesystem import cannot, make_folder, read_text, replacing, together
 from spillway.config.messages import checked_simulation
+from spillway.config.yaml import to_yaml
 from spillway.files.deployments import patches, places
-from spillway.files.deployments.target import Loss, Target, Unread, base_settings, pattern_of
+from spillway.files.deployments.commands import Found
+from spillway.files.deployments.finding import find
+from spillway.files.deployments.flag_table import nearest_version, number
+from spillway.files.deployments.target import (
+    Loss,
+    Target,
+    Unread,
+    base_settings,
+    pattern_of,
+    unrecognized,
+)
 from spillway.presets import by_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from spillway.files.deployments.target import Piece
 
 __all__ = [
     "TARGETS",
@@ -181,10 +198,16 @@ class Import:
         The simulation.
     unread
         The fields of the files without a counterpart in it.
+    irrelevant
+        The fields that do not concern a simulation, such as ports.
+    notes
+        What was chosen where the files leave a choice, such as the version of a system.
     """
 
     simulation: Simulation
     unread: tuple[Unread, ...]
+    irrelevant: tuple[Unread, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def export(
@@ -374,9 +397,10 @@ def _bases() -> tuple[Simulation, ...]:
 def import_(
     files: str | Path | Iterable[str | Path],
     *,
-    system: str,
+    system: str | None = None,
     onto: Simulation | None = None,
     gpu: str | None = None,
+    allow_lossy: bool = False,
 ) -> Import:
     """The simulation of a system with these configuration files.
 
@@ -388,31 +412,143 @@ def import_(
     files
         Path of a file or a folder, or several paths.
     system
-        A name of `TARGETS`, with or without a version; see `export`.
+        A name of `TARGETS`, with or without a version; see `export`. Without a version, that of a
+        container image that the files name, or the newest. Default: all systems that know
+        something in the files.
     onto
         The simulation that is changed. Default: all defaults.
     gpu
-        An accelerator of the catalog, for `vllm` only: the instances are then computed from the
+        An accelerator of the catalog, for engines only: the instances are then computed from the
         model and the flags, as `Server` does. Otherwise they keep latencies and KV memory of
         `onto`.
+    allow_lossy
+        Whether to import a system that works in another way than the simulation, without what is
+        not modeled: speculative decoding, prefill and decode on workers of their own, LoRA …
 
     Raises
     ------
     ConfigError
-        For an unknown system or version, a file that cannot be read, and invalid values.
+        For an unknown system or version, a file that cannot be read or in which nothing is known,
+        invalid values, and what is not modeled.
     """
-    target, version = target_named(system, "system")
     texts = _texts(files)
+    only = None if system is None else target_named(system, "system")[0]
+    found = find(texts, TARGETS.values(), only)
     simulation = checked_simulation(Simulation() if onto is None else onto)
     settings = simulation.to_dict()
-    if gpu is None:
-        unread = target.read(texts, settings, version)
-    elif target.read_on is not None:
-        unread = target.read_on(texts, settings, version, gpu)
-    else:
-        others = ", ".join(target.name for target in TARGETS.values() if target.read_on is not None)
+    targets = _targets_of(found, texts) if only is None else [only]
+    if gpu is not None and not any(_computes(target, found) for target in targets):
+        others = ", ".join(target.name for target in TARGETS.values() if target.computes_servers)
         raise config_error([("gpu", repr(gpu), f"is an option of {others}")])
-    return Import(_with(simulation, settings), tuple(unread))
+    reading = _Reading(found, texts, settings, gpu)
+    given = "" if system is None else system.partition("@")[2]
+    unread = [entry for target in targets for entry in reading.read(target, given)]
+    names = {target.name for target in targets}
+    if only is None or only.read_pieces is not None or only.documents is not None:
+        unread += found.unread
+        unread += [
+            Unread(piece.where, None, f"is of {piece.system}: import it with that")
+            for piece in found.pieces
+            if piece.system not in names
+        ]
+        expected = " or ".join(target.expected for target in targets)
+        unread += unrecognized({name: name not in found.unknown for name in texts}, expected)
+    _refuse_lossy(unread, allow_lossy=allow_lossy)
+    return Import(
+        _with(simulation, settings),
+        tuple(entry for entry in unread if entry.effect in ("not_simulated", "not_modeled")),
+        tuple(entry for entry in unread if entry.effect == "irrelevant"),
+        (*reading.notes, *(str(entry) for entry in unread if entry.effect == "assumed")),
+    )
+
+
+def _targets_of(found: Found, texts: Mapping[str, str]) -> list[Target]:
+    """The systems that know a piece, engines first."""
+    names = {piece.system for piece in found.pieces}
+    targets = [target for target in TARGETS.values() if target.name in names]
+    if not targets:
+        allowed = f"nothing in it is known: must hold a configuration of {', '.join(TARGETS)}"
+        raise config_error([(name, "", allowed) for name in texts])
+    for path in ("gateway.admission", "instances[].max_num_seqs"):
+        rivals = [target.name for target in targets if target.decides(path)]
+        if len(rivals) > 1:
+            allowed = f"must be one of {', '.join(rivals)}: each of them decides {path}"
+            raise config_error([("system", "", allowed)])
+    return sorted(targets, key=lambda target: target.decides("gateway.admission"))
+
+
+def _computes(target: Target, found: Found) -> bool:
+    """Whether an accelerator says something about the pieces of a system."""
+    parts = [target.hands_on(piece) for piece in found.pieces] if target.hands_on else []
+    return target.computes_servers or any(part is not None for part in parts)
+
+
+@dataclass
+class _Reading:
+    """The pieces and texts of files, and the settings that they change."""
+
+    found: Found
+    texts: Mapping[str, str]
+    settings: dict[str, Any]
+    gpu: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def read(self, target: Target, given: str) -> list[Unread]:
+        """Changes the settings to those of the pieces of a system in a version, if it is given."""
+        pieces = [piece for piece in self.found.pieces if piece.system == target.name]
+        version = given or _version_of(target, pieces, self.notes)
+        unread: list[Unread] = []
+        parts = [part for piece in pieces if target.hands_on and (part := target.hands_on(piece))]
+        for name in dict.fromkeys(part.system for part in parts):
+            engine, own = TARGETS[name], [part for part in parts if part.system == name]
+            unread += self.apply(engine, _version_of(engine, own, self.notes), own)
+        if not pieces and (target.read_pieces is not None or target.documents is not None):
+            if target.read is not None:
+                target.read(self.texts, copy.deepcopy(self.settings), version)  # what it misses
+            unrecognized(dict.fromkeys(self.texts, False), target.expected)
+        return [*unread, *self.apply(target, version, pieces)]
+
+    def apply(self, target: Target, version: str, pieces: Sequence[Piece]) -> list[Unread]:
+        """Lets a system read pieces, or else texts."""
+        if target.read_pieces is not None:
+            return target.read_pieces(pieces, self.settings, version, self.gpu)
+        assert target.read is not None
+        if target.documents is None:
+            return target.read(self.texts, self.settings, version)
+        documents = {
+            piece.where: json.dumps(piece.content)
+            if piece.where.endswith(".json")
+            else to_yaml(piece.content)
+            for piece in pieces
+        }
+        return target.read(documents, self.settings, version)
+
+
+def _version_of(target: Target, pieces: Sequence[Piece], notes: list[str]) -> str:
+    """The version of the images of pieces, or the newest."""
+    tags = sorted({piece.version for piece in pieces if piece.version}, key=number)
+    if not tags:
+        return target.versions[-1]
+    version = nearest_version(tags[-1], target.versions)
+    notes.append(f"{target.name}: read as {version}, because the image is {', '.join(tags)}")
+    return version
+
+
+def _refuse_lossy(unread: Iterable[Unread], *, allow_lossy: bool) -> None:
+    """Raises ConfigError for what works in another way than a simulation."""
+    lost = [entry for entry in unread if entry.effect == "not_modeled"]
+    if lost and not allow_lossy:
+        hint = "; --allow-lossy (allow_lossy=True) imports the rest"
+        raise config_error(
+            [
+                (
+                    entry.field,
+                    "" if entry.value is None else in_words(entry.value),
+                    entry.reason + hint,
+                )
+                for entry in lost
+            ]
+        )
 
 
 def target_named(text: str, name: str) -> tuple[Target, str]:
@@ -439,7 +575,9 @@ def _read_back(
     defaults = Simulation(tenants=[Tenant()]).to_dict()
     for path in (*target.covers, *absent):
         base_settings(path, read, defaults)
-    target.read(files, read, version)
+    reading = _Reading(find(files, [target], target), files, read)
+    if reading.found.pieces or target.read_pieces is None:
+        reading.apply(target, version, reading.found.pieces)
     return read
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from spillway.config.classes import config_error
-from spillway.config.yaml import parse
+from spillway.files.deployments.secrets import masked
 from spillway.files.deployments.target import Unread
 
 if TYPE_CHECKING:
@@ -62,7 +60,8 @@ class Fields:
             return default
         is_valid, allowed = _KINDS[kind]
         if not is_valid(value):
-            raise config_error([(f"{self.where}: {name}", f"{value!r:.40}", allowed)])
+            shown = f"{masked(value, name)!r:.40}"
+            raise config_error([(f"{self.where}: {name}", shown, allowed)])
         return int(value) if kind == "int" else float(value) if kind == "float" else value
 
     def required(self, name: str, kind: str = "int") -> Any:
@@ -116,43 +115,6 @@ class Fields:
         ]
 
 
-def flags(text: str, where: str, short: Mapping[str, str]) -> tuple[list[str], dict[str, Any]]:
-    """The words of a command line before and between its flags, and the flags by name.
-
-    A flag has `-` instead of `_`, `--no-x` is the flag `x` with the value false, and `short` gives
-    the names of short flags. Lines that begin with `#` are comments.
-    """
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-    try:
-        words = shlex.split("\n".join(lines).replace("\\\n", " "))
-    except ValueError as error:
-        raise config_error([(where, "", f"not a command line: {error}")]) from error
-    found: dict[str, Any] = {}
-    others = []
-    left = deque(words)
-    while left:
-        word = left.popleft()
-        name, separator, value = word.partition("=")
-        name = short.get(name, name)
-        if not name.startswith("--"):
-            others.append(word)
-            continue
-        key = name[2:].replace("_", "-")
-        if not separator and (not left or _FLAG.match(left[0])):
-            found[key.removeprefix("no-")] = not key.startswith("no-")
-        else:
-            found[key] = _scalar(value if separator else left.popleft(), f"{where}: --{key}")
-    return others, found
-
-
-def _scalar(text: str, where: str) -> Any:
-    if text[:1] in "{[":
-        return text
-    value = parse(text, where)
-    return text if isinstance(value, dict | list) else value
-
-
-_FLAG = re.compile(r"-[-a-zA-Z]")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|us|µs|ns|m|s)")
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from spillway.config.classes import config_error
 from spillway.config.differences import in_words
+from spillway.files.deployments.secrets import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 
 GATEWAY = (
@@ -50,19 +51,88 @@ def _kinds(value: Any) -> list[str]:
     return [entry["kind"] for entry in entries if isinstance(entry, dict) and "kind" in entry]
 
 
-class Unread(NamedTuple):
+Effect = Literal["irrelevant", "assumed", "not_simulated", "not_modeled"]
+"""What a field without a counterpart does to a system; see `Unread`."""
+
+
+@dataclass(frozen=True)
+class Unread:
     """A field of a file without a counterpart: file and field, value, and why.
 
-    Of a whole file the value is None.
+    Of a whole file the value is None. Secrets in the value are masked. `effect`: `irrelevant` to
+    what is simulated, such as a port; `assumed`: a default that is worth a note; `not_simulated`;
+    `not_modeled`: the system works in another way than the simulation, such as with speculative
+    decoding, so that an import is refused unless `allow_lossy`.
     """
 
     field: str
     value: Any
     reason: str
+    effect: Effect = "not_simulated"
+
+    def __post_init__(self) -> None:
+        name = self.field.rpartition(": ")[2]
+        object.__setattr__(self, "value", masked(self.value, name))
 
     def __str__(self) -> str:
         shown = "" if self.value is None else f" = {in_words(self.value)}"
         return f"{self.field}{shown}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program whose command lines a system reads.
+
+    Parameters
+    ----------
+    name
+        As in `Piece.program`.
+    calls
+        The words that start it, by which it is recognized; the first ones are those to write.
+    images
+        A pattern of the container images that start it, of their last name.
+    """
+
+    name: str
+    calls: tuple[tuple[str, ...], ...]
+    images: str = r"(?!)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A command line, or a document, that a system knows.
+
+    Parameters
+    ----------
+    where
+        File and place, for errors.
+    system
+        The name of the system.
+    program
+        Of a command: the name of its `Program`.
+    words
+        Of a command: the words after those that start the program.
+    environment
+        The variables that the program sees.
+    content
+        Of a document: its content.
+    replicas
+        How many of it run, if that is stated.
+    version
+        That of the image, if it has one: 0.19.1.
+    files
+        Texts that the command line can refer to, by the last part of their name.
+    """
+
+    where: str
+    system: str
+    program: str = ""
+    words: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    content: Any = None
+    replicas: int | None = None
+    version: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +158,21 @@ class Target:
         The files, complete settings and a version: changes the settings that the system decides, in
         place, to what it does with these files, whatever they were before. Returns the fields
         without a counterpart.
-    read_on
-        The same for an accelerator of the catalog, from which the instances are then computed.
-        None: the system says nothing of its servers.
+    programs
+        The programs whose command lines are its configuration.
+    documents
+        Whether a document, at any depth of a file, is of this system. Its text is then among the
+        files of `read`.
+    expected
+        What a file may hold, in words; for errors.
+    read_pieces
+        Instead of `read`: the command lines and documents that were found in files, settings, a
+        version, and an accelerator of the catalog or None. With an accelerator the instances are
+        computed from it.
+    computes_servers
+        Whether `read_pieces` takes an accelerator.
+    hands_on
+        A piece of this system → the part of it that another system knows, or None.
     notes
         Complete settings and a version → what to know about the values in the files. None: nothing.
     absorb
@@ -104,8 +186,15 @@ class Target:
     covers: tuple[str, ...]
     reasons: tuple[tuple[str, str], ...]
     write: Callable[[Mapping[str, Any], str], dict[str, str]]
-    read: Callable[[Mapping[str, str], dict[str, Any], str], list[Unread]]
-    read_on: Callable[[Mapping[str, str], dict[str, Any], str, str], list[Unread]] | None = None
+    read: Callable[[Mapping[str, str], dict[str, Any], str], list[Unread]] | None = None
+    programs: tuple[Program, ...] = ()
+    documents: Callable[[Any], bool] | None = None
+    expected: str = ""
+    read_pieces: (
+        Callable[[Sequence[Piece], dict[str, Any], str, str | None], list[Unread]] | None
+    ) = None
+    computes_servers: bool = False
+    hands_on: Callable[[Piece], Piece | None] | None = None
     notes: Callable[[Mapping[str, Any], str], list[str]] | None = None
     absorb: Callable[[dict[str, Any], str], dict[str, str]] | None = None
 

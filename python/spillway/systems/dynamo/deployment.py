@@ -1,15 +1,20 @@
 """NVIDIA Dynamo: flags of the frontend, the body of `/busy_threshold`, and flags of workers.
 
-Flags: https://docs.nvidia.com/dynamo/ (frontend configuration, router configuration, request
-rejection), by version. `router_config.json` holds the same settings under the names of
-aiconfigurator's `DynConfig`. Not written, because its name could not be verified: the environment
+Flags and the variables that stand for them: `flags.csv`, by version, from the parsers in its wheels
+(`tools/generate_flag_tables.py`); a flag overrides its variable. Their meaning:
+https://docs.nvidia.com/dynamo/ (frontend configuration, router configuration, request rejection).
+The flags of an engine on the command line of a worker are handed to the reader of that engine.
+`router_config.json` holds the same settings under the names of aiconfigurator's `DynConfig`. Not
+written, because its name could not be verified: the environment
 variable with the length of the queue before an engine (16 by default).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.gateway import BusyThreshold, Gateway
@@ -17,15 +22,19 @@ from spillway._core.instance import EngineRequestLimit
 from spillway._core.router import KvCost
 from spillway._core.signals import BusyMonitor
 from spillway.config.classes import config_error
-from spillway.config.yaml import parse
-from spillway.files.deployments.fields import Fields, flags
+from spillway.files.deployments.engines import by_name, classified
+from spillway.files.deployments.fields import Fields
+from spillway.files.deployments.flag_table import scalar, table
 from spillway.files.deployments.shares import limit_per_instance
-from spillway.files.deployments.target import GATEWAY, Target, Unread, unrecognized
+from spillway.files.deployments.target import GATEWAY, Piece, Program, Target, Unread
+from spillway.files.deployments.variables import variables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
+_TABLE = Path(__file__).with_name("flags.csv")
+_VERSIONS = ("1.2", "1.3", "1.4", "1.5", "1.6")
 _THRESHOLDS = {
     "active_decode_blocks_threshold": "float",
     "active_prefill_tokens_threshold": "int",
@@ -36,6 +45,7 @@ _KV_FLAGS = {
     "router-kv-overlap-score-credit": ("overlap_credit", 1.0),
     "router-kv-overlap-score-credit-decay": ("overlap_decay", 0.0),
     "router-prefill-load-scale": ("prefill_load_scale", 1.0),
+    "router-decode-active-request-weight": ("request_weight", 0.0),
     "router-temperature": ("temperature", 0.0),
 }
 _CONFIG_KEYS = {
@@ -52,11 +62,30 @@ _RANDOM = {
     "picker": {"kind": "random"},
 }
 _STATUS = "DYN_HTTP_OVERLOAD_STATUS_CODE"
-_FLAGS = {
-    *("router-mode", "router-kv-events", "http-host", "http-port"),
-    *_KV_FLAGS,
-    *_CONFIG_KEYS.values(),
+_FRONTEND, _ROUTER = "dynamo.frontend", "dynamo.router"
+_ENGINES = {"dynamo.vllm": "vllm", "dynamo.sglang": "sglang", "dynamo.trtllm": "tensorrt-llm"}
+# Flags of workers that are those of the engine.
+_SHARED = {
+    *("model", "model-path", "config", "headless", "max-batch-size", "max-num-tokens"),
+    *("max-seq-len", "tensor-parallel-size", "pipeline-parallel-size", "kv-block-size"),
+    *("expert-parallel-size", "free-gpu-memory-fraction", "extra-engine-args", "max-beam-width"),
 }
+_LIMIT = "engine-request-limit"
+_QUEUES = {"1.2": 4.0, "1.3": 16.0}  # the default of --router-queue-threshold
+_DISAGGREGATED = "prefill and decode on workers of their own are not modeled"
+_NOT_MODELED = {
+    "is-prefill-worker": _DISAGGREGATED,
+    "is-decode-worker": _DISAGGREGATED,
+    "router-conditional-disagg": _DISAGGREGATED,
+}
+_IRRELEVANT = re.compile(
+    r"http-.*|tls-.*|tcp-.*|nats-.*|namespace.*|discovery-backend|store-kv|request-plane|event-plane"
+    r"|response-plane|metrics-.*|grpc-.*|kserve-.*|dump-config-to|interactive|version|model-name"
+    r"|model-path|served-model-name|dyn-.*|chat-.*|trust-.*|tokenizer.*|custom-.*|debug-perf"
+    r"|enable-anthropic-api|strip-.*|.*tool.*|.*reasoning.*|preprocess-workers|exp-.*|endpoint"
+    r"|migration-.*|frontend-.*|router-min-initial-workers|router-event-threads|connector|store-.*"
+    r"|use-.*tokenizer|benchmark-.*|dump-.*|multimodal-.*|mm-.*|route-to-encoder|enable-multimodal"
+)
 _EXPECTED = (
     "a command line of dynamo.frontend, its router_config.json, a body of /busy_threshold, or a "
     "command line of a worker with --engine-request-limit"
@@ -68,7 +97,12 @@ _EXPECTED = (
 
 def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
     """The frontend's command line, its thresholds as JSON, and workers that have a gate."""
-    options = _options(settings, version)
+    known = table(_TABLE, _FRONTEND, version)
+    options = {
+        name: value
+        for name, value in _options(settings, version).items()
+        if known.get(f"--{name}") is not None
+    }
     rule = _rejection(settings)
     words = ["python -m dynamo.frontend"]
     for name, value in options.items():
@@ -159,55 +193,162 @@ def _options(settings: Mapping[str, Any], version: str) -> dict[str, Any]:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> list[Unread]:
-    """Changes gateway, router, busy monitor and the gates of workers to those of the files."""
+def read_pieces(
+    pieces: Sequence[Piece],
+    settings: dict[str, Any],
+    version: str,
+    gpu: str | None = None,  # noqa: ARG001
+) -> list[Unread]:
+    """Changes gateway, router, busy monitor and the gates of workers to those of the pieces."""
     unread: list[Unread] = []
     found: dict[str, Any] = {}
-    where = ", ".join(files)
-    status = None
-    known = {}
-    for name, text in files.items():
-        if "engine-request-limit" in text:
-            unread += _worker(name, text, settings["instances"])
-            known[name] = True
-        elif name.endswith(".json") or text.lstrip().startswith("{"):
-            values = parse(text, name, is_json=True)
-            Fields(name, values)  # checks that it is a mapping
-            values = {key: value for key, value in values.items() if key != "model"}
-            values = {_CONFIG_KEYS.get(key, key): value for key, value in values.items()}
-            known[name] = not _FLAGS.isdisjoint(values)
-            found |= values
+    where, status = pieces[0].where if pieces else "dynamo", None
+    workers = [piece for piece in by_name(pieces) if piece.program in _ENGINES]
+    for i, piece in enumerate(workers):
+        unread += _worker(piece, i, len(workers), settings["instances"], version)
+    frontends = [piece for piece in pieces if piece.program not in _ENGINES]
+    for piece in sorted(frontends, key=lambda piece: piece.content is None):
+        if piece.content is not None:
+            given, own = _content(piece)
         else:
-            words, given = flags(text, name, {})
-            code = next((word for word in words if word.startswith(_STATUS)), None)
-            is_frontend = "dynamo.frontend" in words or code is not None
-            known[name] = is_frontend or not _FLAGS.isdisjoint(given)
-            if not known[name]:
-                continue
-            where = name
-            found = given | found
-            status = code or status
-    unread += unrecognized(known, _EXPECTED)
-    return unread + _frontend(Fields(where, found), settings, version, status)
+            given, own = _command(piece, version)
+            where = piece.where
+            status = piece.environment.get(_STATUS, status)
+        unread += [
+            Unread(f"{piece.where}: {name}", found[name], "is stated again elsewhere", "irrelevant")
+            for name in found.keys() & given.keys()
+            if found[name] != given[name]
+        ]
+        found |= given
+        unread += own
+    unread += _frontend(Fields(where, found), settings, version, status)
+    return classified(unread, _IRRELEVANT)
 
 
-def _worker(name: str, text: str, groups: list[dict[str, Any]]) -> list[Unread]:
-    fields = Fields(name, flags(text, name, {})[1])
-    limit = EngineRequestLimit(max_requests=fields.take("engine-request-limit", "int")).to_dict()
-    number = re.search(r"worker-([0-9]+)[^/]*$", name)
+def _content(piece: Piece) -> tuple[dict[str, Any], list[Unread]]:
+    """The flags that a document stands for."""
+    content = {_CONFIG_KEYS.get(key, key): value for key, value in piece.content.items()}
+    model = content.pop("model", None)
+    reason = "does not concern a simulation"
+    own = [Unread(f"{piece.where}: model", model, reason, "irrelevant")] if model else []
+    return content, own
+
+
+def _command(piece: Piece, version: str) -> tuple[dict[str, Any], list[Unread]]:
+    """The flags of a command line, those that variables stand for among them."""
+    known = table(_TABLE, piece.program or _FRONTEND, version)
+    line = known.line(piece.words, piece.where)
+    unread = [*line.unread]
+    unread += [Unread(f"{piece.where}: {word}", None, "is not a flag") for word in line.words]
+    found: dict[str, Any] = {}
+    taken = {_STATUS}
+    for flag in known.all:
+        if not flag.variable or flag.variable not in piece.environment:
+            continue
+        taken.add(flag.variable)
+        text = piece.environment[flag.variable]
+        place = f"{piece.where}: ${flag.variable}"
+        if flag.name in line.values:
+            unread.append(Unread(place, text, f"is overridden by --{flag.name}", "irrelevant"))
+        elif text not in ("", "None"):
+            found[flag.name] = scalar(text, place)
+            if flag.kind in ("pair", "switch"):
+                found[flag.name] = text.strip().lower() in ("true", "1", "yes", "on")
+        else:
+            unread.append(Unread(place, text, "is empty", "irrelevant"))
+    for name, value in line.values.items():
+        found[name] = None if value == "None" else value
+        if value == "None":
+            reason = "is the same as without it"
+            unread.append(Unread(f"{piece.where}: {name}", value, reason, "irrelevant"))
+    return found, [*unread, *variables(piece, *taken)]
+
+
+def hands_on(piece: Piece) -> Piece | None:
+    """The command line of the engine in that of a worker, if it states more than the model."""
+    if piece.program not in _ENGINES:
+        return None
+    own = table(_TABLE, piece.program, _VERSIONS[-1])
+    words, left = [], list(piece.words)
+    num_given = 0
+    while left:
+        word = left.pop(0)
+        name = word.partition("=")[0]
+        flag = own.exactly(name) or own.exactly(f"--{name[5:]}" if name[:5] == "--no-" else "")
+        is_limit = name.replace("_", "-") == f"--{_LIMIT}"
+        is_own = is_limit or (flag is not None and flag.name not in _SHARED)
+        taken = [word]
+        while left and not re.match(r"--?[a-zA-Z]", left[0]):
+            taken.append(left.pop(0))
+        if not is_own:
+            words += taken
+            num_given += name.startswith("-") and name not in ("--model", "--model-path")
+    if not num_given:
+        return None
+    return dataclasses.replace(
+        piece, system=_ENGINES[piece.program], program="", words=tuple(words), environment={}
+    )
+
+
+def _worker(
+    piece: Piece, i: int, of: int, groups: list[dict[str, Any]], version: str
+) -> list[Unread]:
+    """Sets the gate of a worker; returns what of it is Dynamo's own."""
+    known = table(_TABLE, piece.program, version)
+    line = known.line(piece.words, piece.where, is_part=True)
+    limit = _limit_of(piece)
+    gate = (
+        EngineRequestLimit(max_requests=limit).to_dict() if limit is not None else {"kind": "open"}
+    )
+    number = re.search(r"worker-([0-9]+)[^/]*$", piece.where)
     if number and int(number[1]) >= len(groups):
         allowed = f"must belong to one of {len(groups)} groups of instances, from worker-0 on"
-        raise config_error([(name, "", allowed)])
-    for group in [groups[int(number[1])]] if number else groups:
-        group["ingress"] = dict(limit)
-    fields.drop("model")
-    return fields.rest("belongs to the engine: import it with vllm")
+        raise config_error([(piece.where, "", allowed)])
+    own = [groups[int(number[1])]] if number else [groups[i]] if of == len(groups) else groups
+    for group in own:
+        group["ingress"] = dict(gate) if limit is not None else group["ingress"]
+    is_handed = hands_on(piece) is not None
+    unread = []
+    for name, value in line.values.items():
+        if name == _LIMIT:
+            continue
+        if name in _SHARED:
+            if not is_handed:
+                reason = "does not concern a simulation"
+                unread.append(Unread(f"{piece.where}: {name}", value, reason, "irrelevant"))
+        elif name in _NOT_MODELED and value is True:
+            unread.append(
+                Unread(f"{piece.where}: {name}", value, _NOT_MODELED[name], "not_modeled")
+            )
+        elif name == "disaggregation-mode" and value in ("prefill", "decode", "encode"):
+            unread.append(Unread(f"{piece.where}: {name}", value, _DISAGGREGATED, "not_modeled"))
+        else:
+            reason = "has no counterpart in a simulation"
+            unread.append(Unread(f"{piece.where}: {name}", value, reason))
+    unread += [
+        Unread(f"{piece.where}: {word}", None, "is not a flag")
+        for word in line.words
+        if not is_handed
+    ]
+    return [*unread, *variables(piece)]
+
+
+def _limit_of(piece: Piece) -> int | None:
+    """The value of --engine-request-limit."""
+    for i, word in enumerate(piece.words):
+        name, is_given, text = word.partition("=")
+        if name.replace("_", "-") == f"--{_LIMIT}":
+            value = text if is_given else piece.words[i + 1] if i + 1 < len(piece.words) else ""
+            if not value.isdigit():
+                place = f"{piece.where}: {_LIMIT}"
+                raise config_error([(place, repr(value), "must be a whole number")])
+            return int(value)
+    return None
 
 
 def _frontend(
     fields: Fields, settings: dict[str, Any], version: str, status: str | None
 ) -> list[Unread]:
-    fields.drop("http-host", "http-port")
     unread = []
     mode = fields.take("router-mode", "str", "round-robin")
     values = {
@@ -237,9 +378,17 @@ def _frontend(
         for name, value in zip(thresholds, _FILLED, strict=True):
             thresholds[name] = value if thresholds[name] is None else thresholds[name]
     tracks = fields.take("router-track-output-blocks", "bool", default=False)
+    if mode == "kv" and version in _QUEUES and "router-queue-threshold" not in fields:
+        reason = f"is the default of {version}; the queue of the router is not simulated"
+        place = f"{fields.where}: router-queue-threshold"
+        unread.append(Unread(place, _QUEUES[version], reason, "assumed"))
+    for name, reason in _NOT_MODELED.items():
+        if fields.values.get(name) is True:
+            fields.drop(name)
+            unread.append(Unread(f"{fields.where}: {name}", True, reason, "not_modeled"))
     settings["busy_monitor"] = BusyMonitor().to_dict()
     if is_on:
-        code = _code(status.partition("=")[2]) if status else _status(version)
+        code = _code(status) if status else _status(version)
         gateway["admission"] = [BusyThreshold(overload_status=code).to_dict()]
         settings["busy_monitor"] = BusyMonitor(
             **thresholds, decode_latch=version != "1.2", track_output_blocks=tracks
@@ -253,9 +402,19 @@ def _code(text: str) -> int:
     return int(text)
 
 
+def is_settings(content: Any) -> bool:
+    """Whether a document is a body of /busy_threshold, a router_config.json, or an environment."""
+    if not isinstance(content, dict):
+        return False
+    if content.keys() == {"environment"}:
+        known = {flag.variable for flag in table(_TABLE, _FRONTEND, _VERSIONS[-1]).all}
+        return bool((known | {_STATUS}) & content["environment"].keys())
+    return bool(_CONFIG_KEYS.keys() & content.keys())
+
+
 TARGET = Target(
     name="dynamo",
-    versions=("1.2", "1.3"),
+    versions=_VERSIONS,
     doc="flags of the frontend and of workers, and the body of POST /busy_threshold",
     covers=(
         *(f"gateway.{name}" for name in GATEWAY),
@@ -274,6 +433,14 @@ TARGET = Target(
         ("instances[].ingress", "of the gates of workers, engine_request_limit is written"),
     ),
     write=write,
-    read=read,
+    programs=(
+        Program(_FRONTEND, (("-m", _FRONTEND),)),
+        Program(_ROUTER, (("-m", _ROUTER),)),
+        *(Program(name, (("-m", name),)) for name in _ENGINES),
+    ),
+    documents=is_settings,
+    expected=_EXPECTED,
+    read_pieces=read_pieces,
+    hands_on=hands_on,
     absorb=absorb,
 )

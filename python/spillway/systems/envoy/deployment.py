@@ -23,7 +23,7 @@ from spillway.files.deployments.fields import Fields, duration, no_counterpart, 
 from spillway.files.deployments.target import GATEWAY, Target, Unread, unrecognized
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http.{0}.v3.{1}"
@@ -45,7 +45,8 @@ _HTTP_FILTER = "type.googleapis.com/envoy.extensions.filters.http."
 _ROUTER = _TYPE.format("router", "Router")
 _RELEVANT = (
     "lb_policy", "load_balancing_policy", "outlier_detection", "overload_manager", "retry_policy",
-    "rate_limits", "max_stream_duration", "timeout", "per_host_thresholds",
+    "rate_limits", "max_stream_duration", "timeout", "per_host_thresholds", "health_checks",
+    "idle_timeout", "max_requests_per_connection", "request_timeout", "preconnect_policy",
 )  # fmt: skip
 _NEUTRAL = ("ROUND_ROBIN", "0s")
 _CLUSTER = "circuit_breakers"
@@ -199,12 +200,39 @@ def _documents(text: str, name: str) -> list[Any]:
     ]
 
 
+def is_configuration(content: Any) -> bool:
+    """Whether a configuration has a filter or circuit breakers, at any depth."""
+    return _has(content, lambda key, value: key == _CLUSTER or value in _FILTERS)
+
+
+def _concerns(content: Any) -> bool:
+    """Whether there is anything in a part of a configuration that decides about requests."""
+    return _has(
+        content,
+        lambda key, value: (
+            key in (_CLUSTER, "load_assignment", *_RELEVANT)
+            or (isinstance(value, str) and value.startswith(_HTTP_FILTER) and value != _ROUTER)
+        ),
+    )
+
+
+def _has(content: Any, is_wanted: Callable[[str, Any], bool]) -> bool:
+    if isinstance(content, list):
+        return any(_has(value, is_wanted) for value in content)
+    return isinstance(content, dict) and any(
+        is_wanted(key, value if isinstance(value, str) else None) or _has(value, is_wanted)
+        for key, value in content.items()
+    )
+
+
 def _pieces(where: str, content: Any, unread: list[Unread]) -> Iterator[tuple[str, Fields]]:
     """The filters and circuit breakers of a configuration, at any depth; lists what is beside."""
+    if not _concerns(content):
+        unread.append(Unread(where, content, "does not concern a simulation", "irrelevant"))
+        return
     if isinstance(content, list):
         for i, value in enumerate(content):
             yield from _pieces(f"{where}[{i}]", value, unread)
-    if not isinstance(content, dict):
         return
     kind = content.get("@type")
     if kind in _STRUCTS:
@@ -219,7 +247,7 @@ def _pieces(where: str, content: Any, unread: list[Unread]) -> Iterator[tuple[st
         unread.append(Unread(f"{where}: @type", kind, no_counterpart))
         return
     for key, value in content.items():
-        if key == "circuit_breakers":
+        if key == _CLUSTER:
             cluster = Fields(f"{where}: {key}", value)
             if _has_http2(content):
                 cluster = Fields(cluster.where, {**cluster.values, "http2": True})
@@ -228,9 +256,9 @@ def _pieces(where: str, content: Any, unread: list[Unread]) -> Iterator[tuple[st
             unread.append(Unread(f"{where}: {key}", value, no_counterpart))
         else:
             yield from _pieces(f"{where}: {key}", value, unread)
-    if "load_assignment" in content and "circuit_breakers" not in content:
+    if "load_assignment" in content and _CLUSTER not in content:
         reason = "is Envoy's own 1,024 connections, waiting and active requests; not simulated"
-        unread.append(Unread(f"{where}: circuit_breakers", None, reason))
+        unread.append(Unread(f"{where}: {_CLUSTER}", None, reason))
 
 
 def _has_http2(cluster: Mapping[str, Any]) -> bool:
@@ -354,4 +382,6 @@ TARGET = Target(
     ),
     write=write,
     read=read,
+    documents=is_configuration,
+    expected=_EXPECTED,
 )

@@ -111,6 +111,15 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     return [*unrecognized(known, _EXPECTED), *unread]
 
 
+def is_configuration(content: Any) -> bool:
+    """Whether a document is that of a proxy, or the body of a key with a limit, or a list of them."""
+    return any(
+        isinstance(piece, dict)
+        and ("model_list" in piece or {_PARALLEL, "key_alias"} <= piece.keys())
+        for piece in (content if isinstance(content, list) else [content])
+    )
+
+
 def _deployments(fields: Fields, unread: list[Unread]) -> list[int]:
     """The limits of the deployments; none unless all have one."""
     found = []
@@ -165,4 +174,6 @@ TARGET = Target(
     ),
     write=write,
     read=read,
+    documents=is_configuration,
+    expected=_EXPECTED,
 )

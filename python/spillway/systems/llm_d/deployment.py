@@ -641,6 +641,14 @@ def _half_life_s(decay_per_s: float) -> float:
     return _NEVER_S if decay_per_s == 1 else min(_NEVER_S, math.log(0.5) / math.log(decay_per_s))
 
 
+def is_document(content: Any) -> bool:
+    """Whether a mapping is a document of the router."""
+    return isinstance(content, dict) and content.get("kind") in (
+        "EndpointPickerConfig",
+        "InferenceObjective",
+    )
+
+
 TARGET = Target(
     name="llm-d",
     versions=("0.10",),
@@ -680,4 +688,6 @@ TARGET = Target(
     write=write,
     read=read,
     absorb=absorb,
+    documents=is_document,
+    expected="an EndpointPickerConfig, and an InferenceObjective per class",
 )

@@ -1,8 +1,8 @@
 """vLLM: the flags of `vllm serve`, one file per group of instances.
 
-Flags and defaults: https://docs.vllm.ai/en/latest/cli/serve/ and `servers.engine`. A file
-that is written is a command line; `vllm serve --config FILE` takes the same flags as YAML, and both
-are read.
+Flags: `flags.csv`, by version, from the parsers in vLLM's wheels (`tools/generate_flag_tables.py`).
+Defaults: https://docs.vllm.ai/en/latest/cli/serve/ and `servers.engine`. A file that is written is
+a command line. Read are command lines wherever they are, and files of `--config`.
 
 The limits of the queue exist from 0.29 on (vllm-project/vllm#49445). `--max-num-queued-reqs` counts
 the waiting and the running requests of all ranks. Alone, it is a gate without a queue,
@@ -13,28 +13,41 @@ of tokens beside it, the flag is read in this way too, if it is above the number
 
 from __future__ import annotations
 
-import copy
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.instance import DualLimitGate, VllmQueueLimits
 from spillway._core.sim import ConfigError
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse
-from spillway.files.deployments.fields import Fields, flags
+from spillway.files.deployments.engines import (
+    assumed,
+    auto_length,
+    by_name,
+    checkpoint,
+    classified,
+    count,
+    groups_of,
+    has_flags,
+    with_config,
+)
+from spillway.files.deployments.fields import Fields, no_counterpart
+from spillway.files.deployments.flag_table import Line, table
 from spillway.files.deployments.shares import hold_in_seats
-from spillway.files.deployments.target import Target, Unread, unrecognized
+from spillway.files.deployments.target import Effect, Piece, Program, Target, Unread
+from spillway.files.deployments.variables import irrelevant, variables
 from spillway.servers import Server, model
 from spillway.servers.engine import DEFAULT_ENGINE, engine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
+_TABLE = Path(__file__).with_name("flags.csv")
+_VERSIONS = ("0.10", "0.12", "0.15", "0.19", "0.24", "0.29", "0.33")
 _QUEUE_LIMITS = (0, 29)
-_SHORT = {"-tp": "--tensor-parallel-size", "-dp": "--data-parallel-size"}
 _NUMBERS = {"max-num-seqs": "max_num_seqs", "max-num-batched-tokens": "max_num_batched_tokens"}
-_MULTIPLES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 _PRIORITY = {
     "kind": "priority_fcfs",
     "priority": "slo_class",
@@ -45,17 +58,46 @@ _PRIORITY = {
     "max_preemptions_per_step": 3,
 }
 _EXPECTED = "a command line of `vllm serve`, or its flags, also as a mapping in YAML or JSON"
-_MODEL = re.compile(r"""--model\b|^\s*["']?model["']?\s*:""", re.MULTILINE)
 _REQUESTS, _TOKENS = "max-num-queued-reqs", "max-num-queued-tokens"
 _BLOCK_SIZE_TOKENS = 16
-_KV_DTYPES = {"auto": "bf16", "bfloat16": "bf16", "fp8_e4m3": "fp8"}
+_KV_DTYPES = {"auto": "bf16", "bfloat16": "bf16", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
 _OF_SERVER = {
     "model": "model",
+    "quantization": "dtype",
     "tensor-parallel-size": "tp",
+    "pipeline-parallel-size": "pp",
     "enable-expert-parallel": "enable_expert_parallel",
     "kv-cache-dtype": "kv_cache_dtype",
     "gpu-memory-utilization": "gpu_memory_utilization",
 }
+_HUGGING_FACE = "huggingfaceserver"
+_SPECULATIVE = "speculative decoding is not modeled"
+_LORA = "adapters of LoRA are not modeled"
+_CONTEXT = "context parallelism is not modeled"
+_NOT_MODELED = {
+    **dict.fromkeys(("speculative-config", "speculative-model", "spec-model"), _SPECULATIVE),
+    **dict.fromkeys(("num-speculative-tokens", "spec-method", "spec-tokens"), _SPECULATIVE),
+    **dict.fromkeys(("enable-lora", "lora-modules"), _LORA),
+    **dict.fromkeys(("decode-context-parallel-size", "prefill-context-parallel-size"), _CONTEXT),
+    "ec-transfer-config": "encoders on workers of their own are not modeled",
+}
+_TRANSFER = "kv-transfer-config"
+_SHARED = ("kv_producer", "kv_consumer", "Nixl", "P2p", "Mooncake")
+_IRRELEVANT = re.compile(
+    r"host|port|uds|uvicorn-.*|ssl-.*|enable-ssl-.*|allow.*|api-key|root-path|middleware|grpc|help"
+    r"|.*\blogs?\b.*|.*logging.*|chat-template.*|response-role|served-model-name|tokenizer.*"
+    r"|trust-remote-code|trust-request-.*|load-format|revision|code-revision|tool-.*|reasoning-.*"
+    r"|enable-auto-tool-choice|structured-outputs.*|guided-.*|otlp-.*|collect-detailed-traces"
+    r"|show-hidden-metrics.*|hf-.*|config-format|model-loader-.*|ignore-patterns|use-tqdm-on-load"
+    r"|generation-config|override-generation-config|return-tokens-.*|enable-prompt-tokens-.*"
+    r"|enable-server-load-tracking|enable-request-id-headers|api-server-count|disable-fastapi-docs"
+    r"|h11-.*|skip-tokenizer-init|max-logprobs|logprobs-mode|enable-sleep-mode|worker-.*"
+    r"|distributed-executor-backend|master-.*|nnodes|node-rank|ray-.*|kv-events-config|usage-.*"
+    r"|data-parallel-(?:address|rpc-port|backend|.*-lb|.*rank|size-local)|shutdown-timeout"
+    r"|max-parallel-loading-workers|exclude-tools-.*|enable-force-include-usage|dashboard-.*"
+    r"|enable-tokenizer-info-.*|disable-uvicorn-.*|max-lora.*|lora-.*|fully-sharded-loras"
+    r"|enable-offline-docs|download-dir"
+)
 
 
 def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
@@ -65,31 +107,72 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
     }
 
 
-def read(
-    files: Mapping[str, str], settings: dict[str, Any], version: str, gpu: str | None = None
+def read_pieces(
+    pieces: Sequence[Piece], settings: dict[str, Any], version: str, gpu: str | None = None
 ) -> list[Unread]:
-    """Changes the instances to those of the files, which belong to groups in order of their names.
+    """Changes the instances to those of the pieces, which belong to groups in order of their names.
 
-    A single group stands for all files if there are several. With `gpu`, a name of the catalog, the
-    whole instance is computed from the model and the flags, as `Server` does.
+    A single group stands for all pieces if there are several. With `gpu`, a name of the catalog,
+    the whole instance is computed from the model and the flags, as `Server` does.
     """
-    groups = settings["instances"]
-    if len(groups) == 1 and len(files) > 1:
-        groups = [copy.deepcopy(groups[0]) for _ in files]
-    if len(groups) != len(files):
-        allowed = f"must be as many as the groups of instances: {len(groups)}"
-        raise config_error([("files of vllm", str(len(files)), allowed)])
     unread: list[Unread] = []
-    for i, (name, text) in enumerate(sorted(files.items(), key=lambda file: _natural(file[0]))):
-        fields = _fields(name, text)
+    servers: list[tuple[Piece, Line]] = []
+    for piece in by_name(pieces):
+        line = line_of(piece, version)
+        if line.values.get("headless") is True:
+            reason = "is a further node of a server"
+            unread.append(
+                Unread(f"{piece.where}: headless", list(piece.words), reason, "irrelevant")
+            )
+        else:
+            servers.append((piece, line))
+    groups = groups_of([piece for piece, _ in servers], settings, "vllm")
+    for i, (piece, line) in enumerate(servers):
+        fields = Fields(piece.where, line.values)
+        count_ = piece.replicas or groups[i]["count"]
         if gpu is not None:
-            described = Fields(name, fields.values)
-            groups[i] = _server(described, version, gpu) | {"count": groups[i]["count"]}
-        unread += _apply(fields, groups[i], version)
-        is_known = _is_command(text) or bool(fields.taken - {"model"}) or bool(_MODEL.search(text))
-        unrecognized({name: is_known}, _EXPECTED)
+            groups[i], notes_ = _server(Fields(piece.where, line.values), version, gpu)
+            unread += notes_
+        groups[i]["count"] = count_
+        unread += [*line.unread, *_apply(fields, groups[i], version), *variables(piece)]
     settings["instances"] = groups
-    return unread
+    return classified(unread, _IRRELEVANT)
+
+
+def line_of(piece: Piece, version: str) -> Line:
+    """The flags of a piece by name, those of its `--config` among them."""
+    known = table(_TABLE, "vllm", version)
+    if piece.content is not None:
+        return with_config(Line(), piece.content, piece.where, known)
+    is_vllm = piece.program != _HUGGING_FACE
+    found = known.line(piece.words if is_vllm else _renamed(piece.words), piece.where)
+    config = found.values.pop("config", None)
+    if config is not None:
+        found = with_config(found, config, piece.where, known, piece.files)
+    if found.words:
+        tag = found.words.pop(0)
+        if "model" in found.values:
+            reason = f"stands beside --model {found.values['model']}"
+            found.unread.append(Unread(f"{piece.where}: model_tag", tag, reason))
+        else:
+            found.values["model"] = tag
+    found.unread += [
+        Unread(f"{piece.where}: {word}", None, "is neither a flag nor the model")
+        for word in found.words
+    ]
+    return found
+
+
+def _renamed(words: Sequence[str]) -> list[str]:
+    """The arguments of the server of Hugging Face under the names of vLLM."""
+    names = {"model_id": "model", "model_dir": "model", "model_name": "served-model-name"}
+    found = []
+    for word in words:
+        name, is_given, value = word.partition("=")
+        key = name.lstrip("-").replace("-", "_")
+        is_name = name.startswith("--") and key in names
+        found.append(f"--{names[key]}{is_given}{value}" if is_name else word)
+    return found
 
 
 def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:
@@ -126,32 +209,38 @@ def model_of(group: Mapping[str, Any]) -> dict[str, Any]:
 def _command(group: Mapping[str, Any], version: str) -> str:
     server = model_of(group)
     words = [f"vllm serve {_repository(server['model']) if server else '$MODEL'}"]
+    known = table(_TABLE, "vllm", version)
 
     def flag(name: str, value: Any = "") -> None:
-        words.append(f"--{name} {value}".rstrip())
+        if known.get(f"--{name.removeprefix('no-')}") is not None:
+            words.append(f"--{name} {value}".rstrip())
 
     def switch(name: str, is_on: bool) -> None:
         flag(name if is_on else f"no-{name}")
 
+    stages = _stages(group)
     if server.get("tp", 1) > 1:
         flag("tensor-parallel-size", server["tp"])
-    if group["data_parallel_size"] > 1:
-        flag("data-parallel-size", group["data_parallel_size"])
+    if stages > 1:
+        flag("pipeline-parallel-size", stages)
+    if group["data_parallel_size"] > stages:
+        flag("data-parallel-size", group["data_parallel_size"] // stages)
     if server.get("enable_expert_parallel"):
         flag("enable-expert-parallel")
     for name in ("kv_cache_dtype", "gpu_memory_utilization"):
         if name in server:
             flag(name.replace("_", "-"), server[name])
-    for name, setting in _NUMBERS.items():
-        flag(name, group[setting])
+    flag("max-num-seqs", group["max_num_seqs"] * stages)
+    flag("max-num-batched-tokens", group["max_num_batched_tokens"])
     if group["max_model_len"]:
         flag("max-model-len", group["max_model_len"])
     if group["long_prefill_token_threshold"]:
         flag("long-prefill-token-threshold", group["long_prefill_token_threshold"])
     flag("block-size", group["block_size_tokens"])
     switch("enable-prefix-caching", group["kv_cache"]["prefix_caching"])
-    if engine(f"vllm-{version}").reserve_full_prompt:
-        switch("scheduler-reserve-full-isl", group["kv_cache"]["reserve_full_prompt"])
+    switch("scheduler-reserve-full-isl", group["kv_cache"]["reserve_full_prompt"])
+    if group["kv_cache"]["watermark"]:
+        flag("watermark", group["kv_cache"]["watermark"])
     switch("async-scheduling", group["async_scheduling"])
     is_priority = group["scheduler"]["kind"] == _PRIORITY["kind"]
     flag("scheduling-policy", "priority" if is_priority else "fcfs")
@@ -159,6 +248,12 @@ def _command(group: Mapping[str, Any], version: str) -> str:
         for name, limit in _limits(group).items():
             flag(name, limit)
     return " \\\n  ".join(words) + "\n"
+
+
+def _stages(group: Mapping[str, Any]) -> int:
+    """The stages of a pipeline: of its ranks, each has one batch in flight per stage."""
+    stages = int(model_of(group).get("pp", 1))
+    return stages if group["data_parallel_size"] % stages == 0 else 1
 
 
 def _seats(group: Mapping[str, Any]) -> int:
@@ -183,12 +278,12 @@ def _limits(group: Mapping[str, Any]) -> dict[str, int]:
 
 def _ingress(fields: Fields, group: Mapping[str, Any]) -> dict[str, Any]:
     """The gate with the limits of the flags; a limit of tokens that never counts stays unread."""
-    inside = _number(fields, _REQUESTS, None)
+    inside = count(fields, _REQUESTS, None)
     has_gates = group["completion"] == "step_end"  # a gate needs first tokens
     if inside and has_gates and (inside <= _seats(group) or _TOKENS not in fields):
         gate = DualLimitGate(request_limit=inside, wait_limit=inside, queue_size=0)
         return gate.to_dict()
-    tokens = _number(fields, _TOKENS, None)
+    tokens = count(fields, _TOKENS, None)
     if inside is None and tokens is None:
         return {"kind": "open"}
     waiting = inside and max(1, inside - _seats(group))
@@ -196,45 +291,33 @@ def _ingress(fields: Fields, group: Mapping[str, Any]) -> dict[str, Any]:
     return limits.to_dict()
 
 
-def _is_command(text: str) -> bool:
-    return "vllm serve" in text
-
-
-def _fields(name: str, text: str) -> Fields:
-    is_flags = text.lstrip().startswith("-") or name.endswith((".sh", ".args"))
-    if _is_command(text) or is_flags:
-        words, found = flags(text.partition("vllm serve")[2] or text, name, _SHORT)
-        if words and (_is_command(text) or found):
-            found["model"] = words[0]
-        return Fields(name, found)
-    content = parse(text, name, is_json=name.endswith(".json"))
-    values = Fields(name, content)  # checks that it is a mapping
-    return Fields(
-        values.where,
-        {
-            key.replace("_", "-").removeprefix("no-"): not value
-            if key.startswith(("no-", "no_")) and isinstance(value, bool)
-            else value
-            for key, value in content.items()
-        },
-    )
-
-
 def _apply(fields: Fields, group: dict[str, Any], version: str) -> list[Unread]:
-    for name, setting in _NUMBERS.items():
-        group[setting] = _number(fields, name, group[setting])
-    own_len = group["max_model_len"] if model_of(group) else 0  # without the flag: the model's
-    group["max_model_len"] = _number(fields, "max-model-len", own_len)
-    group["long_prefill_token_threshold"] = _number(fields, "long-prefill-token-threshold", 0)
-    group["block_size_tokens"] = _number(fields, "block-size", _BLOCK_SIZE_TOKENS)
-    group["num_kv_blocks"] = _number(fields, "num-gpu-blocks-override", group["num_kv_blocks"])
-    group["data_parallel_size"] = _number(fields, "data-parallel-size", 1)
-    known = engine(f"vllm-{version}")
-    caching = fields.take("enable-prefix-caching", "bool", default=True)
-    group["kv_cache"] = {**group["kv_cache"], "prefix_caching": caching, "watermark": 0.0}
-    group["kv_cache"]["reserve_full_prompt"] = fields.take(
-        "scheduler-reserve-full-isl", "bool", known.reserve_full_prompt
+    stages = count(fields, "pipeline-parallel-size", 1)
+    stages = stages if stages == model_of(group).get("pp") else 1
+    seats = count(fields, "max-num-seqs", None)
+    group["max_num_seqs"] = group["max_num_seqs"] if seats is None else -(-seats // stages)
+    group["max_num_batched_tokens"] = count(
+        fields, "max-num-batched-tokens", group["max_num_batched_tokens"]
     )
+    group["long_prefill_token_threshold"] = count(fields, "long-prefill-token-threshold", 0)
+    group["block_size_tokens"] = count(fields, "block-size", _BLOCK_SIZE_TOKENS)
+    group["num_kv_blocks"] = count(fields, "num-gpu-blocks-override", group["num_kv_blocks"])
+    own_len = group["max_model_len"] if model_of(group) else 0  # without the flag: the model's
+    if fields.values.get("max-model-len") in ("auto", -1):
+        fields.drop("max-model-len")
+        group["max_model_len"] = auto_length(group, own_len)
+    else:
+        group["max_model_len"] = count(fields, "max-model-len", own_len)
+    group["data_parallel_size"] = stages * count(fields, "data-parallel-size", 1)
+    known = engine(f"vllm-{version}")
+    group["kv_cache"] = {
+        **group["kv_cache"],
+        "prefix_caching": fields.take("enable-prefix-caching", "bool", default=True),
+        "watermark": fields.take("watermark", "float", 0.0),
+        "reserve_full_prompt": fields.take(
+            "scheduler-reserve-full-isl", "bool", known.reserve_full_prompt
+        ),
+    }
     group["async_scheduling"] = fields.take("async-scheduling", "bool", known.async_scheduling)
     group["scheduler"] = fields.choice(
         "scheduling-policy", {"fcfs": {"kind": "fcfs"}, "priority": dict(_PRIORITY)}, "fcfs"
@@ -242,8 +325,41 @@ def _apply(fields: Fields, group: dict[str, Any], version: str) -> list[Unread]:
     group["ingress"] = {"kind": "open"}
     if _has_queue_limits(version):
         group["ingress"] = _ingress(fields, group)
-    fields.drop("enable-chunked-prefill", "port", "host")
-    return [*_take_server(fields, group), *fields.rest()]
+    unread = _take_server(fields, group)
+    if not fields.take("enable-chunked-prefill", "bool", default=True):
+        where = f"{fields.where}: enable-chunked-prefill"
+        unread.append(Unread(where, value=False, reason="prompts are computed in chunks here"))
+    return [*unread, *_others(fields)]
+
+
+def _others(fields: Fields) -> list[Unread]:
+    """The flags that nothing has taken, and what is not modeled of them."""
+    found: list[Unread] = []
+
+    def listed(name: str, reason: str, effect: Effect) -> None:
+        fields.drop(name)
+        found.append(Unread(f"{fields.where}: {name}", fields.values[name], reason, effect))
+
+    for name, same in {
+        "dtype": ("auto", "bfloat16", "float16", "half"),
+        "backend": ("auto", "vllm"),
+        "task": ("auto", "generate"),
+        "runner": ("auto", "generate"),
+    }.items():
+        if fields.values.get(name) in same:
+            listed(name, irrelevant, "irrelevant")
+        elif name in fields and name != "dtype":
+            listed(name, "is not modeled: only models that generate are", "not_modeled")
+    if _TRANSFER in fields:
+        if any(word in str(fields.values[_TRANSFER]) for word in _SHARED):
+            reason = "transfers of KV memory between servers are not modeled"
+            listed(_TRANSFER, reason, "not_modeled")
+        else:
+            listed(_TRANSFER, no_counterpart, "not_simulated")
+    for name, reason in _NOT_MODELED.items():
+        if fields.values.get(name) not in (None, False, 1, []) or fields.values.get(name) is True:
+            listed(name, reason, "not_modeled")
+    return [*found, *fields.rest()]
 
 
 def _take_server(fields: Fields, group: Mapping[str, Any]) -> list[Unread]:
@@ -254,18 +370,30 @@ def _take_server(fields: Fields, group: Mapping[str, Any]) -> list[Unread]:
         name = _OF_SERVER[flag]
         known = {server.get(name), "$MODEL"}
         if flag == "model" and server:
-            known |= {_repository(server[name])}
+            known |= {_repository(server[name]), value if _is_same(value, server[name]) else None}
+        if flag == "quantization" and server:
+            known.add(value)  # its type of weights is in the server
         if value not in known:
             reason = "describes the server: give gpu, and it is computed"
-            unread.append(Unread(f"{fields.where}: {flag}", value, reason))
+            effect: Effect = "not_simulated"
+            if flag == "pipeline-parallel-size":
+                reason = "pipeline parallelism is not modeled unless gpu is given"
+                effect = "not_modeled"
+            unread.append(Unread(f"{fields.where}: {flag}", value, reason, effect))
     return unread
+
+
+def _is_same(name: str, known: str) -> bool:
+    return _repository(checkpoint(name)[0]) == _repository(known)
 
 
 def _server_flags(fields: Fields) -> dict[str, Any]:
     """The flags that describe the server itself, without those at their defaults."""
     found = {
         "model": fields.take("model", "str"),
-        "tensor-parallel-size": _number(fields, "tensor-parallel-size", 1),
+        "quantization": fields.take("quantization", "str"),
+        "tensor-parallel-size": count(fields, "tensor-parallel-size", 1),
+        "pipeline-parallel-size": count(fields, "pipeline-parallel-size", 1),
         "enable-expert-parallel": fields.take("enable-expert-parallel", "bool", default=False),
         "kv-cache-dtype": fields.take("kv-cache-dtype", "str", "auto"),
         "gpu-memory-utilization": fields.take("gpu-memory-utilization", "float"),
@@ -274,20 +402,22 @@ def _server_flags(fields: Fields) -> dict[str, Any]:
     return {flag: value for flag, value in found.items() if value not in (None, 1, False, "bf16")}
 
 
-def _server(fields: Fields, version: str, gpu: str) -> dict[str, Any]:
-    """The group of a server that is computed from the flags."""
+def _server(fields: Fields, version: str, gpu: str) -> tuple[dict[str, Any], list[Unread]]:
+    """The group of a server that is computed from the flags, and what was assumed."""
     given = {_OF_SERVER[flag]: value for flag, value in _server_flags(fields).items()}
     if "model" not in given:
         raise config_error([(f"{fields.where}: model", "", "is missing")])
-    given |= {
+    found, unread = assumed(given.pop("model"), given.pop("dtype", None), fields.where)
+    given |= found | {
         setting: value
         for flag, setting in {**_NUMBERS, "max-model-len": "max_model_len"}.items()
-        if (value := _number(fields, flag, None)) is not None
+        if fields.values.get(flag) not in ("auto", -1)
+        and (value := count(fields, flag, None)) is not None
     }
-    dp = _number(fields, "data-parallel-size", 1)
-    blocks = _number(fields, "block-size", _BLOCK_SIZE_TOKENS)
+    dp = count(fields, "data-parallel-size", 1)
+    blocks = count(fields, "block-size", _BLOCK_SIZE_TOKENS)
     server = Server(gpu=gpu, dp=dp, block_size_tokens=blocks, engine=f"vllm-{version}", **given)
-    return server.group.to_dict()
+    return server.group.to_dict(), unread
 
 
 def _repository(name: str) -> str:
@@ -300,29 +430,18 @@ def _repository(name: str) -> str:
         return name
 
 
-def _number(fields: Fields, name: str, default: Any) -> Any:
-    """A whole number; vLLM also takes 16k (16,000) and 16K (16,384)."""
-    value = fields.take(name, "str" if isinstance(fields.values.get(name), str) else "int")
-    if isinstance(value, str):
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kmgKMG])", value)
-        if not found:
-            where = f"{fields.where}: {name}"
-            raise config_error([(where, repr(value), "must be a whole number, e.g. 8192 or 8K")])
-        value = int(float(found[1]) * _MULTIPLES[found[2]])
-    return default if value is None else value
-
-
-def _natural(name: str) -> list[Any]:
-    return [int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)]
-
-
 def _has_queue_limits(version: str) -> bool:
     return tuple(int(part) for part in version.split(".")) >= _QUEUE_LIMITS
 
 
+def is_config(content: Any) -> bool:
+    """Whether a mapping is a file of `--config`, by its keys."""
+    return has_flags(content, table(_TABLE, "vllm", _VERSIONS[-1]), {"model", "model-tag"})
+
+
 TARGET = Target(
     name="vllm",
-    versions=("0.19", "0.29"),
+    versions=_VERSIONS,
     doc="the command line of `vllm serve`, one per group of instances",
     covers=tuple(
         f"instances[].{name}"
@@ -348,10 +467,30 @@ TARGET = Target(
         ),
         ("instances[].scheduler", "vLLM orders its queue by arrival, or by priority and arrival"),
         ("instances[].kv_cache.reserve_full_prompt", "a flag of vLLM from 0.19 on"),
+        ("instances[].kv_cache.watermark", "a flag of the newest versions of vLLM"),
     ),
     write=write,
-    read=read,
-    read_on=read,
+    programs=(
+        Program(
+            "vllm",
+            (
+                ("vllm", "serve"),
+                ("-m", "vllm.entrypoints.openai.api_server"),
+                ("-m", "vllm.entrypoints.cli.main", "serve"),
+                ("-m", "vllm.entrypoints.api_server"),
+            ),
+            images=r"(?:.*/)?vllm-openai(?:-\w+)*",
+        ),
+        Program(
+            _HUGGING_FACE,
+            (("-m", _HUGGING_FACE), (_HUGGING_FACE,)),
+            images=r"(?:.*/)?huggingfaceserver",
+        ),
+    ),
+    documents=is_config,
+    expected=_EXPECTED,
+    read_pieces=read_pieces,
+    computes_servers=True,
     notes=notes,
     absorb=absorb,
 )

@@ -1,0 +1,275 @@
+"""SGLang: the flags of its server, one file per group of instances.
+
+Flags: `flags.csv`, by version, from the parsers in its wheels (`tools/generate_flag_tables.py`). A
+batch of prefill is a step of its own in SGLang; here prompts and decodes share steps, of at most
+`--chunked-prefill-size` tokens. `--max-queued-requests` bounds the waiting requests. The policies
+of the queue other than fcfs, and overlap of schedules, are not simulated. With an accelerator the
+steps and the memory are those of vLLM.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spillway._core.instance import VllmQueueLimits
+from spillway.config.classes import config_error
+from spillway.files.deployments.engines import (
+    assumed,
+    by_name,
+    classified,
+    count,
+    groups_of,
+    has_flags,
+    resize,
+    with_config,
+)
+from spillway.files.deployments.fields import Fields
+from spillway.files.deployments.flag_table import Line, table
+from spillway.files.deployments.target import Piece, Program, Target, Unread
+from spillway.files.deployments.variables import variables
+from spillway.servers import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_TABLE = Path(__file__).with_name("flags.csv")
+_VERSIONS = ("0.4", "0.5.6", "0.5.23")
+_SEATS, _CHUNK = 1024, 8192  # where no flag states them
+_SPELLINGS = {  # the names of a flag in the versions
+    "tp": ("tp-size", "tensor-parallel-size"),
+    "dp": ("dp-size", "data-parallel-size"),
+    "pp": ("pp-size", "pipeline-parallel-size"),
+}
+_SPECULATIVE = "speculative decoding is not modeled"
+_DISAGGREGATED = "prefill and decode on workers of their own are not modeled"
+_NOT_MODELED = (
+    (re.compile(r"speculative-(?:algorithm|draft-model-path|num-.*)"), _SPECULATIVE),
+    (re.compile(r"enable-lora|lora-paths"), "adapters of LoRA are not modeled"),
+    (re.compile(r"disaggregation-mode"), _DISAGGREGATED),
+    (re.compile(r"is-embedding"), "only models that generate are modeled"),
+)
+_IRRELEVANT = re.compile(
+    r"host|port|.*-port|ssl-.*|api-key|admin-api-key|served-model-name|tokenizer.*|skip-.*|log-.*"
+    r"|trust-remote-code|load-format|model-loader-.*|revision|download-dir|chat-template|.*logging.*"
+    r"|completion-template|tool-.*|reasoning-.*|enable-metrics.*|.*metrics.*|dist-.*|nnodes|node-rank"
+    r"|watchdog-timeout|soft-watchdog-.*|show-time-cost|file-storage-path|decode-log-interval|nccl-port"
+    r"|warmups|enable-trace|oltp-.*|otlp-.*|crash-.*|weight-version|hf-.*|allow-auto-truncate|device"
+    r"|speculative-draft-.*|speculative-attention-.*|lora-.*|max-lora-.*|disaggregation-.*|random-seed"
+    r"|stream-.*|grammar-backend|fastapi-root-path|grpc-mode|preferred-sampling-params|gc-.*|bucket-.*"
+)
+_EXPECTED = "a command line of `sglang.launch_server` or `sglang serve`, or its flags"
+_PRIORITY = {
+    "kind": "priority_fcfs",
+    "priority": "slo_class",
+    "class_priorities": [],
+    "age_weight_per_s": 0.0,
+    "victim": "lowest_priority",
+    "preemption_margin": None,
+    "max_preemptions_per_step": 3,
+}
+
+
+def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
+    """A command line per group of instances."""
+    return {
+        f"sglang-{i}.sh": _command(group, version) for i, group in enumerate(settings["instances"])
+    }
+
+
+def _command(group: Mapping[str, Any], version: str) -> str:
+    known = table(_TABLE, "sglang", version)
+    words = ["python -m sglang.launch_server", "--model-path $MODEL"]
+
+    def flag(name: str, value: Any = "") -> None:
+        if known.get(f"--{name}") is not None:
+            words.append(f"--{name} {value}".rstrip())
+
+    if group["data_parallel_size"] > 1:
+        flag("dp-size", group["data_parallel_size"])
+    flag("max-running-requests", group["max_num_seqs"])
+    flag("chunked-prefill-size", group["max_num_batched_tokens"])
+    if group["max_model_len"]:
+        flag("context-length", group["max_model_len"])
+    if not group["kv_cache"]["prefix_caching"]:
+        flag("disable-radix-cache")
+    flag("schedule-policy", "fcfs")
+    if group["scheduler"]["kind"] == "priority_fcfs":
+        flag("enable-priority-scheduling")
+    if not group["async_scheduling"]:
+        flag("disable-overlap-schedule")
+    gate = group["ingress"]
+    if gate["kind"] == "vllm_queue_limits" and gate["max_num_queued_reqs"] is not None:
+        flag("max-queued-requests", gate["max_num_queued_reqs"])
+    return " \\\n  ".join(words) + "\n"
+
+
+def read_pieces(
+    pieces: Sequence[Piece], settings: dict[str, Any], version: str, gpu: str | None = None
+) -> list[Unread]:
+    """Changes the instances to those of the pieces, in order of their names."""
+    unread: list[Unread] = []
+    pieces = by_name(pieces)
+    groups = groups_of(pieces, settings, "sglang")
+    for i, piece in enumerate(pieces):
+        line = _line(piece, version)
+        fields = Fields(piece.where, line.values)
+        count_ = piece.replicas or groups[i]["count"]
+        if gpu is not None:
+            groups[i], notes_ = _server(Fields(piece.where, line.values), gpu)
+            unread += notes_
+        groups[i]["count"] = count_
+        unread += [*line.unread, *_apply(fields, groups[i], gpu), *variables(piece)]
+    settings["instances"] = groups
+    return classified(unread, _IRRELEVANT)
+
+
+def _line(piece: Piece, version: str) -> Line:
+    """The flags of a piece by name, those of its `--config` among them."""
+    known = table(_TABLE, "sglang", version)
+    if piece.content is not None:
+        return with_config(Line(), piece.content, piece.where, known)
+    found = known.line(piece.words, piece.where)
+    config = found.values.pop("config", None)
+    if config is not None:
+        found = with_config(found, config, piece.where, known, piece.files)
+    if found.words and "model-path" not in found.values:
+        found.values["model-path"] = found.words.pop(0)
+    found.unread += [
+        Unread(f"{piece.where}: {word}", None, "is not a flag") for word in found.words
+    ]
+    return found
+
+
+def _spelled(fields: Fields, name: str) -> Any:
+    """The number of a flag that has another name in other versions."""
+    given = [count(fields, spelling, None) for spelling in _SPELLINGS[name]]
+    return next((value for value in given if value is not None), 1)
+
+
+def _apply(fields: Fields, group: dict[str, Any], gpu: str | None) -> list[Unread]:
+    unread: list[Unread] = []
+    where = fields.where
+
+    def listed(name: str, reason: str, effect: Any = "not_simulated") -> None:
+        fields.drop(name)
+        unread.append(Unread(f"{where}: {name}", fields.values[name], reason, effect))
+
+    fields.drop("model")
+    if "model-path" in fields and gpu is None and fields.values["model-path"] != "$MODEL":
+        listed("model-path", "describes the server: give gpu, and it is computed")
+    for name in ("tp", "pp"):
+        value = _spelled(fields, name)
+        if value != 1 and (gpu is None or name == "pp"):
+            given = next(key for key in _SPELLINGS[name] if key in fields)
+            reason = "describes the server: give gpu, and it is computed"
+            is_pipeline = name == "pp"
+            reason = "pipeline parallelism is not modeled" if is_pipeline else reason
+            listed(given, reason, "not_modeled" if is_pipeline else "not_simulated")
+    for name in ("quantization", "kv-cache-dtype", "mem-fraction-static"):
+        if name in fields and gpu is None and fields.values[name] != "auto":
+            listed(name, "describes the server: give gpu, and it is computed")
+    for name in ("kv-cache-dtype", "mem-fraction-static", "quantization", "model-path"):
+        fields.take(name, "float" if name == "mem-fraction-static" else "str")
+    group["data_parallel_size"] = _spelled(fields, "dp")
+    group["max_num_seqs"] = count(fields, "max-running-requests", group["max_num_seqs"])
+    chunk = count(fields, "chunked-prefill-size", group["max_num_batched_tokens"])
+    if chunk <= 0:
+        unread.append(
+            Unread(f"{where}: chunked-prefill-size", chunk, "prompts are computed in chunks here")
+        )
+        chunk = group["max_num_batched_tokens"]
+    group["max_num_batched_tokens"] = chunk
+    group["long_prefill_token_threshold"] = 0
+    group["max_model_len"] = count(
+        fields, "context-length", group["max_model_len"] if gpu is not None else 0
+    )
+    resize(group, count(fields, "page-size", None), count(fields, "max-total-tokens", None))
+    caching = not fields.take("disable-radix-cache", "bool", default=False)
+    group["kv_cache"] = {**group["kv_cache"], "prefix_caching": caching, "watermark": 0.0}
+    group["async_scheduling"] = not fields.take("disable-overlap-schedule", "bool", default=False)
+    is_priority = fields.take("enable-priority-scheduling", "bool", default=False)
+    group["scheduler"] = dict(_PRIORITY) if is_priority else {"kind": "fcfs"}
+    policy = fields.take("schedule-policy", "str", "fcfs")
+    if policy not in ("fcfs", "priority"):
+        reason = "the queue of an instance is in the order of arrival here"
+        unread.append(Unread(f"{where}: schedule-policy", policy, reason))
+    queued = count(fields, "max-queued-requests", None)
+    group["ingress"] = (
+        {"kind": "open"}
+        if queued is None
+        else VllmQueueLimits(max_num_queued_reqs=queued, max_num_queued_tokens=None).to_dict()
+    )
+    for name, value in fields.values.items():
+        for pattern, reason in _NOT_MODELED:
+            if pattern.fullmatch(name) and value not in (None, False, "null", "None", []):
+                listed(name, reason, "not_modeled")
+    return [*unread, *fields.rest()]
+
+
+def _server(fields: Fields, gpu: str) -> tuple[dict[str, Any], list[Unread]]:
+    """The group of a server that is computed from the flags, as vLLM would run it."""
+    name = fields.take("model-path", "str")
+    if name is None:
+        raise config_error([(f"{fields.where}: model-path", "", "is missing")])
+    method = fields.take("quantization", "str")
+    given, unread = assumed(name, method, fields.where)
+    share = fields.take("mem-fraction-static", "float")
+    cache = fields.take("kv-cache-dtype", "str", "auto")
+    given |= {"gpu_memory_utilization": share} if share is not None else {}
+    given |= {"kv_cache_dtype": "fp8"} if cache.startswith("fp8") else {}
+    server = Server(
+        gpu=gpu,
+        tp=_spelled(fields, "tp"),
+        dp=_spelled(fields, "dp"),
+        max_num_seqs=count(fields, "max-running-requests", _SEATS),
+        max_num_batched_tokens=max(1, count(fields, "chunked-prefill-size", _CHUNK)),
+        max_model_len=count(fields, "context-length", None),
+        **given,
+    )
+    reason = "step times and KV memory are those of vLLM"
+    return server.group.to_dict(), [*unread, Unread(f"{fields.where}: gpu", gpu, reason)]
+
+
+def is_config(content: Any) -> bool:
+    """Whether a mapping is a file of `--config`, by its keys."""
+    return has_flags(content, table(_TABLE, "sglang", _VERSIONS[-1]), {"model-path"})
+
+
+TARGET = Target(
+    name="sglang",
+    versions=_VERSIONS,
+    doc="the command line of SGLang's server, one per group of instances",
+    covers=tuple(
+        f"instances[].{name}"
+        for name in (
+            "data_parallel_size",
+            "ingress",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "long_prefill_token_threshold",
+            "max_model_len",
+            "kv_cache.prefix_caching",
+            "kv_cache.watermark",
+            "scheduler",
+            "async_scheduling",
+        )
+    ),
+    reasons=(
+        ("instances[].ingress", "SGLang bounds the waiting requests, from 0.5 on"),
+        ("instances[].scheduler", "SGLang orders its queue by arrival, or by priority"),
+        ("instances[].long_prefill_token_threshold", "SGLang has one chunk for all prompts"),
+    ),
+    write=write,
+    programs=(
+        Program(
+            "sglang",
+            (("-m", "sglang.launch_server"), ("sglang", "serve"), ("-m", "sglang", "serve")),
+        ),
+    ),
+    documents=is_config,
+    expected=_EXPECTED,
+    read_pieces=read_pieces,
+    computes_servers=True,
+)

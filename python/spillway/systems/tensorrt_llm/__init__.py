@@ -1,0 +1,1 @@
+"""TensorRT-LLM: the command lines of `trtllm-serve`."""

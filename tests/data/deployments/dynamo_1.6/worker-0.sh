@@ -1,0 +1,3 @@
+python -m dynamo.vllm \
+  --model $MODEL \
+  --engine-request-limit 200

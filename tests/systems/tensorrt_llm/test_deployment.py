@@ -1,0 +1,67 @@
+"""Command lines of trtllm-serve."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.deployments import written
+
+from spillway import ConfigError
+from spillway.files.deployments import import_
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def expressible(_name: str) -> dict[str, Any]:
+    """Settings that the files carry, all that the system decides."""
+    group = {
+        "max_num_seqs": 64,
+        "max_num_batched_tokens": 4096,
+        "max_model_len": 16384,
+        "kv_cache": {"prefix_caching": False},
+        "async_scheduling": False,
+    }
+    return {"instances": [group]}
+
+
+OPTIONS = """\
+kv_cache_config: {enable_block_reuse: false, free_gpu_memory_fraction: 0.85}
+cuda_graph_config: {enable_padding: true}
+max_batch_size: 96
+"""
+
+
+def test_trtllm_as_in_production(tmp_path: Path) -> None:
+    text = (
+        "trtllm-llmapi-launch trtllm-serve Qwen/Qwen3-8B --tp_size 2 --max_batch_size 48 \\\n"
+        "  --max_seq_len 8192 --extra_llm_api_options /etc/options.yaml --port 8000"
+    )
+    files = written(tmp_path, a__sh=text, options__yaml=OPTIONS)
+    found = import_(files, system="tensorrt-llm")
+    (group,) = found.simulation.instances
+    # The file of options overrides the flags.
+    assert (group.max_num_seqs, group.max_model_len, group.block_size_tokens) == (96, 8192, 16)
+    assert not group.kv_cache.prefix_caching
+    assert {unread.field.rpartition(": ")[2] for unread in found.unread} == {
+        "model",
+        "tensor-parallel-size",
+        "cuda-graph-config",
+        "free_gpu_memory_fraction",
+    }
+    assert any("MAX_UTILIZATION" in note for note in found.notes)
+
+
+def test_options_that_are_not_given_are_not_known(tmp_path: Path) -> None:
+    text = "trtllm-serve m --config other.yaml"
+    with pytest.raises(ConfigError, match=r"other\.yaml.*is not among the files"):
+        import_(written(tmp_path, a__sh=text), system="tensorrt-llm")
+
+
+REFUSED = {
+    "a.sh": [
+        ("trtllm-serve m --max_batch_size many", "must be a whole number"),
+        ("trtllm-serve m --max_num_tokens 0", "must be >= 1"),
+    ]
+}
