@@ -215,7 +215,7 @@ def _kind(annotation: str) -> str:
     """How a flag of a type takes values."""
     heads = {_head(option) for option in _options(ast.parse(annotation, mode="eval").body)}
     if "bool" in heads:
-        return "pair"
+        return "optional" if "str" in heads else "pair"
     return "values" if heads & {"list", "List", "tuple", "set", "Sequence"} else "value"
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from support.deployments import written
 
-from spillway import router
+from spillway import ConfigError, router
 from spillway.files.deployments import import_
 from spillway.systems.dynamo import presets as dynamo
 
@@ -49,6 +50,51 @@ def test_dynamo_as_in_production(tmp_path: Path) -> None:
     assert {unread.field.rpartition(": ")[2]: unread.value for unread in found.unread} == {
         "router-queue-threshold": 2,
     }
+
+
+def test_a_flag_overrides_its_variable(tmp_path: Path) -> None:
+    text = (
+        "export DYN_ROUTER_MODE=random DYN_ROUTER_TEMPERATURE=0.3 DYN_ROUTER_USE_KV_EVENTS=false\n"
+        "export DYN_ACTIVE_PREFILL_TOKENS_THRESHOLD=None DYN_LOG=info\n"
+        f"{DYNAMO} --router-mode kv"
+    )
+    found = import_(written(tmp_path, a__sh=text), system="dynamo")
+    assert found.simulation.router == router.KvCost(temperature=0.3, overlap="sent")
+    assert found.simulation.gateway.admission[0].to_dict()["kind"] == "always_admit"
+    assert {entry.field.rpartition("$")[2] for entry in found.irrelevant} == {
+        "DYN_ROUTER_MODE",
+        "DYN_ACTIVE_PREFILL_TOKENS_THRESHOLD",
+        "DYN_LOG",
+    }
+
+
+def test_the_queue_of_the_router_is_noted_where_it_is_the_default(tmp_path: Path) -> None:
+    files = list(written(tmp_path, a__sh=f"{DYNAMO} --router-mode kv"))
+    assert import_(files, system="dynamo@1.4").notes == ()
+    (note,) = import_(files, system="dynamo@1.3").notes
+    assert "router-queue-threshold = 16.0: is the default of 1.3" in note
+
+
+def test_prefill_workers_are_refused(tmp_path: Path) -> None:
+    text = "python -m dynamo.vllm --model m --disaggregation-mode prefill --max-num-seqs 8"
+    (tmp_path / "a.sh").write_text(text)
+    with pytest.raises(ConfigError, match="prefill and decode on workers of their own"):
+        import_(tmp_path / "a.sh", system="dynamo")
+    found = import_(tmp_path / "a.sh", system="dynamo", allow_lossy=True)
+    assert found.simulation.instances[0].max_num_seqs == 8
+
+
+@pytest.mark.parametrize(
+    ("worker", "seats"),
+    [
+        ("dynamo.sglang --model-path m --max-running-requests 24", 24),
+        ("dynamo.trtllm --model-path m --max-batch-size 24", 24),
+        ("dynamo.vllm --model m --max-num-seqs 24 --no-enable-prefix-caching", 24),
+    ],
+)
+def test_workers_of_every_engine(tmp_path: Path, worker: str, seats: int) -> None:
+    found = import_(written(tmp_path, a__sh=f"python3 -m {worker}"), system="dynamo")
+    assert found.simulation.instances[0].max_num_seqs == seats
 
 
 REFUSED = {

@@ -66,6 +66,22 @@ static_resources:
     assert "is switched off" in str(found.unread[0])
 
 
+def test_rules_outside_of_the_filters_are_listed(tmp_path: Path) -> None:
+    text = f"""\
+static_resources:
+  listeners:
+  - http_filters:
+    - typed_config: {{"@type": {FILTERS}.admission_control.v3.AdmissionControl}}
+    - typed_config: {{"@type": {FILTERS}.local_ratelimit.v3.LocalRateLimit, stat_prefix: a}}
+    - typed_config: {{"@type": {FILTERS}.router.v3.Router}}
+  clusters:
+  - {{name: llm, lb_policy: LEAST_REQUEST, circuit_breakers: {{thresholds: [{{max_requests: 9}}]}}}}
+"""
+    found = import_(written(tmp_path, envoy__yaml=text), system="envoy")
+    listed = {unread.field.rpartition(": ")[2] for unread in found.unread}
+    assert listed == {"LocalRateLimit", "lb_policy", "circuit_breakers"}
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:envoy_data_plane")
 def test_envoy_files_parse_with_its_protos() -> None:
     """With the package envoy-data-plane, which refuses unknown fields."""

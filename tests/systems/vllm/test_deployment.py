@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.deployments import refused, written
 
-from spillway import Simulation, instance
-from spillway.files.deployments import export, import_
+from spillway import ConfigError, Simulation, instance
+from spillway.files.deployments import Import, export, import_
 from spillway.files.deployments.flag_table import number
 from spillway.instance import Server
 
@@ -140,3 +140,128 @@ def test_the_version_of_a_servers_defaults_is_noted() -> None:
     same = Simulation(instances=Server(**described, engine="vllm-0.29").group)
     assert export(same, to="vllm@0.29").notes == ()
     assert export(Simulation(), to="vllm@0.29").notes == ()
+
+
+def read(folder: Path, text: str, **options: Any) -> Import:
+    """The import of a command line."""
+    (folder / "a.sh").write_text(text)
+    return import_(folder / "a.sh", system=options.pop("system", "vllm"), **options)
+
+
+def test_short_forms_beginnings_and_dots(tmp_path: Path) -> None:
+    text = (
+        "vllm serve -tp 2 -dp=2 -O3 --max-num-se 96 --no_enable_prefix_caching --port 1 "
+        "--compilation-config.mode 3 --api-key a b -- Qwen/Qwen3-8B"
+    )
+    found = read(tmp_path, text)
+    (group,) = found.simulation.instances
+    assert (group.max_num_seqs, group.data_parallel_size) == (96, 2)
+    assert not group.kv_cache.prefix_caching
+    listed = {entry.field.rpartition(": ")[2]: entry.value for entry in found.unread}
+    assert listed == {
+        "model": "Qwen/Qwen3-8B",
+        "tensor-parallel-size": 2,
+        "optimization-level": 3,
+        "compilation-config": {"mode": 3},
+    }
+    assert [entry.value for entry in found.irrelevant] == [1, ["***", "***"]]
+
+
+def test_an_ambiguous_beginning_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--max-num: is the beginning of .*--max-num-seqs"):
+        read(tmp_path, "vllm serve m --max-num 64")
+
+
+def test_unknown_flags_are_listed_with_the_nearest(tmp_path: Path) -> None:
+    found = read(tmp_path, "vllm serve m --max-num-sequences 64 --frobnicate")
+    reasons = {entry.field.rpartition(": ")[2]: str(entry) for entry in found.unread}
+    assert '= "64": is no flag of vllm 0.33' in reasons["--max-num-sequences"]
+    assert "--frobnicate" in reasons
+    old = read(tmp_path, "vllm serve m --max-num-queued-reqs 8", system="vllm@0.19")
+    assert "is no flag of vllm 0.19" in str(old.unread)
+
+
+def test_a_flag_that_is_given_twice(tmp_path: Path) -> None:
+    found = read(tmp_path, "vllm serve m --max-num-seqs 8 --max-num-seqs 9")
+    assert found.simulation.instances[0].max_num_seqs == 9
+    assert "max-num-seqs = 8: is given again later" in str(found.irrelevant[0])
+
+
+def test_chunked_prefill_that_is_off_is_listed(tmp_path: Path) -> None:
+    (_, unread) = read(tmp_path, "vllm serve m --no-enable-chunked-prefill").unread
+    assert unread.field.endswith("enable-chunked-prefill")
+    assert unread.value is False
+
+
+@pytest.mark.parametrize("value", ["auto", "-1"])
+def test_the_longest_request_that_fits(tmp_path: Path, value: str) -> None:
+    text = f"vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len {value}"
+    (group,) = read(tmp_path, text, gpu="h100").simulation.instances
+    assert group.max_model_len == Server(model="llama-3.1-8b", gpu="h100").group.max_model_len
+    small = Simulation().with_({"instances[0].num_kv_blocks": 100})
+    (group,) = read(tmp_path, text, onto=small).simulation.instances
+    assert group.max_model_len == 1600
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "dtype"),
+    [
+        ("meta-llama/Llama-3.3-70B-Instruct", "-q fp8", "fp8"),
+        ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "", "fp8"),
+        ("nvidia/Llama-3.3-70B-Instruct-FP4", "", "nvfp4"),
+        ("hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4", "", "int4"),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "", "int8"),
+        ("Qwen/Qwen3-32B-FP8", "", "fp8"),
+        ("/models/Qwen3-32B-GPTQ-Int4", "--quantization gptq_marlin", "int4"),
+        ("/models/Qwen3-32B", "", None),
+    ],
+)
+def test_quantized_checkpoints_are_not_bf16(
+    tmp_path: Path, model: str, flags: str, dtype: str | None
+) -> None:
+    found = read(tmp_path, f"vllm serve {model} -tp 8 {flags}", gpu="h100")
+    provenance = found.simulation.instances[0].provenance
+    assert (f"dtype: {dtype}" in provenance) == (dtype is not None)
+    if not model.startswith("meta-llama"):
+        assert any("is computed as" in unread.reason for unread in found.unread)
+
+
+def test_unknown_quantizations_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="would be in bf16"):
+        read(tmp_path, "vllm serve Qwen/Qwen3-8B -q torchao", gpu="h100")
+
+
+def test_a_pipeline_is_computed_and_read_back(tmp_path: Path) -> None:
+    text = "vllm serve meta-llama/Llama-3.3-70B-Instruct -tp 4 -pp 2 --max-num-seqs 65"
+    found = read(tmp_path, text, gpu="h100")
+    (group,) = found.simulation.instances
+    assert (group.max_num_seqs, group.data_parallel_size) == (33, 2)
+    written_ = export(found.simulation, to="vllm").files["vllm-0.sh"]
+    assert "--pipeline-parallel-size 2" in written_
+    assert "--data-parallel-size" not in written_
+    again = read(tmp_path, written_, onto=found.simulation)
+    assert again.simulation == found.simulation
+    with pytest.raises(ConfigError, match="pipeline parallelism is not modeled unless gpu"):
+        read(tmp_path, text)
+
+
+def test_the_image_says_the_version(tmp_path: Path) -> None:
+    found = read(tmp_path, "docker run vllm/vllm-openai:v0.14.1 --model m")
+    assert not found.simulation.instances[0].async_scheduling  # of 0.12
+    assert found.notes == ("vllm: read as 0.12, because the image is 0.14.1",)
+
+
+def test_a_file_of_flags_is_overridden_by_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("max-num-seqs: 8\nmax_model_len: 4096\n")
+    (tmp_path / "a.sh").write_text("vllm serve m --config c.yaml --max-num-seqs 9")
+    found = import_(tmp_path, system="vllm")
+    (group,) = found.simulation.instances
+    assert (group.max_num_seqs, group.max_model_len) == (9, 4096)
+    assert "is overridden by the command line" in str(found.irrelevant[0])
+
+
+def test_nodes_of_a_server_are_one_server(tmp_path: Path) -> None:
+    text = "vllm serve m -dp 4 --headless -dpl 2 &\nvllm serve m -dp 4 -dpl 2\n"
+    found = read(tmp_path, text)
+    (group,) = found.simulation.instances
+    assert group.data_parallel_size == 4

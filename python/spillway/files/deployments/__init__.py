@@ -42,7 +42,6 @@ from spillway.config.filesystem import cannot, make_folder, read_text, replacing
 from spillway.config.messages import checked_simulation
 from spillway.config.yaml import to_yaml
 from spillway.files.deployments import patches, places
-from spillway.files.deployments.commands import Found
 from spillway.files.deployments.finding import find
 from spillway.files.deployments.flag_table import nearest_version, number
 from spillway.files.deployments.target import (
@@ -58,6 +57,7 @@ from spillway.presets import by_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from spillway.files.deployments.commands import Found
     from spillway.files.deployments.target import Piece
 
 __all__ = [

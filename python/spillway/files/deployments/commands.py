@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from spillway._core.sim import ConfigError
 from spillway.files.deployments import leftovers, shell
 from spillway.files.deployments.target import Piece, Unread
 from spillway.files.deployments.variables import irrelevant
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from spillway.files.deployments.target import Program, Target
 
 
-_PREFIX = re.compile(r"(?:.*/)?python[0-9.]*|-u|exec")
+_PREFIX = re.compile(r"(?:/usr(?:/local)?/bin/)?python3?|-u|exec")
 _DISAGGREGATED = "prefill and decode on workers of their own are not modeled"
 _ASSIGNED = re.compile(r"^\s*(?:export\s+)?[A-Z][A-Z0-9_]*=", re.MULTILINE)
 
@@ -76,9 +77,15 @@ class Commands:
         if self.only is not None and self.only.programs and text.lstrip().startswith("-"):
             lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
             text = " ".join([*self.only.programs[0].calls[0], *lines])
-        if not (self.calls_in(text) or _runs_container(text) or _ASSIGNED.search(text)):
+        is_script = self.calls_in(text) or _runs_container(text) or _ASSIGNED.search(text)
+        if not is_script and "<<" not in text:
             return None
-        found = shell.script(text, where, context.environment)
+        try:
+            found = shell.script(text, where, context.environment)
+        except ConfigError:
+            if is_script:
+                raise
+            return None
         before = len(self.result.pieces)
         unread: list[Unread] = []
         is_found = False
@@ -97,6 +104,9 @@ class Commands:
                 if left is None
                 else left
             )
+        outputs = [name for name in found.redirections if not name.isdigit() and name != "-"]
+        if outputs:
+            unread.append(Unread(f"{where}: outputs", outputs, irrelevant, "irrelevant"))
         used = {name for piece in self.result.pieces[before:] for name in piece.environment}
         loose = {name: value for name, value in found.variables.items() if name not in used}
         if (

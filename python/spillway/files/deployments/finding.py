@@ -23,7 +23,7 @@ from spillway.files.deployments.commands import Commands, Found
 from spillway.files.deployments.surroundings import ROLES, SIZES, Context, is_scalar, repository
 from spillway.files.deployments.surroundings import word as word_of
 from spillway.files.deployments.surroundings import words as words_of
-from spillway.files.deployments.target import Piece, Unread
+from spillway.files.deployments.target import Effect, Piece, Unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -159,7 +159,8 @@ class _Finder(Commands):
         if isinstance(value, list):
             if value and all(is_scalar(word) for word in value):
                 words = [word_of(word) for word in value]
-                return self.command(where, words, context) if self.program_in(words) else None
+                inside = _within(where, context)
+                return self.command(where, words, inside) if self.program_in(words) else None
             below = {f"{where}[{i}]": (str(i), entry) for i, entry in enumerate(value)}
             return self.children(below, context, set())
         if isinstance(value, str):
@@ -190,12 +191,13 @@ class _Finder(Commands):
         """A text within a file, if it holds something."""
         if "\n" not in text.strip() and not self.calls_in(text):
             return None
+        inside = _within(where, context)
         if self.calls_in(text) and not re.match(r"\s*(?:---|\w+:\s|[{\[])", text):
-            return self.script(where, text, context)
+            return self.script(where, text, inside)
         try:
             contents = [_merged(content) for content in yaml.load_all(text, Loader=ManifestLoader)]
         except (yaml.YAMLError, RecursionError):
-            return self.script(where, text, context) if self.calls_in(text) else None
+            return self.script(where, text, inside) if self.calls_in(text) else None
         return self.roots(
             {where if len(contents) == 1 else f"{where} document {i + 1}": (str(i), content)
              for i, content in enumerate(contents)
@@ -219,7 +221,10 @@ class _Finder(Commands):
             is_place = context.is_root or not target.programs
             if is_place and target.documents is not None and target.documents(value):
                 self.piece(Piece(where=where, system=target.name, content=value))
-                return []
+                size = context.replicas
+                effect: Effect = "irrelevant" if size == 1 else "not_simulated"
+                reason = "of what reads the document"
+                return [] if size is None else [Unread(f"{where}: replicas", size, reason, effect)]
         if value.get("kind") == "Secret":
             return None
         context, used = surroundings.below(value, context)
@@ -474,6 +479,11 @@ class _Finder(Commands):
 
 
 # --- helpers --------------------------------------------------------------------------------------
+
+
+def _within(where: str, context: Context) -> Context:
+    """The context of what stands in a field whose name does not say that it is a command."""
+    return replace(context, label=f"{context.label}: {where.rpartition(': ')[2]}")
 
 
 def _items(content: Any) -> Iterator[dict[str, Any]]:

@@ -66,7 +66,7 @@ class Flags:
             return self.exactly(spelling)
         known = {flag.name: flag for key, flag in self._by_spelling.items() if key.startswith(name)}
         if len(known) > 1:
-            allowed = f"is the beginning of {', '.join(f'--{key}' for key in sorted(known)[:6])}"
+            allowed = f"is the beginning of {', '.join(f'--{key}' for key in sorted(known)[:12])}"
             raise config_error([(f"{where}: {name}", "", allowed)])
         return next(iter(known.values()), None)
 
@@ -137,7 +137,7 @@ class Flags:
     def _values(flag: Flag, left: list[str], where: str) -> Any:
         """The words that are the value of a flag."""
         taken = []
-        while left and not _FLAG.match(left[0]):
+        while left and left[0] != "--" and not _FLAG.match(left[0]):
             taken.append(left.pop(0))
             if flag.kind != "values":
                 break

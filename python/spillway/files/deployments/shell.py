@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 class Script:
     """What a shell script holds.
 
-    `commands`: words and environment of each command; `variables`: all assignments that are not
-    only part of one command; `documents`: here-documents by name.
+    `commands`: words and environment of each command; `redirections`: files of their outputs;
+    `variables`: all assignments that are not only part of one command; `documents`: here-documents
+    by name.
     """
 
     commands: list[tuple[list[str], dict[str, str]]] = field(default_factory=list)
+    redirections: list[str] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
     documents: dict[str, str] = field(default_factory=dict)
 
@@ -51,7 +53,7 @@ def script(text: str, where: str, environment: Mapping[str, str] | None = None) 
     known = dict(environment or {})
     exported = set(known)
     arrays: dict[str, list[str]] = {}
-    for words in _statements(body, where):
+    for words in _statements(body, where, found.redirections):
         own: dict[str, str] = {}
         left = list(words)
         while left and (left[0] in _KEYWORDS or left[0] in _ENDS):
@@ -104,7 +106,7 @@ def _without_documents(text: str, documents: dict[str, str]) -> str:
     return "\n".join(kept)
 
 
-def _statements(text: str, where: str) -> Iterator[list[str]]:
+def _statements(text: str, where: str, redirections: list[str]) -> Iterator[list[str]]:
     """The words of each command; of an array its parentheses are words too."""
     text = re.sub(r"\\\n", " ", _hidden(text))
     pending = ""
@@ -121,7 +123,7 @@ def _statements(text: str, where: str) -> Iterator[list[str]]:
             problem = "a parenthesis is not closed"
             continue
         pending = ""
-        yield from _split([_shown(word) for word in words])
+        yield from _split([_shown(word) for word in words], redirections)
     if pending.strip():
         raise config_error([(where, "", f"not a command line: {problem}")])
 
@@ -135,8 +137,8 @@ def _is_open(words: Sequence[str]) -> bool:
     )  # fmt: skip
 
 
-def _split(words: list[str]) -> Iterator[list[str]]:
-    """Commands between separators, without redirections."""
+def _split(words: list[str], redirections: list[str]) -> Iterator[list[str]]:
+    """Commands between separators, without redirections, which are listed."""
     found: list[str] = []
     left = iter(words)
     for word in left:
@@ -147,7 +149,7 @@ def _split(words: list[str]) -> Iterator[list[str]]:
         elif re.fullmatch(r"[<>]+&?|&>+", word):
             if found and found[-1].isdigit():
                 found.pop()
-            next(left, "")
+            redirections.append(next(left, ""))
         else:
             found.append(word)
     if found:
@@ -287,7 +289,7 @@ def inner_script(words: Sequence[str]) -> str | None:
     """The script of `bash -c SCRIPT`; None for other commands."""
     if words and words[0].rpartition("/")[2] in _SHELLS:
         for i, word in enumerate(words[1:], start=1):
-            if re.fullmatch(r"-[a-z]*c[a-z]*", word):
+            if re.fullmatch(r"-[a-z]*c", word):
                 return words[i + 1] if i + 1 < len(words) else ""
             if not word.startswith(("-", "+")):
                 return None

@@ -213,6 +213,9 @@ def read_pieces(
         else:
             given, own = _command(piece, version)
             where = piece.where
+            if (piece.replicas or 1) > 1:
+                reason = "one frontend decides here"
+                own.append(Unread(f"{where}: replicas", piece.replicas, reason))
             status = piece.environment.get(_STATUS, status)
         unread += [
             Unread(f"{piece.where}: {name}", found[name], "is stated again elsewhere", "irrelevant")
@@ -239,7 +242,7 @@ def _command(piece: Piece, version: str) -> tuple[dict[str, Any], list[Unread]]:
     known = table(_TABLE, piece.program or _FRONTEND, version)
     line = known.line(piece.words, piece.where)
     unread = [*line.unread]
-    unread += [Unread(f"{piece.where}: {word}", None, "is not a flag") for word in line.words]
+    unread += [Unread(f"{piece.where}: words", word, "is not a flag") for word in line.words]
     found: dict[str, Any] = {}
     taken = {_STATUS}
     for flag in known.all:
@@ -326,7 +329,7 @@ def _worker(
             reason = "has no counterpart in a simulation"
             unread.append(Unread(f"{piece.where}: {name}", value, reason))
     unread += [
-        Unread(f"{piece.where}: {word}", None, "is not a flag")
+        Unread(f"{piece.where}: words", word, "is not a flag")
         for word in line.words
         if not is_handed
     ]

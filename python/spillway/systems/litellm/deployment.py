@@ -112,7 +112,7 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
 
 
 def is_configuration(content: Any) -> bool:
-    """Whether a document is that of a proxy, or the body of a key with a limit, or a list of them."""
+    """Whether a document is that of a proxy, or the body of a key with a limit, or a list of it."""
     return any(
         isinstance(piece, dict)
         and ("model_list" in piece or {_PARALLEL, "key_alias"} <= piece.keys())

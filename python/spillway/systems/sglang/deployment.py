@@ -136,9 +136,7 @@ def _line(piece: Piece, version: str) -> Line:
         found = with_config(found, config, piece.where, known, piece.files)
     if found.words and "model-path" not in found.values:
         found.values["model-path"] = found.words.pop(0)
-    found.unread += [
-        Unread(f"{piece.where}: {word}", None, "is not a flag") for word in found.words
-    ]
+    found.unread += [Unread(f"{piece.where}: words", word, "is not a flag") for word in found.words]
     return found
 
 

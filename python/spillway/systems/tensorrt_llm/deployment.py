@@ -110,7 +110,7 @@ def _fields(piece: Piece, version: str) -> tuple[Fields, list[Unread]]:
     words = [word for word in line.words if word != "serve"]
     if words:
         line.values["model"] = words.pop(0)
-    unread += [Unread(f"{piece.where}: {word}", None, "is not a flag") for word in words]
+    unread += [Unread(f"{piece.where}: words", word, "is not a flag") for word in words]
     config = line.values.pop("config", None)
     if config is None:
         return Fields(piece.where, line.values), unread

@@ -157,7 +157,7 @@ def line_of(piece: Piece, version: str) -> Line:
         else:
             found.values["model"] = tag
     found.unread += [
-        Unread(f"{piece.where}: {word}", None, "is neither a flag nor the model")
+        Unread(f"{piece.where}: words", word, "is neither a flag nor the model")
         for word in found.words
     ]
     return found

@@ -1,0 +1,285 @@
+"""What real files hold is found in every shape, and nothing in them is lost without a word."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from support.deployed_files import DEPLOYED, Deployed, dumped, manifest
+from support.deployments import refused
+from support.effort import trials
+from support.readers import changed_at, places_of
+
+from spillway import ConfigError, Simulation
+from spillway.files.deployments import Import, import_
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+each = pytest.mark.parametrize("deployed", DEPLOYED, ids=lambda deployed: deployed.name)
+
+
+def imported(folder: Path, files: Mapping[str, str], system: str | None, **options: Any) -> Import:
+    folder.mkdir(exist_ok=True)
+    paths = [folder / name for name in files]
+    for path, content in zip(paths, files.values(), strict=True):
+        path.write_text(content)
+    return import_(paths, system=system, **options)
+
+
+def value_at(simulation: Simulation, path: str) -> Any:
+    found: Any = simulation.to_dict()
+    for name in path.replace("[", ".").replace("]", "").split("."):
+        found = found[int(name) if name.isdigit() else name]
+    return found
+
+
+def test_there_are_enough_files() -> None:
+    assert len(DEPLOYED) >= 100
+    assert len({deployed.name for deployed in DEPLOYED}) == len(DEPLOYED)
+
+
+@each
+def test_settings_are_read_from_every_shape(deployed: Deployed, tmp_path: Path) -> None:
+    found = imported(tmp_path, deployed.files, deployed.system)
+    states = {path: value_at(found.simulation, path) for path in deployed.states}
+    assert states == deployed.states
+    assert "hf_abcdefgh" not in repr(found)
+
+
+@each
+def test_the_system_is_recognized(deployed: Deployed, tmp_path: Path) -> None:
+    if deployed.name in ("vllm flags", "dynamo environment"):
+        pytest.skip("flags and variables alone may be of any program")
+    found = imported(tmp_path, deployed.files, None)
+    assert found.simulation == imported(tmp_path, deployed.files, deployed.system).simulation
+
+
+# --- nothing is lost without a word ---------------------------------------------------------------
+
+
+def outcome(folder: Path, files: Mapping[str, str], system: str) -> Any:
+    """All that an import says: settings, fields, notes; or why it is refused."""
+    try:
+        found = imported(folder, files, system, allow_lossy=True)
+    except ConfigError as error:
+        return str(error)
+    listed = sorted(str(entry) for entry in (*found.unread, *found.irrelevant))
+    return found.simulation, listed, sorted(found.notes)
+
+
+def without(content: Any, place: Any) -> Any:
+    """A document without a key or an entry."""
+    content = copy.deepcopy(content)
+    *above, last = place
+    holder = content
+    for key in above:
+        holder = holder[key]
+    del holder[last]
+    return content
+
+
+def renamed(content: Any, place: Any) -> Any:
+    """A document in which the name of a key is another one."""
+    content = copy.deepcopy(content)
+    *above, last = place
+    holder = content
+    for key in above:
+        holder = holder[key]
+    items = list(holder.items())
+    holder.clear()
+    holder.update({f"{key}Renamed" if key == last else key: value for key, value in items})
+    return content
+
+
+def reordered(content: Any) -> Any:
+    """A document with its keys in another order."""
+    if isinstance(content, dict):
+        return {key: reordered(content[key]) for key in reversed(list(content))}
+    return [reordered(entry) for entry in content] if isinstance(content, list) else content
+
+
+def documents(text: str) -> list[Any]:
+    return list(yaml.safe_load_all(text))
+
+
+# The fields of llm-d's documents are up to the reader of llm-d.
+MANIFESTS = [
+    deployed
+    for deployed in DEPLOYED
+    if deployed.system != "llm-d" and all(name.endswith(("yaml", "yml")) for name in deployed.files)
+]
+SCRIPTS = [
+    deployed for deployed in DEPLOYED if "a.sh" in deployed.files or "start.sh" in deployed.files
+]
+# What is masked; and what the reader of a document does not look at.
+BLIND = {"HF_TOKEN", "hf_token", "apiVersion"}
+
+
+def changes(content: Any, rng: random.Random) -> Iterator[tuple[str, Any]]:
+    """A document with another value, without a key, and with a key of another name."""
+    places = [place for place in places_of(content) if place and place[-1] not in BLIND]
+    leaves = [place for place in places if not isinstance(at(content, place), dict | list)]
+    place = rng.choice(leaves)
+    yield f"changed {place}", changed_at(content, place, another)
+    # A model may be a word or the value of a flag; and documents are found below any key.
+    place = rng.choice([place for place in places if isinstance(place[-1], str)])
+    yield f"dropped {place}", without(content, place)
+    place = rng.choice([place for place in leaves if isinstance(place[-1], str)])
+    yield f"renamed {place}", renamed(content, place)
+
+
+def at(content: Any, place: Any) -> Any:
+    for key in place:
+        content = content[key]
+    return content
+
+
+def another(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    return f"{value}x" if isinstance(value, str) else "other"
+
+
+@pytest.mark.parametrize("deployed", MANIFESTS, ids=lambda deployed: deployed.name)
+def test_no_key_of_a_manifest_is_without_effect(deployed: Deployed, tmp_path: Path) -> None:
+    """Whatever is dropped, renamed or has another value changes what an import says."""
+    file = sorted(deployed.files, key=lambda name: name.startswith("serve"))[0]
+    before = outcome(tmp_path, deployed.files, deployed.system)
+    contents = documents(deployed.files[file])
+    rng = random.Random(deployed.name)
+    for _ in trials(36):
+        i = rng.randrange(len(contents))
+        for what, changed in changes(contents[i], rng):
+            if deployed.system == "envoy" and not what.startswith("changed"):
+                continue  # its filters are found below any key
+            text = dumped(*contents[:i], changed, *contents[i + 1 :])
+            after = outcome(tmp_path, {**deployed.files, file: text}, deployed.system)
+            assert after != before, what
+
+
+@pytest.mark.parametrize("deployed", MANIFESTS, ids=lambda deployed: deployed.name)
+def test_the_order_of_keys_means_nothing(deployed: Deployed, tmp_path: Path) -> None:
+    files = {
+        name: dumped(*map(reordered, documents(text))) for name, text in deployed.files.items()
+    }
+    before = imported(tmp_path, deployed.files, deployed.system)
+    after = imported(tmp_path, files, deployed.system)
+    assert after.simulation == before.simulation
+    assert len(after.unread) == len(before.unread)
+
+
+@pytest.mark.parametrize("deployed", SCRIPTS, ids=lambda deployed: deployed.name)
+def test_no_word_of_a_script_is_without_effect(deployed: Deployed, tmp_path: Path) -> None:
+    (file,) = (name for name in deployed.files if name.endswith(".sh"))
+    before = outcome(tmp_path, deployed.files, deployed.system)
+    text = deployed.files[file].replace("hf_abcdefgh", "secret")
+    words = text.split(" ")
+    rng = random.Random(deployed.name)
+    for _ in trials(60):
+        i = rng.randrange(len(words))
+        if "#" in words[i] or not any(map(str.isalnum, words[i])) or "secret" in words[i]:
+            continue
+        position = max(k for k, letter in enumerate(words[i]) if letter.isalnum())
+        changed = f"{words[i][:position]}{words[i][position]}7{words[i][position + 1 :]}"
+        text = " ".join([*words[:i], changed, *words[i + 1 :]])
+        after = outcome(tmp_path, {**deployed.files, file: text}, deployed.system)
+        assert after != before, changed
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_a_template_is_to_be_rendered(tmp_path: Path) -> None:
+    path = tmp_path / "deployment.yaml"
+    path.write_text("replicas: {{ .Values.replicas }}\nargs: {{ toYaml .Values.args }}\n")
+    assert "render it, as `helm template` does" in refused(path)
+
+
+def test_files_without_anything_known_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("It's about vLLM.\n")
+    (tmp_path / "a.yaml").write_text("kind: Service\n")
+    message = refused(tmp_path)
+    assert "README.md" in message
+    assert "a.yaml: nothing in it is known" in message
+
+
+def test_engines_side_by_side_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text("vllm serve m\n")
+    (tmp_path / "b.sh").write_text("sglang serve --model-path m\n")
+    assert "must be one of sglang, vllm" in refused(tmp_path)
+    found = import_(tmp_path, system="vllm")
+    assert any("is of sglang" in str(unread) for unread in found.unread)
+
+
+def test_a_gateway_and_engines_are_read_together(tmp_path: Path) -> None:
+    files: dict[str, str] = {}
+    for deployed in DEPLOYED:
+        if deployed.name in ("vllm serve deployment", "llm-d config_map"):
+            files |= deployed.files
+    found = imported(tmp_path, files, None)
+    assert found.simulation.instances[0].max_num_seqs == 64
+    assert found.simulation.instances[0].count == 3
+    assert value_at(found.simulation, "router.scorers[0].kind") == "queue_depth"
+
+
+PREFILL = {"labels": {"llm-d.ai/role": "prefill"}}
+VLLM = ["vllm", "serve", "Qwen/Qwen3-8B"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (
+            ["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 4}'],
+            "speculative",
+        ),
+        (["--speculative-config.method", "eagle"], "speculative"),
+        (["--enable-lora", "--lora-modules", "a=b", "c=d"], "LoRA"),
+        (["-pp", "2"], "pipeline"),
+        (
+            ["--kv-transfer-config", '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'],
+            "transfers",
+        ),
+        (["--config", "/etc/other.yaml"], "is not among the files"),
+        (["-dcp", "2"], "context parallelism"),
+    ],
+)
+def test_what_works_in_another_way_is_refused(
+    words: list[str], reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(dumped(manifest("Deployment", {"command": VLLM, "args": words})))
+    message = refused(path, system="vllm")
+    assert reason in message
+    assert "--allow-lossy" in message
+    found = import_(path, system="vllm", allow_lossy=True)
+    assert any(reason in unread.reason for unread in found.unread)
+
+
+def test_prefill_workers_are_refused(tmp_path: Path) -> None:
+    document = manifest("Deployment", {"command": VLLM})
+    document["spec"]["template"]["metadata"] = PREFILL
+    path = tmp_path / "a.yaml"
+    path.write_text(dumped(document))
+    assert "prefill and decode on workers of their own" in refused(path)
+    values = {"decode": {"containers": [{"command": VLLM}]}}
+    values["prefill"] = copy.deepcopy(values["decode"])
+    path.write_text(dumped(values))
+    assert "prefill and decode" in refused(path)
+    found = import_(path, system="vllm", allow_lossy=True)
+    assert len(found.simulation.instances) == 2
+
+
+def test_aliases_do_not_grow(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)]
+    path = tmp_path / "a.yaml"
+    path.write_text("\n".join(lines))
+    assert "too large" in refused(path)
