@@ -72,7 +72,11 @@ class Transformation {
  public:
   Transformation(const Requests& from, std::int64_t session_segments, std::uint64_t seed,
                  std::size_t position)
-      : from_(from), sessions_(from, session_segments), seed_(seed), position_(position) {}
+      : from_(from),
+        session_segments_(session_segments),
+        sessions_(from, session_segments),
+        seed_(seed),
+        position_(position) {}
 
   Requests operator()(const ScaleRate& by) const {
     return retimed([&](Time at) {
@@ -139,6 +143,37 @@ class Transformation {
       for (std::uint32_t copy = 1; copy < copies; ++copy) {
         const Time by = sim::from_seconds(upsample.jitter_s * (2 * draw.uniform() - 1));
         add(picks, session, std::clamp(start + by, first, last) - start, copy);
+      }
+    }
+    return gathered(std::move(picks));
+  }
+
+  Requests operator()(const ScalePart& part) const {
+    if (part.scales_lengths()) {
+      const Requests scaled = scaled_lengths(part);
+      if (part.rate_factor == 1) return scaled;
+      ScalePart rate = part;
+      rate.input_factor = rate.output_factor = 1;
+      return Transformation(scaled, session_segments_, seed_, position_)(rate);
+    }
+    const Time first = std::max(from_.arrival.front(), sim::from_seconds(part.start_s));
+    const Time last = std::min(from_.arrival.back(), end_of(part));
+    check_growth(std::max(1.0, part.rate_factor), "rate_factor");
+    std::vector<Pick> picks;
+    const double whole = std::floor(part.rate_factor);
+    for (std::size_t session = 0; session < sessions_.size(); ++session) {
+      if (!is_in(part, session)) {
+        add(picks, session, Time{0}, 0);
+        continue;
+      }
+      Draws draw = draws(session);
+      const double more = draw.uniform() < part.rate_factor - whole ? 1 : 0;
+      const auto copies = static_cast<std::uint32_t>(whole + more);
+      if (copies > 0) add(picks, session, Time{0}, 0);
+      const Time start = start_of(session);
+      for (std::uint32_t copy = 1; copy < copies; ++copy) {
+        const Time by = sim::from_seconds(part.jitter_s * (2 * draw.uniform() - 1));
+        add(picks, session, reflected(start + by, first, last) - start, copy);
       }
     }
     return gathered(std::move(picks));
@@ -252,6 +287,56 @@ class Transformation {
   }
 
  private:
+  static Time end_of(const ScalePart& part) {
+    const Time start = sim::from_seconds(part.start_s);
+    return part.duration_s ? start + sim::from_seconds(*part.duration_s) : sim::kForever;
+  }
+  bool is_in(const ScalePart& part, std::size_t session) const {
+    const std::size_t row = sessions_.rows(session).front();
+    return (part.tenant.empty() || from_.tenants[from_.tenant[row]] == part.tenant) &&
+           (part.slo_class.empty() || from_.slo_classes[from_.slo_class[row]] == part.slo_class) &&
+           from_.arrival[row] >= sim::from_seconds(part.start_s) &&
+           from_.arrival[row] < end_of(part);
+  }
+  /// A time beyond an end is as far within it, so that repetitions do not crowd at the ends.
+  static Time reflected(Time at, Time first, Time last) {
+    if (at < first) at = first + (first - at);
+    if (at > last) at = last - (at - last);
+    return std::clamp(at, first, last);
+  }
+
+  Requests scaled_lengths(const ScalePart& part) const {
+    const auto scaled = [](std::int64_t tokens, double factor) {
+      return std::clamp<std::int64_t>(std::llround(static_cast<double>(tokens) * factor), 1,
+                                      kMaxTokens);
+    };
+    Requests to = from_;
+    to.segments.clear();
+    for (std::size_t row = 0; row < from_.size(); ++row) {
+      const bool changes = is_in(part, sessions_.of(row));
+      if (changes) {
+        to.input_tokens[row] =
+            static_cast<std::int32_t>(scaled(from_.input_tokens[row], part.input_factor));
+        if (from_.output_tokens[row] > 0) {
+          to.output_tokens[row] =
+              static_cast<std::int32_t>(scaled(from_.output_tokens[row], part.output_factor));
+        }
+      }
+      if (from_.segment_begin.empty()) continue;
+      std::int64_t left = to.input_tokens[row];
+      for (Segment segment : from_.segments_of(row)) {
+        const std::int64_t tokens =
+            changes ? scaled(segment.tokens, part.input_factor) : segment.tokens;
+        if (left == 0) break;
+        segment.tokens = static_cast<std::uint32_t>(std::min(tokens, left));
+        to.segments.push_back(segment);
+        left -= segment.tokens;
+      }
+      to.segment_begin[row + 1] = static_cast<std::uint32_t>(to.segments.size());
+    }
+    return to;
+  }
+
   static std::uint32_t index(std::size_t row) { return static_cast<std::uint32_t>(row); }
   static void lower(std::int32_t& value, std::int64_t most) {
     value = static_cast<std::int32_t>(std::min<std::int64_t>(value, most));
@@ -383,6 +468,7 @@ class Transformation {
   }
 
   const Requests& from_;
+  std::int64_t session_segments_;
   Sessions sessions_;
   std::uint64_t seed_;
   std::uint64_t position_;
@@ -398,6 +484,7 @@ void Relabel::validate(const std::string& path, std::vector<sim::Violation>& out
 }
 
 bool changes_arrivals(const Transform& transform) {
+  if (const auto* part = std::get_if<ScalePart>(&transform)) return part->rate_factor != 1;
   return !std::holds_alternative<Relabel>(transform) &&
          !std::holds_alternative<CapLengths>(transform) &&
          !std::holds_alternative<DrawLengths>(transform);

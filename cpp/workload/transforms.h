@@ -194,6 +194,55 @@ struct DrawLengths {
   bool draws() const { return sim::can_draw(input_tokens) || sim::can_draw(output_tokens); }
 };
 
+struct ScalePart {
+  std::string tenant;
+  std::string slo_class;
+  double start_s = 0;
+  std::optional<double> duration_s;
+  double rate_factor = 1;
+  double input_factor = 1;
+  double output_factor = 1;
+  double jitter_s = 1;
+
+  static constexpr std::string_view kind = "scale_part", type_name = "ScalePart";
+  static constexpr std::string_view doc =
+      "Scales rate and lengths of a part of the trace: of the sessions whose first request is of "
+      "the tenant and the class and arrives in the span of time. At a higher rate sessions are "
+      "repeated within the span, as by upsample; at a lower one each stays with the probability "
+      "rate_factor.";
+  static void fields(auto field) {
+    field("tenant", &ScalePart::tenant, "Their tenant; empty: any.");
+    field("slo_class", &ScalePart::slo_class, "Their class; empty: any.");
+    field("start_s", &ScalePart::start_s, "Start of the span, in the time of the trace.")
+        .unit("s")
+        .range(sim::between(0, sim::kLongestSpan_s));
+    field("duration_s", &ScalePart::duration_s,
+          "Length of the span; unset: until the end of the trace.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s));
+    field("rate_factor", &ScalePart::rate_factor, "New rate over old rate; 0: none of them stays.")
+        .dimensionless()
+        .range(sim::between(0, 10000));
+    field("input_factor", &ScalePart::input_factor,
+          "New length of a prompt over the old one, at least 1 token; what prompts share with each "
+          "other is scaled too.")
+        .dimensionless()
+        .range(sim::between(1e-3, 1000))
+        .log_search(0.1, 10);
+    field("output_factor", &ScalePart::output_factor,
+          "New length of an output over the old one, at least 1 token unless it has none.")
+        .dimensionless()
+        .range(sim::between(1e-3, 1000))
+        .log_search(0.1, 10);
+    field("jitter_s", &ScalePart::jitter_s,
+          "Maximum displacement of a repetition, in both directions.")
+        .unit("s")
+        .range(sim::between(0, 1e6));
+  }
+  bool scales_lengths() const { return input_factor != 1 || output_factor != 1; }
+  bool draws() const { return rate_factor != 1 && rate_factor != 0; }
+};
+
 struct BlockResample {
   double block_s = 60;
   std::optional<double> duration_s;
@@ -223,7 +272,7 @@ struct BlockResample {
 };
 
 using Transform = std::variant<ScaleRate, Thin, Superpose, Upsample, Window, Shift, Relabel,
-                               CapLengths, DrawLengths, BlockResample>;
+                               CapLengths, DrawLengths, ScalePart, BlockResample>;
 using Transforms = std::vector<Transform>;
 
 /// Whether it changes which requests arrive, or when.

@@ -1,4 +1,4 @@
-"""The way of a configuration file to a simulation: its settings, presets, servers, trace.
+"""The way of a configuration file to a simulation: its settings, presets, servers, trace, traffic.
 
 Whatever takes a simulation or the path of a file enters by `as_simulation`: `simulate`, `check`,
 sessions, studies, comparisons. `from_settings` shows the stages.
@@ -17,7 +17,7 @@ from spillway.config.classes import config_error
 from spillway.config.messages import checked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 Configuration = Simulation | str | os.PathLike[str]
@@ -57,7 +57,8 @@ def from_settings(
     """A simulation from a configuration file, or from settings as they stand in one.
 
     Paths in settings are relative to the folder `base`, those in a file to its own. With
-    `read_trace=False` the trace's requests are not read, for a caller that replaces them.
+    `read_trace=False` the trace's requests are not read, nor the changes of its traffic made, for a
+    caller that replaces them.
     """
     if isinstance(given, Path):
         settings, base = files.read_settings(given, "configuration"), given.parent
@@ -72,19 +73,44 @@ def from_settings(
         from spillway.servers import with_servers
 
         settings = with_servers(settings, base)
-    simulation = profiles.to_simulation(settings)
-    if read_trace and isinstance(simulation.workload, _core.workload.Trace):
-        simulation = _with_requests(simulation, simulation.workload, base)
-    return simulation
+    changes = traffic_changes(settings)
+    simulation = profiles.to_simulation({k: v for k, v in settings.items() if k != "traffic"})
+    if not read_trace:
+        return simulation
+    if isinstance(simulation.workload, _core.workload.Trace):
+        simulation = _with_requests(simulation, simulation.workload, base, changes=changes)
+    return with_traffic(simulation, changes)
 
 
-def _with_requests(simulation: Simulation, trace: _core.workload.Trace, base: Path) -> Simulation:
+def traffic_changes(given: Path | Mapping[str, Any]) -> Sequence[str]:
+    """The changes of traffic in the settings of a file, its key `traffic`: a text or a list."""
+    settings = files.read_settings(given, "configuration") if isinstance(given, Path) else given
+    found = settings.get("traffic", [])
+    texts = [found] if isinstance(found, str) else found
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        allowed = "must be a text such as 'B: rate x5 from 60s to 120s', or a list of such"
+        raise config_error([("traffic", f"{found!r:.60}", allowed)])
+    return texts
+
+
+def with_traffic(simulation: Simulation, changes: Sequence[str]) -> Simulation:
+    """The simulation with changes of its traffic (`traffic.changed`)."""
+    if not changes:
+        return simulation
+    from spillway import traffic
+
+    return traffic.changed(simulation, *changes)
+
+
+def _with_requests(
+    simulation: Simulation, trace: _core.workload.Trace, base: Path, *, changes: Sequence[str]
+) -> Simulation:
     """The simulation with the requests of the file that its trace names."""
     if not trace.file:
         return simulation
     from spillway.files.traces import format_of, read_trace
 
-    streams = simulation.metrics.streaming and not trace.transforms
+    streams = simulation.metrics.streaming and not trace.transforms and not changes
     # The stated digest proves that sorting restores the original requests.
     found = read_trace(
         base / trace.file, sort=bool(trace.sha256), stream="auto" if streams else False

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 with importing_from(ROOT / "tools"):
-    from documentation import formats, interfaces, reference, results, settings, site
+    from documentation import formats, interfaces, reference, results, settings, site, versions
 
 SYSTEMS = ROOT / "python" / "spillway" / "systems"
 
@@ -207,6 +207,21 @@ def test_a_new_system_needs_its_page(tmp_path: Path) -> None:
     (copied / "ticker" / "__init__.py").write_text('"""Ticker: its traces."""\n')
     with pytest.raises(settings.MissingTextError, match="the system `ticker` has no page"):
         formats.pages(tmp_path)
+
+
+def test_every_version_of_a_load_generator(pages: dict[str, str]) -> None:
+    """Each folder of specimens is in a row, and what its tool states of the client is read."""
+    specimens = ROOT / "tests" / "data" / "specimens"
+    folders = {path.name for path in specimens.iterdir() if path.is_dir()}
+    found = versions.rows(ROOT)
+    assert {f"{tool}-{version}" for tool, version, *_ in found} == folders
+    page = pages["reference/formats/versions"]
+    for tool, version, cases, gives, client, requests, figures in found:
+        assert f"| {tool} | {version} | {cases} | {gives} |" in page
+        assert "recording" in gives, (tool, version)
+        assert "limit in flight" in client, (tool, version)
+        assert (tool != "aiperf") or "token gaps" in requests
+        assert "completed" in figures, (tool, version)
 
 
 # ---- the site ------------------------------------------------------------------------------------

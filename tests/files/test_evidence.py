@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from support.paths import DATA, ROOT
 
 import spillway
 from spillway import ConfigError, TraceError
+from spillway.calibration.replay import Replay
 from spillway.calibration.server_measurements import check_completeness
 from spillway.cli.output import plain
 from spillway.data.recording import RequestCounts
@@ -146,8 +148,13 @@ def test_what_is_assumed_is_a_note_and_no_warning(tmp_path: Path) -> None:
 def test_a_file_that_is_nothing_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text("no measurements\n")
-    with pytest.raises(TraceError, match="unknown format: no measurements"):
+    with pytest.raises(TraceError, match="unknown format: no measurements") as caught:
         spillway.read(path)
+    lines = str(caught.value).splitlines()
+    kinds = ("trace", "recordings", "logs of steps", "histograms", "points")
+    assert all(any(line.startswith(f"  {kind}: ") for line in lines) for kind in kinds)
+    assert len(lines) < 16
+    assert "send_s=…" in lines[-1]
     with pytest.raises(TraceError, match="did you mean 'blis'"):
         spillway.read(path, format="blys")
 
@@ -165,9 +172,111 @@ def test_a_recording_is_replayed() -> None:
 
 
 def test_options_of_recordings_are_refused_for_traces() -> None:
-    for option in ({"units": {"t": "s"}}, {"client_max_in_flight": 4}):
-        with pytest.raises(TraceError, match="only of a recording"):
-            spillway.read_trace(ROOT / "examples" / "requests.csv", **option)
+    options: list[dict[str, Any]] = [
+        {"units": {"t": "s"}},
+        {"client_max_in_flight": 4},
+        {"num_replicas": 2},
+        {"run": "chat"},
+    ]
+    for option in options:
+        for reader in (spillway.read_trace, spillway.read):
+            with pytest.raises(TraceError, match=r"= .*: only of a recording; .* is a trace"):
+                reader(ROOT / "examples" / "requests.csv", **option)
+
+
+@pytest.mark.parametrize("option", [{"time_unit": "ms"}, {"block_size_tokens": 16}])
+def test_options_of_traces_are_refused_for_recordings(option: dict[str, Any]) -> None:
+    for reader in (spillway.read_trace, spillway.read):
+        with pytest.raises(TraceError, match=r"= .*: only of a trace; .* is a recording"):
+            reader(FILES / "vllm_bench.json", **option)
+
+
+@pytest.mark.parametrize("reader", [spillway.read, spillway.read_recordings])
+def test_units_without_columns_are_refused(reader: Any) -> None:
+    with pytest.raises(TraceError, match="units: an argument of the format columns"):
+        reader(FILES / "vllm_bench.json", units={"ttfts": "ms"})
+
+
+# --- several runs ---------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*unused columns. index")
+def test_one_of_several_runs_is_chosen() -> None:
+    folder = FILES / "list_of_runs"
+    with pytest.raises(TraceError, match=r"2 runs \(1 chat; 2 code\); choose one: --trace-run"):
+        spillway.read_trace(folder)
+    for run in ("code", 2, "2"):
+        with pytest.warns(UserWarning, match=r"list_of_runs, run code: a recording of the format"):
+            trace = spillway.read_trace(folder, run=run)
+        (chosen,) = spillway.read(folder, run=run).recordings
+        (same,) = spillway.read_recordings(folder, run=run)
+        assert chosen.name == same.name == "code"
+        assert trace == chosen.to_trace() == same.to_trace()
+    for run in ("cod", 0, 3):
+        with pytest.raises(TraceError, match=rf"run = {run!r}: must be the name of a run, or"):
+            spillway.read_trace(folder, run=run)
+
+
+@pytest.mark.filterwarnings("ignore:.*unused columns. index", "ignore:.*no measurements. ")
+@pytest.mark.filterwarnings("ignore:.*traces, each")
+def test_folders_in_a_folder_are_read(tmp_path: Path) -> None:
+    for name in ("a", "b/c", ".hidden"):
+        (tmp_path / name).mkdir(parents=True)
+        shutil.copy(FILES / "vllm_bench.json", tmp_path / name / "run.json")
+    shutil.copytree(FILES / "list_of_runs", tmp_path / "d")
+    shutil.copy(ROOT / "examples" / "requests.csv", tmp_path)
+    (tmp_path / "README.md").write_text("Runs.\n")
+    found = spillway.read(tmp_path)
+    names = ["a/run", "b/c/run", "d/chat", "d/code"]
+    assert [run.name for run in found.recordings] == names
+    assert f"{tmp_path}: no measurements: README.md" in found.notes
+    assert f"{tmp_path}: traces, each to be read by itself: requests.csv" in found.notes
+    assert [run.name for run in spillway.read_recordings(tmp_path)] == names
+    with pytest.warns(UserWarning, match="run b/c/run: a recording of the format vllm_bench"):
+        assert spillway.read_trace(tmp_path, run="b/c/run").rows == 2
+
+
+# --- replicas -------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*unused columns. index")
+def test_replicas_are_a_stated_fact(tmp_path: Path) -> None:
+    found = spillway.read(FILES / "vllm_bench.json", num_replicas=4)
+    assert found.recording.num_replicas == 4
+    assert "replicas of the server: 4\n" in found.text()
+    assert found.to_dict()["runs"][0]["num_replicas"] == 4
+    with pytest.warns(UserWarning, match="4 replicas served it, so give the fleet as many instan"):
+        spillway.read_trace(FILES / "vllm_bench.json", num_replicas=4)
+    assert spillway.read(FILES / "vllm_bench.json").recording.num_replicas is None
+    for wrong in (0, 1.5):
+        with pytest.raises(TraceError, match=f"num_replicas = {wrong}: must be a whole number"):
+            spillway.read(FILES / "vllm_bench.json", num_replicas=wrong)  # type: ignore[arg-type]
+    shutil.copytree(FILES / "list_of_runs", tmp_path / "runs")
+    index = tmp_path / "runs" / "runs.json"
+    runs = json.loads(index.read_text())
+    runs[1]["num_replicas"] = 3
+    index.write_text(json.dumps(runs))
+    assert [run.num_replicas for run in spillway.read_recordings(index.parent)] == [None, 3]
+
+
+def test_a_replay_has_a_fleet_of_the_replicas(source: Source) -> None:
+    run = recorded(source, [request(at) for at in range(4)], Settings(num_replicas=3))
+    group = spillway.instance.InstanceGroup()
+    assert Replay(run).simulation(group).instances[0].count == 3
+
+
+def test_a_warm_cache_at_the_beginning_is_said(tmp_path: Path) -> None:
+    lines = (FILES / "profile_export.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    for row in rows:
+        row["metrics"]["usage_prompt_cache_read_tokens"] = {"value": 5, "unit": "tokens"}
+    path = tmp_path / "profile_export.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with (
+        pytest.warns(UserWarning, match="it began with a warm cache, and its replay with an empty"),
+        pytest.warns(UserWarning, match="without its summary profile_export_aiperf.json beside"),
+    ):
+        spillway.read_trace(path)
 
 
 # --- the tool's own figures -----------------------------------------------------------------------
@@ -220,12 +329,15 @@ def test_other_figures_are_said(source: Source) -> None:
     with pytest.warns(UserWarning, match="the tool reports other figures: mean TTFT"):
         run = recorded(source, [request(at) for at in range(3)], reported=figures)
     assert len(run.mismatches) == 1
-    said = Evidence(source.path, "toy", "", recordings=(run,)).text()
+    notes = (f"run.txt: the tool reports other figures: {run.mismatches[0]}", "another note")
+    said = Evidence(source.path, "toy", "", recordings=(run,), notes=notes).text()
     assert "as the tool reports: completed\n" in said
-    assert f"other than the tool reports: {run.mismatches[0]}" in said
+    assert said.count(str(run.mismatches[0])) == 1
+    assert said.endswith("note: another note")
     with pytest.raises(TraceError, match="--allow-mismatch"):
         check_completeness([run], allow_mismatch=False)
-    check_completeness([run], allow_mismatch=True)
+    with pytest.warns(UserWarning, match="the tool reports other figures: mean TTFT"):
+        check_completeness([run], allow_mismatch=True)
 
 
 def test_a_sample_is_no_load(source: Source) -> None:

@@ -57,6 +57,24 @@ DRAW_LENGTHS = Specimen(
     weight=6,
     probabilities={"input_tokens": 0.9, "output_tokens": 0.9},
 )
+SCALE_PART = Specimen(
+    workload.ScalePart,
+    examples=[
+        workload.ScalePart(tenant="a", start_s=20, duration_s=60, rate_factor=1.5, input_factor=2)
+    ],
+    ranges={
+        "start_s": (0, 0.001),
+        "duration_s": (5, 50),
+        "rate_factor": (0.5, 2),
+        "input_factor": (0.5, 1.5),
+        "output_factor": (0.5, 1.5),
+        "jitter_s": (0, 2),
+    },
+    own={
+        "tenant": lambda d: d.rng.choice(("", *d.tenants)),
+        "slo_class": lambda d: d.rng.choice(("", *d.classes)),
+    },
+)
 BLOCK_RESAMPLE = Specimen(
     workload.BlockResample,
     examples=[workload.BlockResample(block_s=10)],

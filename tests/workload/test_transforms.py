@@ -266,6 +266,53 @@ def test_drawn_prompts_keep_their_shared_part() -> None:
     assert set(now["output_tokens"]) == {9}
 
 
+def test_a_part_is_scaled_and_the_rest_is_not() -> None:
+    part = workload.ScalePart(tenant="a", start_s=20, duration_s=60, rate_factor=5, jitter_s=2)
+    was, now = columns(recorded(2000)), after(recorded(2000), part)
+
+    def is_in(table: dict[str, Any]) -> Any:
+        at = table["arrival_ns"]
+        return (table["tenant"] == "a") & (at >= 20e9) & (at < 80e9)
+
+    assert is_in(now).sum() == 5 * is_in(was).sum() > 100
+    for name in ("arrival_ns", "tenant", "output_tokens"):
+        np.testing.assert_array_equal(now[name][~is_in(now)], was[name][~is_in(was)])
+    # Nothing crowds at the ends of the span: repetitions beyond them are reflected.
+    edges = np.unique(now["arrival_ns"][is_in(now)], return_counts=True)[1]
+    assert edges.max() <= 2
+
+
+@pytest.mark.parametrize("factor", [0, 0.3])
+def test_less_of_a_part_stays(factor: float) -> None:
+    part = workload.ScalePart(slo_class="batch", rate_factor=factor)
+    was, now = columns(recorded(4000)), after(recorded(4000), part)
+    before, stays = ((table["slo_class"] == "batch").sum() for table in (was, now))
+    assert abs(stays - factor * before) <= 4 * np.sqrt(before * factor * (1 - factor))
+    assert (now["slo_class"] == "critical").sum() == (was["slo_class"] == "critical").sum()
+
+
+def test_lengths_of_a_part_are_scaled() -> None:
+    part = workload.ScalePart(tenant="b", start_s=30, input_factor=2.5, output_factor=0.5)
+    was, now = columns(recorded()), after(recorded(), part)
+    is_in = (was["tenant"] == "b") & (was["arrival_ns"] >= 30e9)
+    np.testing.assert_array_equal(now["arrival_ns"], was["arrival_ns"])
+    for name, factor in (("input_tokens", 2.5), ("output_tokens", 0.5)):
+        scaled = np.floor(was[name] * factor + 0.5)
+        if name == "output_tokens":
+            scaled = np.where(was[name] > 0, np.maximum(scaled, 1), 0)
+        np.testing.assert_array_equal(now[name], np.where(is_in, scaled, was[name]))
+
+
+@pytest.mark.parametrize("factor", [0.5, 3])
+def test_scaled_prompts_share_as_before(factor: float) -> None:
+    part = workload.ScalePart(input_factor=factor)
+    trace = applied(transformed(chats(), part))
+    assert prompts(trace) == prompts(chats())
+    assert set(columns(trace)["segment_tokens"].tolist()) == {round(16 * factor)}
+    both = workload.ScalePart(input_factor=factor, rate_factor=2, jitter_s=0)
+    assert applied(transformed(chats(), both)).rows == 2 * chats().rows
+
+
 @pytest.mark.parametrize("seed", trials(60))
 def test_a_resample_joins_blocks_of_the_trace(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -304,6 +351,7 @@ def test_a_resample_may_be_longer() -> None:
 COPYING = [
     workload.Superpose(copies=3),
     workload.Upsample(factor=3, jitter_s=2),
+    workload.ScalePart(rate_factor=3, jitter_s=2),
     workload.BlockResample(block_s=20),
     workload.Thin(keep_share=0.5),
 ]

@@ -18,6 +18,7 @@ from documentation.markdown import (
     table,
 )
 from documentation.settings import MissingTextError
+from documentation.versions import versions_page
 from spillway import presets
 from spillway.cli import explanations
 from spillway.files import deployments, export, recordings, traces
@@ -45,6 +46,7 @@ def pages(root: Path) -> dict[str, str]:
         "reference/formats/sweep": _keys("sweep"),
         "reference/presets": _presets(),
         "reference/systems/index": _systems(root),
+        "reference/formats/versions": versions_page(root),
     }
 
 
@@ -71,6 +73,10 @@ def _index() -> str:
                     "measured latencies, for `read_recordings`, `spillway calibrate`",
                 ],
                 ["[Loads](loads.md)", "files of load generators, for `traffic.read_load`"],
+                [
+                    "[Load generators and versions](versions.md)",
+                    "what is read of the files of each version",
+                ],
                 [
                     "[Deployments](deployments.md)",
                     "configuration files of systems, for `spillway import`, `spillway export`",

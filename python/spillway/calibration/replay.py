@@ -153,8 +153,9 @@ class Replay:
         return np.sort(first[names != ""]).astype(np.int64)
 
     def simulation(self, group: instance.InstanceGroup, **settings: Any) -> Simulation:
-        """The replay on one instance, with other settings of the simulation."""
-        return Simulation(workload=self.trace, instances=[group], **settings)
+        """The replay on as many instances as served the run, with other settings."""
+        fleet = group.replace(count=self.recording.num_replicas or 1)
+        return Simulation(workload=self.trace, instances=[fleet], **settings)
 
 
 def _warmed(run: Recording, first: Ints, times: int) -> Recording:

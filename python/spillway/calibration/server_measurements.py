@@ -11,6 +11,7 @@ from spillway.calibration.histograms import Scraped
 from spillway.config.messages import note
 from spillway.data.recording import LatencyPoints, Recording, ServerFacts, StepLog
 from spillway.files.evidence import read as evidence_of
+from spillway.files.recordings.rows import OTHER_FIGURES
 from spillway.files.traces import TraceError
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def _stating(item: Any, server: Mapping[str, Any]) -> Any:
 def _of_path(path: Path, reading: Mapping[str, Any]) -> list[Recording | StepLog | LatencyPoints]:
     evidence = evidence_of(path, **reading)
     for text in evidence.notes:
-        note(text)
+        if OTHER_FIGURES not in text:  # see `check_completeness`
+            note(text)
     found: list[Recording | StepLog | LatencyPoints]
     found = [*evidence.step_logs, *evidence.recordings] or [*evidence.points_of_servers]
     if not found:
@@ -79,11 +81,14 @@ def check_completeness(runs: Iterable[Recording], *, allow_mismatch: bool) -> No
                 f"{run.source}: a sample of {run.num_requests:,} of "
                 f"{run.num_requests + run.counts.unlisted:,} requests; its load is not known"
             )
-        if run.mismatches and not allow_mismatch:
+        if not run.mismatches:
+            continue
+        shown = f"{run.source}, {run.name}: {OTHER_FIGURES}: {'; '.join(map(str, run.mismatches))}"
+        if not allow_mismatch:
             raise TraceError(
-                f"{run.source}, {run.name}: {'; '.join(map(str, run.mismatches))}; "
-                "allow_mismatch=True (--allow-mismatch) uses it all the same"
+                f"{shown}; --allow-mismatch (allow_mismatch=True in Python) uses it all the same"
             )
+        note(shown)
 
 
 def facts_of(given: Measurements) -> ServerFacts:

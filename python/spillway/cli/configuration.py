@@ -1,4 +1,4 @@
-"""The configuration of a command line: a file, --set, --trace, --traffic-rate."""
+"""The configuration of a command line: a file, --set, --trace, --traffic-rate, --traffic."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="this many times the request rate: the rates of all clients, or the arrival times of "
         "the trace",
     )  # fmt: skip
+    parser.add_argument(
+        "--traffic", action="append", default=[], metavar="CHANGE",
+        help="change whose traffic, how and when, e.g. 'B: rate x5 from 60s to 120s' or 'all: "
+        "prompts x2'; may be repeated",
+    )  # fmt: skip
     change = parser.add_argument(
         "--set", action="append", default=[], dest="changes", metavar="PATH=VALUE",
         help="change one setting, e.g. gateway.admission[0].capacity_tokens=5000, or presets=NAME "
@@ -42,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load(options: argparse.Namespace) -> Simulation:
-    """The simulation from the configuration file, --set and --trace."""
+    """The simulation from the configuration file, --set, --trace and --traffic."""
     from spillway import loading
 
     simulation = loading.from_settings(options.config, read_trace=options.trace is None)
@@ -58,17 +63,20 @@ def load(options: argparse.Namespace) -> Simulation:
 
         simulation = by_name.apply(changes.pop("presets"), simulation)
     simulation = _changed(simulation, changes)
+    texts = list(options.traffic)
     if options.trace is not None:
+        texts = [*loading.traffic_changes(options.config), *texts]
+        is_plain = options.traffic_rate is None and not texts
         trace = spillway.read_trace(
             options.trace,
-            stream="auto" if _streams(simulation, options) else False,
+            stream="auto" if simulation.metrics.streaming and is_plain else False,
             **reading.given(options),
         )
         output.say(totals(options.trace, trace))
         simulation = simulation.replace(workload=trace)
     if options.traffic_rate is not None:
         simulation = _at_rate(simulation, options.traffic_rate)
-    return simulation
+    return loading.with_traffic(simulation, texts)
 
 
 def report_findings(simulation: Simulation) -> list[Finding]:
@@ -77,10 +85,6 @@ def report_findings(simulation: Simulation) -> list[Finding]:
     for finding in found:
         output.warn(finding)
     return found
-
-
-def _streams(simulation: Simulation, options: argparse.Namespace) -> bool:
-    return simulation.metrics.streaming and options.traffic_rate is None
 
 
 def _at_rate(simulation: Simulation, factor: float) -> Simulation:

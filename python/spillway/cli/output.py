@@ -100,7 +100,15 @@ def plain(value: Any) -> Any:
 def say(text: str) -> None:
     """A message on standard error."""
     progress.erase()
-    print(f"spillway: {text}", file=sys.stderr)
+    print(f"spillway: {in_shell(text)}", file=sys.stderr)
+
+
+_IN_PYTHON = re.compile(r" \((?:[^()]|\([^()]*\))* in Python\)")
+
+
+def in_shell(text: object) -> str:
+    """A message without what it says for Python: `--sort (sort=True in Python)`."""
+    return _IN_PYTHON.sub("", str(text))
 
 
 def warn(text: object) -> None:
@@ -122,7 +130,7 @@ def error(text: object) -> None:
     """An error on standard error."""
     progress.erase()
     name = _in(_RED, "spillway:") if _is_colored(sys.stderr) else "spillway:"
-    print(f"{name} {text}", file=sys.stderr)
+    print(f"{name} {in_shell(text)}", file=sys.stderr)
 
 
 def save_picture(figure: Any, path: Path, dpi: int = 150) -> None:

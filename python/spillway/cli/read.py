@@ -29,5 +29,6 @@ def run(options: argparse.Namespace) -> int:
     from spillway.files.evidence import read
 
     found = [read(path, **reading.given(options)) for path in options.files]
-    output.show(options, "\n\n".join(evidence.text() for evidence in found), lambda: found)
+    text = "\n\n".join(evidence.text() for evidence in found)
+    output.show(options, output.in_shell(text), lambda: found)
     return 1 if any(evidence.mismatches for evidence in found) else 0

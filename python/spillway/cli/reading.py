@@ -17,10 +17,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     by_name = {option.name: {"": option} for option in READING} | options_by_name()
     for name, by_format in by_name.items():
         (option, *_) = by_format.values()
-        texts = [
-            f"{option.doc} ({form} traces; default {option.default})" if form else option.doc
-            for form, option in by_format.items()
-        ]
+        of_doc: dict[str, list[str]] = {}
+        for form, known in by_format.items():
+            default = f"; default {known.default}" if form else ""
+            of_doc.setdefault(known.doc + "\n" + default, []).append(form)
+        texts = []
+        for text, forms in of_doc.items():
+            doc, _, default = text.partition("\n")
+            texts.append(f"{doc} ({', '.join(forms)} traces{default})" if default else doc)
         if name == "format":
             texts = [f"{option.doc}: {', '.join(sorted(formats('trace')))} … (default: detected)"]
         shown: dict[str, Any] = {"action": "store_false" if option.default else "store_true"}

@@ -37,6 +37,10 @@ def file_schema(*, presets: Mapping[str, Any], server: Mapping[str, Any]) -> dic
             "description": "Profile of the simulation's semantics.",
         },
         "presets": presets,
+        "traffic": {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+            "description": "Changes of the traffic, e.g. 'B: rate x5 from 60s to 120s'.",
+        },
         **schema["properties"],
     }
     return {

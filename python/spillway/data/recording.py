@@ -205,6 +205,8 @@ class Recording:
         The tenant of each request.
     client_max_in_flight : int, optional
         The most requests that the client has in flight; it delays further ones.
+    num_replicas : int, optional
+        Replicas of the server that shared the requests, >= 1; None if the file does not say.
     cached_tokens : array of int, optional
         Tokens of each prompt that the server found in its cache; None if the file does not say.
     session : tuple of str, optional
@@ -235,6 +237,7 @@ class Recording:
     token_gaps: TokenGaps | None = None
     tenant: tuple[str, ...] | None = None
     client_max_in_flight: int | None = None
+    num_replicas: int | None = None
     cached_tokens: Ints | None = None
     session: tuple[str, ...] | None = None
     counts: RequestCounts = RequestCounts()
@@ -255,6 +258,8 @@ class Recording:
             violations.append(("send_s", "[]", "must hold at least one request"))
         elif not (self.send_s[0] == 0 and np.all(np.diff(self.send_s) >= 0)):  # false for NaN
             violations.append(("send_s", str(self.send_s[0]), "must begin with 0 and ascend"))
+        if self.num_replicas is not None and self.num_replicas < 1:
+            violations.append(("num_replicas", str(self.num_replicas), "must be >= 1"))
         if self.token_gaps is not None and not _are_offsets(self.token_gaps, rows):
             shown = f"{len(self.token_gaps.offsets)} offsets"
             violations.append(("token_gaps", shown, f"must be {rows + 1} that ascend from 0"))

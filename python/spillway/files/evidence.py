@@ -15,11 +15,11 @@ from spillway.files.formats import alternatives, by_content, named
 from spillway.files.head import Head
 from spillway.files.options import AUTO
 from spillway.files.recordings.points_csv import LOADS
-from spillway.files.recordings.reading import MEASUREMENTS, measurements_of
-from spillway.files.recordings.rows import Settings
+from spillway.files.recordings.reading import MEASUREMENTS, mapping, measurements_of, run_of
+from spillway.files.recordings.rows import OTHER_FIGURES, Settings
 from spillway.files.recordings.source import Source
 from spillway.files.traces.lines import opened
-from spillway.files.traces.reading import LATENCIES, format_of, read_trace
+from spillway.files.traces.reading import LATENCIES, format_of, read_trace, refuse_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,6 +70,7 @@ class Evidence:
     points_of_servers: tuple[LatencyPoints, ...] = ()
     trace_only: Trace | None = None
     notes: tuple[str, ...] = ()
+    _reading: Mapping[str, Any] | None = None  # of the trace of a file that is a recording, too
 
     @property
     def recording(self) -> Recording:
@@ -89,6 +90,8 @@ class Evidence:
         """
         if self.trace_only is not None:
             return self.trace_only
+        if self._reading is not None:
+            return read_trace(self.path, **self._reading)
         return self.recording.to_trace()
 
     @property
@@ -96,7 +99,7 @@ class Evidence:
         """What the file gives: trace, recording, points, step log, histograms."""
         replayed = [run for run in self.recordings if not run.is_sample]
         kinds = {
-            "trace": self.trace_only is not None or replayed,
+            "trace": self.trace_only is not None or self._reading is not None or replayed,
             "recording": self.recordings,
             "points": self.points_of_servers,
             "step log": self.step_logs,
@@ -134,7 +137,8 @@ class Evidence:
             lines += _of_points(points)
         lines += [f"steps: {log.num_steps:,} of {log.name}" for log in self.step_logs]
         lines += [f"histograms: {', '.join(page.histograms)}" for page in self.histograms]
-        lines += [f"note: {text}" for text in self.notes]
+        # Mismatches are among the lines of their runs.
+        lines += [f"note: {text}" for text in self.notes if f": {OTHER_FIGURES}: " not in text]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,7 +165,9 @@ def read(
     skip_bad: bool = False,
     server: ServerFacts | Mapping[str, Any] | None = None,
     client_max_in_flight: int | None = None,
+    num_replicas: int | None = None,
     check_units: bool = True,
+    run: str | int | None = None,
     **options: Any,
 ) -> Evidence:
     """Read a file of requests or measurements, whatever it is.
@@ -172,9 +178,11 @@ def read(
         A trace, a benchmark's result, a log of steps, a page of metrics, or a folder of such.
     format : str, optional
         The name of a format; by default the content selects it.
-    columns, units, time_unit, sort, skip_bad, server, client_max_in_flight, check_units
+    columns, units, time_unit, sort, skip_bad, server
         As in `read_trace` and `read_recordings`. `columns` with a latency describe a recording,
         with `concurrency` or `requests_per_s` a table of points.
+    client_max_in_flight, num_replicas, check_units, run
+        As in `read_recordings`.
     **options
         Options of the format, see `read_trace`.
 
@@ -199,23 +207,39 @@ def read(
 
     """
     path = Path(path)
-    settings = Settings(columns, units, server, client_max_in_flight, check_units, skip_bad)
+    measuring: dict[str, Any] = {
+        "units": units,
+        "client_max_in_flight": client_max_in_flight,
+        "num_replicas": num_replicas,
+    }
+    settings = Settings(
+        columns, server=server, check_units=check_units, skip_bad=skip_bad, **measuring
+    )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         form = _form(path, format, columns)
+        gives = set(MEASUREMENTS if form is None else form.gives)
+        if form is not None and gives > {"trace"} and _lacks_latencies(path, form):
+            gives = {"trace"}
+        if "trace" not in gives:
+            refuse_options(path, "a recording", {"time_unit": time_unit, **options})
+        if not gives & set(MEASUREMENTS):
+            refuse_options(path, "a trace", {"run": run, **measuring})
         found: dict[str, Any] = {}
-        if form is None or set(form.gives) & set(MEASUREMENTS):
+        if gives & set(MEASUREMENTS):
+            if columns is None:
+                mapping("columns", format, settings)
             measured = measurements_of(path, form, settings)
             found = {_HOLDS[content]: tuple(items) for content, items in measured.items()}
-        if form is not None and "trace" in form.gives:
+            if run is not None:
+                found["recordings"] = (run_of(path, found.get("recordings", ()), run),)
+        if form is not None and "trace" in gives:
             reading: dict[str, Any] = {"format": format, "columns": columns, "time_unit": time_unit}
             reading |= {"sort": sort, "skip_bad": skip_bad, **options}
-            try:
+            if found:
+                found["_reading"] = reading
+            else:
                 found["trace_only"] = read_trace(path, **reading)
-            except TraceError as error:
-                if not found:
-                    raise
-                warnings.warn(f"not read as a trace: {error}", stacklevel=2)
     notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
     name, doc = (
         ("folder", "measurements of several files") if form is None else (form.name, form.doc)
@@ -245,8 +269,14 @@ def _form(path: Path, name: str | None, columns: Mapping[str, str] | None) -> Fo
     with opened(path) as lines:
         if form := by_content(Head(path, lines.head), "trace"):
             return form
-    source = Source(path)
-    return by_content(source, "recordings") or format_of(path)
+    return by_content(Source(path), "recordings") or format_of(path)
+
+
+def _lacks_latencies(path: Path, form: Format) -> bool:
+    """Whether a file of a format that gives a trace and measurements is a trace alone."""
+    with opened(path) as lines:
+        columns = form.columns_of(Head(path, lines.head), "trace")
+    return bool(form.missing(columns, "recordings"))
 
 
 def _of_trace(trace: Trace) -> Iterator[str]:
@@ -287,6 +317,8 @@ def _of_run(run: Recording) -> Iterator[str]:
     yield f"server: {run.server.key or 'not described'}"
     at_once = run.in_flight()
     yield _client(run.client_max_in_flight) + (f"; {at_once:,} at once here" if at_once else "")
+    if run.num_replicas is not None:
+        yield f"replicas of the server: {run.num_replicas:,}"
     if run.session is not None:
         named_sessions = {name for name in run.session if name}
         yield f"sessions: {len(named_sessions):,} conversations"
@@ -305,7 +337,7 @@ def _of_run(run: Recording) -> Iterator[str]:
         yield "units: " + ", ".join(f"{field} in {unit}" for field, unit in run.units.items())
     if same := [figure.name for figure in run.reported if not figure.cause]:
         yield f"as the tool reports: {', '.join(same)}"
-    yield from (f"other than the tool reports: {figure}" for figure in run.mismatches)
+    yield from (f"{OTHER_FIGURES}: {figure}" for figure in run.mismatches)
     if lacks := [name for name, values in known.items() if not len(values)]:
         yield f"missing: {', '.join(lacks)}; `calibrate` and `validate` need TTFT and E2E"
 
@@ -332,6 +364,7 @@ def _facts(run: Recording) -> dict[str, Any]:
         "failed": int(run.failed.sum()),
         "counts": run.counts,
         "client_max_in_flight": run.client_max_in_flight,
+        "num_replicas": run.num_replicas,
         "sessions": None if run.session is None else len(set(run.session) - {""}),
         "cached_tokens": None if run.cached_tokens is None else int(run.cached_tokens[done].sum()),
         "input_tokens": int(run.input_tokens[done].sum()),

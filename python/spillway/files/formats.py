@@ -12,10 +12,10 @@ from spillway import _registry
 from spillway.config.formatting import sample
 from spillway.files.error import TraceError
 from spillway.files.format import Content, Format
-from spillway.files.traces import spillway_csv
+from spillway.files.traces import access_log, spillway_csv
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
 
     from spillway.files.head import Head
     from spillway.files.options import Option
@@ -64,13 +64,24 @@ def named(name: str, content: Content) -> Format:
         meant = f"; did you mean {near[0]!r}?" if near else ""
         raise TraceError(f"format = {name!r}: must be one of {', '.join(sorted(forms))}{meant}")
     if content not in forms[name].gives:
-        raise TraceError(f"format = {name!r}: {readers(forms[name])} reads it")
+        raise TraceError(f"format = {name!r}: {instead(forms[name], content)}")
     return forms[name]
 
 
-def readers(form: Format) -> str:
-    """Return the names of the functions that read the format."""
-    return " or ".join(f"read_{content}" for content in form.gives)
+def instead(form: Format, content: Content) -> str:
+    """Return what files of a format give that do not give this, and how they are read."""
+    gives = " and ".join(_WORDS[given] for given in form.gives)
+    readers = " or ".join(f"read_{given}" for given in form.gives)
+    return f"gives {gives}, not {_WORDS[content]}; `spillway read` shows them ({readers} in Python)"
+
+
+_WORDS: Mapping[Content, str] = {
+    "trace": "a trace",
+    "recordings": "recordings",
+    "step_logs": "logs of steps",
+    "histograms": "histograms",
+    "points": "points",
+}
 
 
 def by_content(file: Head, content: Content) -> Format | None:
@@ -82,30 +93,35 @@ def by_content(file: Head, content: Content) -> Format | None:
 
 def detected(file: Head, content: Content) -> Format:
     """Return the format that detects a file. Raises TraceError if there is none."""
-    path, forms = file.path, alternatives(content).values()
+    path = file.path
     if found := by_content(file, content):
         return found
-    is_trace = content == "trace"
     if file.is_empty:
-        must = "; must hold a header row and requests" if is_trace else ""
+        must = "; must hold a header row and requests" if content == "trace" else ""
         raise TraceError(f"{path}: empty{must}")
-    otherwise = (
-        "\nOr name the columns: --trace-columns arrival_s=…,input_tokens=…,output_tokens=… "
-        "(columns in Python)"
-    )
     raise TraceError(
         f"{path}: unknown format: {sample(file.first_line) or 'not a text file'}\n"
-        f"{_keys(file)}{_closest(file, content)}{tried(forms)}{otherwise if is_trace else ''}"
+        f"{_keys(file)}{_closest(file, content)}{tried()}\n"
+        "Or name the columns: --columns arrival_s=…,input_tokens=…,output_tokens=… of a trace, "
+        "send_s=…,…,ttft_s=…,e2e_s=… of a recording (columns in Python)"
     )
 
 
-def tried(forms: Iterable[Format]) -> str:
-    """Return the lines of an error that name formats."""
-    return "\n".join(["Formats tried:", *(f"  {form.name}: {form.doc}" for form in forms)])
+def tried() -> str:
+    """Return the lines of an error that name all formats."""
+    lines = ["Formats tried:"]
+    for given in get_args(Content):
+        names = ", ".join(sorted(formats(given)))
+        lines += textwrap.wrap(
+            f"  {_WORDS[given].removeprefix('a ')}: {names}", 96, subsequent_indent="    "
+        )
+    return "\n".join(lines)
 
 
 def _keys(file: Head) -> str:
-    """Return a line that names the keys of a JSON object."""
+    """Return a line that names the keys of a JSON object, or the fields of an access log."""
+    if access_log.is_line(file.first_line):
+        return f"{access_log.explained(file.first_line)}\n"
     keys = list(file.columns["jsonl"])
     if not keys:
         return ""

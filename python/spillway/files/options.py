@@ -180,12 +180,28 @@ READING: tuple[Option, ...] = (
     Option("skip_bad", bool, False, "skip malformed rows, and count them", spelled=("--skip-bad",)),
     Option("sort", bool, False, "sort the requests by arrival time", spelled=("--sort",)),
     Option(
+        "run",
+        str,
+        None,
+        "which run, of a file or folder with several: its name, or its number from 1",
+        spelled=("--trace-run", "--run"),
+        metavar="RUN",
+    ),
+    Option(
         "client_max_in_flight",
         int,
         None,
         "the most requests that the measuring client kept in flight, if the file does not say",
         at_least=1,
         spelled=("--client-max-in-flight",),
+    ),
+    Option(
+        "num_replicas",
+        int,
+        None,
+        "how many replicas of the server shared the requests, if the file does not say (default 1)",
+        at_least=1,
+        spelled=("--num-replicas",),
     ),
     Option(
         "check_units",

@@ -3,7 +3,8 @@
 The transforms of a trace are settings of it (`workload.Trace.transforms`, such as
 `workload.ScaleRate`), which the core applies before a run. So configuration files and studies
 remember them, a study can search them (`workload.transforms[0].factor`), and random ones draw anew
-for each seed.
+for each seed. `changed` makes them, or other rates and lengths of a generator, by words such as
+`B: rate x5 from 60s to 120s`.
 
 `fit` makes a generator of a trace, a `workload.Synthetic`, and compares what both send;
 `fit_sessions` does the same for sessions and shared prefixes, with users that wait for answers;
@@ -20,6 +21,7 @@ from spillway._lazy import lazy_names
 
 if TYPE_CHECKING:
     from spillway.systems.servegen.load import read_client_pool
+    from spillway.traffic.changes import changed
     from spillway.traffic.fitting import ClientFit, Fit, fit
     from spillway.traffic.generation import generated, zipf_clients
     from spillway.traffic.loads import read_load
@@ -47,6 +49,7 @@ __all__ = [
     "applied",
     "at_rate",
     "block_length_s",
+    "changed",
     "describe",
     "fit",
     "fit_sessions",
@@ -66,6 +69,7 @@ _HOMES = {
     **dict.fromkeys(__all__, "replication"),  # all but these:
     **dict.fromkeys(("ClientFit", "Fit", "fit"), "fitting"),
     **dict.fromkeys(("generated", "zipf_clients"), "generation"),
+    "changed": "changes",
     "read_load": "loads",
     "write": "writing",
     **dict.fromkeys(("PrefixGroup", "SessionFit", "fit_sessions"), "sessions"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         CapLengths,
         DrawLengths,
         Relabel,
+        ScalePart,
         Shift,
         Superpose,
         Thin,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from spillway.data.arrays import Floats, Ints
 
     Transform = (ScaleRate | Thin | Superpose | Upsample | Window | Shift | Relabel | CapLengths
-                 | DrawLengths | BlockResample)  # fmt: skip
+                 | DrawLengths | ScalePart | BlockResample)  # fmt: skip
 
 
 _KEPT = ("max_in_flight", "open_loop_requests", "turnaround_s", "session_segments", "empty_outputs")

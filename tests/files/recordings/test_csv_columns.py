@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,8 +45,8 @@ def test_csv_with_any_names() -> None:
     ("change", "message"),
     [
         ({"columns": {}}, "columns: missing"),
-        ({"columns": {"at": "t0"}}, r"columns\['at'\] = 't0': not a meaning; must be one of send_"),
-        ({"columns": {"send_s": 1}}, r"columns\['send_s'\] = 1: must be the name of a column"),
+        ({"columns": {"at": "t0"}}, "columns, at = 't0': not a meaning; must be one of send_"),
+        ({"columns": {"send_s": 1}}, "columns, send_s = 1: must be the name of a column"),
         ({"columns": {"send_s": "t0"}}, "columns: input_tokens, output_tokens missing"),
         (
             {"columns": {"send_s": "t0", "input_tokens": "prompt", "output_tokens": "answer"}},
@@ -53,11 +54,14 @@ def test_csv_with_any_names() -> None:
         ),
         (
             {"columns": GATEWAY["columns"] | {"send_s": "t1"}, "units": {"t1": "s"}},
-            r"gateway\.csv, send_s = 't1': the header row has no such column",
+            r"gateway\.csv, send_s = 't1': there is no such column",
         ),
-        ({"units": {}}, r"columns\['send_s'\] = 't0': the name does not end in a unit; state it"),
-        ({"units": {"t0": "min"}}, r"units\['t0'\] = 'min': must be one of s, ms, us, ns"),
-        ({"units": {"key": "s"}}, r"units\['key'\] = 's': not a column of times; must be one of t"),
+        (
+            {"units": {}},
+            "columns, send_s = 't0': the name does not end in a unit; state it, e.g. --uni",
+        ),
+        ({"units": {"t0": "min"}}, "units, t0 = 'min': must be one of s, ms, us, ns"),
+        ({"units": {"key": "s"}}, "units, key = 's': not a column of times; must be one of t"),
         ({"format": "csv"}, "columns: an argument of the format columns, not of csv"),
         ({"columns": None, "format": None}, "units: an argument of the format columns$"),
     ],
@@ -181,3 +185,110 @@ def test_a_simulated_run_is_a_recording(tmp_path: Path) -> None:
 )
 def test_invalid_values_are_named(old: str, new: str, message: str, tmp_path: Path) -> None:
     check_refused("requests.csv", (old, new), message, tmp_path)
+
+
+# --- JSON, dates ----------------------------------------------------------------------------------
+
+OBJECTS = [
+    {
+        "t": f"2026-03-02T10:00:{at:02d}.5Z",
+        "usage": {"prompt": 100 + at, "completion": 11.0},
+        "ttft_ms": 50,
+        "total": {"ms": 250.5},
+        "ok": at != 2,
+        "note": "x",
+    }
+    for at in range(4)
+]
+NAMES = {
+    "send_s": "t",
+    "input_tokens": "usage.prompt",
+    "output_tokens": "usage.completion",
+    "ttft_s": "ttft_ms",
+    "e2e_s": "total.ms",
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(json.dumps(row) + "\n" for row in OBJECTS),
+        json.dumps(OBJECTS),
+        json.dumps(OBJECTS, indent=1),
+        json.dumps({"count": 4, "data": OBJECTS}),
+    ],
+    ids=["lines", "array", "spread", "list in an object"],
+)
+def test_json_of_ones_own(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    path.write_text(text)
+    with pytest.warns(UserWarning, match=r"log\.json: unused columns: note$"):
+        run = run_of(path, columns=NAMES, units={"total.ms": "ms"})
+    assert values(run.send_s) == [0, 1, 2, 3]
+    assert values(run.input_tokens) == [100, 101, 102, 103]
+    assert values(run.e2e_s) == [0.2505, 0.2505, None, 0.2505]
+    assert values(run.failed) == [False, False, True, False]
+    with pytest.raises(TraceError, match=r"input_tokens = 'usage\.prmpt': there is no such column"):
+        run_of(path, columns=NAMES | {"input_tokens": "usage.prmpt"}, units={"total.ms": "ms"})
+
+
+@pytest.mark.filterwarnings("ignore:.*unused columns. note")
+def test_malformed_objects_are_named_and_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    rows = [*OBJECTS[:2], OBJECTS[3] | {"ttft_ms": "fast"}, OBJECTS[3]]
+    path.write_text("".join(json.dumps(row | {"note": 1}) + "\n" for row in rows) + "[1]\n")
+    settings: dict[str, Any] = {"columns": NAMES, "units": {"total.ms": "ms"}}
+    with pytest.raises(TraceError, match=r"log\.jsonl line [35]"):
+        run_of(path, **settings)
+    with pytest.warns(UserWarning, match="2 malformed requests are left out"):
+        assert run_of(path, **settings, skip_bad=True).num_requests == 3
+
+
+DATES = {
+    "instants": ("2026-03-02 10:00:00.050", "2026-03-02 10:00:00.250"),
+    "a zone": ("2026-03-02T10:00:00.050+00:00", "2026-03-02T10:00:00.250Z"),
+    "a log of NGINX": ("02/Mar/2026:10:00:00.050 +0000", "02/Mar/2026:10:00:00.250 +0000"),
+}
+
+
+@pytest.mark.parametrize("name", DATES)
+def test_instants_may_be_dates(name: str, tmp_path: Path) -> None:
+    first, last = DATES[name]
+    send = first.replace(".050", ".000")
+    path = tmp_path / "log.csv"
+    path.write_text(
+        "begin,first,last,input_tokens,output_tokens,error\n"
+        f"{send},{first},{last},10,5,\n"
+        f"{send},,,10,0,timeout\n"
+    )
+    columns = {
+        "send_s": "begin",
+        "first_token_s": "first",
+        "last_token_s": "last",
+        "input_tokens": "input_tokens",
+        "output_tokens": "output_tokens",
+    }
+    run = run_of(path, columns=columns)
+    assert values(run.ttft_s) == pytest.approx([0.05, None])
+    assert values(run.e2e_s) == pytest.approx([0.25, None])
+    assert set(run.units.values()) == {"ns"}
+    with pytest.raises(TraceError, match="units, begin = 's': must not be stated: the column"):
+        run_of(path, columns=columns, units={"begin": "s"})
+
+
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        ("2026-03-02 10:00:00.050", "must all state a time zone, or none"),
+        ("50.5", r"first = '50\.5': must be a date with a time, as begin is"),
+    ],
+)
+def test_instants_on_another_clock_are_refused(first: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(
+        f"begin,first,input_tokens,output_tokens\n2026-03-02 10:00:00+01,{first},10,5\n"
+    )
+    names = {"send_s": "begin", "first_token_s": "first"}
+    tokens = {name: name for name in ("input_tokens", "output_tokens")}
+    with pytest.raises(TraceError, match=message):
+        run_of(path, columns=names | tokens, units={"first": "ms"} if "." in first[:3] else None)

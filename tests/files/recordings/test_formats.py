@@ -84,10 +84,10 @@ def test_the_right_reader_is_named(name: str, kind: str) -> None:
     form = FORMATS[FORMAT_OF[name]]
     if kind not in form.gives:
         readers = " or ".join(f"read_{content}" for content in form.gives)
-        of_another = rf"of the format {form.name} \(.*\), which {readers} reads"
-        with pytest.raises(TraceError, match=of_another):
+        gives = rf"gives .*, not .*; `spillway read` shows them \({readers} in Python\)"
+        with pytest.raises(TraceError, match=rf"{name}.*: {form.name} \(.*\) {gives}"):
             READERS[kind](FILES / name)
-        with pytest.raises(TraceError, match=f"format = '{form.name}': {readers} reads it"):
+        with pytest.raises(TraceError, match=f"format = '{form.name}': {gives}"):
             READERS[kind](FILES / name, form.name)
 
 
@@ -103,7 +103,7 @@ def test_unknown_files_are_refused(tmp_path: Path) -> None:
         read_recordings(path)
     for content, message in (
         (b"", "file: empty$"),
-        (b"a,b\n1,2\n", r"unknown format: a,b\nFormats tried:\n(.*\n)*  folder: "),
+        (b"a,b\n1,2\n", r"unknown format: a,b\nFormats tried:\n(.*\n)*  recordings: .*folder"),
         (b"\xff\xfe\x00", "unknown format: not a text file"),
         (b"[" * 100_000, r"unknown format: \[\["),
     ):

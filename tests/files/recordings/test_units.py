@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*(tokens of the prompt per second|lists requests twice)"
+    "ignore:.*(tokens of the prompt per second|lists requests twice|without its summary)"
 )
 
 
@@ -98,7 +98,7 @@ def test_suspected_units(rule: str, tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=message) as caught:
         read_recordings(path)
     assert str(caught.value).startswith(f"{path}, ")
-    assert str(caught.value).endswith("; check_units=False accepts it (--no-check-units)")
+    assert str(caught.value).endswith("; --no-check-units (check_units=False in Python) accepts it")
     assert run_of(path, check_units=False).num_requests == 200
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import sys
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from support.traces import prompts_of
 
 from spillway import cli, read_trace
 from spillway.files.options import unit_in
+from spillway.files.recordings import read_recordings
 from spillway.files.traces import TraceError
 
 COLUMNS = {"arrival_s": "at_s", "input_tokens": "prompt", "output_tokens": "answer"}
@@ -196,7 +198,8 @@ def test_failed_calls_are_requests_without_output(column: str, well: str, badly:
     )
     expected = [(0, 5, 3), (1, 6, 0), (2, 7, 0), (3, 1, 0)]
     text = rf"3 calls failed by {column}: they are requests without output"
-    for columns in (COLUMNS, COLUMNS | {"failed": column}):
+    opposite = column in ("success", "is_success")
+    for columns in (COLUMNS, COLUMNS | {"completed" if opposite else "failed": column}):
         with (
             pytest.warns(UserWarning, match=text),
             pytest.warns(UserWarning, match="1 failed calls have no recorded prompt, and are read"),
@@ -218,6 +221,38 @@ def test_a_state_that_says_neither_is_noted_or_refused() -> None:
         assert [row[2] for row in rows_of(path, columns=COLUMNS)] == [3, 3]
     with pytest.raises(TraceError, match=r"line 3, status = 'partial \{\}': must say whether"):
         rows_of(path, columns=COLUMNS | {"failed": "status"})
+
+
+def test_a_column_of_the_opposite_name_is_refused() -> None:
+    path = written("at_s,prompt,answer,success,error", "0,5,3,1,", "1,6,3,0,x")
+    for meaning, column, right in (
+        ("failed", "success", "completed"),
+        ("completed", "error", "failed"),
+    ):
+        message = f"columns, {meaning} = '{column}': the name says the opposite; write --columns "
+        with pytest.raises(TraceError, match=f"{message}{right}={column}"):
+            rows_of(path, columns=COLUMNS | {meaning: column})
+
+
+def test_traces_and_recordings_say_the_same_of_a_state(tmp_path: Path) -> None:
+    """Of every value that both understand, they say the same."""
+    values = ["ok", "Timeout", "200", "503 Service Unavailable", "cancelled", "length", "true"]
+    for column in ("status", "error", "http_code", "success", "failed"):
+        for value in values:
+            own = tmp_path / "run.csv"
+            own.write_text(
+                f"send_s,input_tokens,output_tokens,ttft_ms,e2e_ms,{column}\n"
+                f"0,5,3,50,100,{value}\n1,5,3,50,100,{value}\n"
+            )
+            try:
+                (run,) = read_recordings(own)
+            except TraceError:
+                continue
+            path = written(f"at_s,prompt,answer,{column}", f"0,5,3,{value}")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                (row,) = rows_of(path, columns=COLUMNS)
+            assert (row[2] == 0) is bool(run.failed[0]), (column, value)
 
 
 def test_a_completed_call_needs_a_prompt() -> None:
@@ -310,14 +345,14 @@ def test_quoted_fields_may_hold_ends_of_lines_far_down() -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"arrival": "ts"}, {}, "columns['arrival'] = 'ts': unknown meaning; must be one of arr"),
+        ({"arrival": "ts"}, {}, "columns, arrival = 'ts': unknown meaning; must be one of arr"),
         ({"arrival_s": "ts"}, {}, "columns: input_tokens, output_tokens missing"),
         (
             COLUMNS | {"prefix_group": "g", "prefix_tokens": "g", "cached_tokens": "c"},
             {},
             "columns: giv",
         ),
-        (COLUMNS | {"tenant": ""}, {}, "columns['tenant'] = '': must be the name of a column"),
+        (COLUMNS | {"tenant": ""}, {}, "columns, tenant = '': must be the name of a column"),
         (COLUMNS | {"prefix_group": "g"}, {}, "columns: prefix_group and prefix_tokens belong tog"),
         (COLUMNS, {"time_unit": "min"}, "time_unit = 'min': must be one of auto, s, ms, us, ns, i"),
         (COLUMNS, {"format": "azure"}, "format = 'azure': not together with columns"),

@@ -129,7 +129,7 @@ def test_an_unknown_document_is_described() -> None:
         with pytest.raises(TraceError, match=words) as caught:
             read_trace("t.json")
         assert str(caught.value).startswith("t.json: unknown format: ")
-        assert "Or name the columns: --trace-columns arrival_s=…" in str(caught.value)
+        assert "Or name the columns: --columns arrival_s=…" in str(caught.value)
 
 
 def test_mooncake_may_be_an_array() -> None:

@@ -70,8 +70,8 @@ def test_an_unknown_header_shows_itself_and_the_known_ones(tmp_path: Path) -> No
         read_trace(path)
     message = str(caught.value)
     assert f"{path}: unknown format: time,prompt\nFormats tried:\n" in message
-    for name, form in FORMATS.items():
-        assert f"{name}: {form.doc}" in message
+    for name in FORMATS:
+        assert name in message
     jsonl = written(
         tmp_path, '{"timestamp": 0, "input_length": 6955, "hash_ids": [1, 2]}', '{"timestamp": 1}'
     )
@@ -109,7 +109,7 @@ def test_an_unusable_file_gives_one_clear_error(tmp_path: Path, content: bytes, 
 def test_no_file_and_no_regular_file(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"missing\.csv: cannot be read: No such file"):
         read_trace(tmp_path / "missing.csv")
-    with pytest.raises(TraceError, match="cannot be read: Is a directory"):
+    with pytest.raises(TraceError, match="holds no file of a known format"):
         read_trace(str(tmp_path))
     for name in ("pipe", "pipe.jsonl"):
         os.mkfifo(tmp_path / name)

@@ -8,7 +8,7 @@ import importlib
 import inspect
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.paths import DATA, ROOT
@@ -39,7 +39,7 @@ READERS = (
 """The commands that take a trace or a recording, whose format the files do not state."""
 
 
-def flags_of(command: str) -> set[str]:
+def parser_of(command: str) -> argparse.ArgumentParser:
     name, _, action = command.partition(" ")
     parser = argparse.ArgumentParser()
     importlib.import_module(f"spillway.cli.{name}").add_arguments(parser)
@@ -48,7 +48,11 @@ def flags_of(command: str) -> set[str]:
             known for known in parser._actions if isinstance(known, argparse._SubParsersAction)
         )
         parser = actions.choices[action]
-    return set(parser._option_string_actions)
+    return parser
+
+
+def flags_of(command: str) -> set[str]:
+    return set(parser_of(command)._option_string_actions)
 
 
 def commands() -> Iterator[str]:
@@ -226,7 +230,7 @@ def test_read_of_a_run(called: Called) -> None:
 def test_a_tool_that_reports_other_figures_is_the_status_of_read(called: Called) -> None:
     status, out, err = called("read", RUN)
     assert (status, err) == (1, "")
-    assert "the tool reports other figures: mean TTFT: 0.4 s reported" in out
+    assert out.count("the tool reports other figures: mean TTFT: 0.4 s reported") == 1
     status, out, _ = called("read", ROOT / "examples" / "requests.csv", RUN, "--json")
     assert status == 1
     trace, run = json.loads(out)
@@ -250,13 +254,39 @@ def test_read_refuses(text: str, message: str, called: Called, tmp_path: Path) -
     assert message in err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("read", RUN, "--units", "t0=min", "--columns", "send_s=t0,input_tokens=a"),
+        ("read", RUN, "--columns", "at=t0"),
+        ("traffic", "describe", RUN, "--columns", "arrival=t0"),
+        ("traffic", "describe", RUN.parent / "metrics.prom"),
+        ("traffic", "describe", RUN.parent / "list_of_runs"),
+        ("read", RUN.parent / "gateway.csv"),
+    ],
+)
+def test_messages_in_a_shell_speak_of_the_shell(arguments: Any, called: Called) -> None:
+    status, _, err = called(*arguments)
+    assert status == 2
+    assert not re.search(r"in Python|\w=(True|False|\{)|\['|read_\w+\(|to_trace", err), err
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_help_says_nothing_twice(command: str) -> None:
+    for action in parser_of(command)._actions:
+        phrases = re.split(r"; | \(", action.help or "")
+        long = [phrase for phrase in phrases if len(phrase) > 25]
+        assert len(long) == len(set(long)), action.option_strings
+
+
 @pytest.mark.usefixtures("_tool_reports_other_figures")
 @pytest.mark.parametrize("command", [("calibrate",), ("validate", "real", "--fit")])
 def test_a_run_with_other_figures_is_not_fitted(command: tuple[str, ...], called: Called) -> None:
     status, _, err = called(*command, RUN)
     assert status == 2
     assert "mean TTFT" in err
-    assert err.endswith("(--allow-mismatch) uses it all the same\n")
+    assert err.endswith("; --allow-mismatch uses it all the same\n")
+    assert err.count("mean TTFT") == 1
     _, _, err = called(*command, RUN, "--allow-mismatch")
     assert "uses it all the same" not in err
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.recordings import run_of, values
+from support.recordings import FILES, run_of, values
 
 import spillway
 from spillway.data.recording import RequestCounts
@@ -15,7 +16,10 @@ from spillway.data.recording import RequestCounts
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*malformed requests are left out")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*malformed requests are left out"),
+    pytest.mark.filterwarnings("ignore:.*without its summary .* beside"),
+]
 
 
 def test_aiperf() -> None:
@@ -268,3 +272,13 @@ REFUSED = {
         ('"value": 255.5, "unit": "ms"', '"value": 1, "unit": "h"', "one of sec"),
     ]
 }
+
+
+def test_a_missing_summary_is_said(tmp_path: Path) -> None:
+    shutil.copy(FILES / "profile_export.jsonl", tmp_path)
+    with pytest.warns(
+        UserWarning,
+        match=r"without its summary profile_export_aiperf\.json beside, the client's lim",
+    ):
+        run = run_of(tmp_path / "profile_export.jsonl")
+    assert run.client_max_in_flight is None

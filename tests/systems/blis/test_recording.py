@@ -46,3 +46,52 @@ REFUSED = {
         ("1764000000051200", "x", r"first_chunk_time_us = 'x': must be a whole number"),
     ]
 }
+
+
+HEADER = "trace_version: 2\nwarm_up_requests: 1\n"
+
+
+def test_warm_up_of_the_header_is_left_out(tmp_path: Path) -> None:
+    shutil.copy(FILES / "blis.csv", tmp_path / "run.csv")
+    (tmp_path / "run.yaml").write_text(HEADER)
+    with pytest.warns(UserWarning, match="1 warm-up requests, which its header counts, are left"):
+        run = run_of(tmp_path / "run.csv")
+    assert (run.num_requests, run.counts.warm_up) == (2, 1)
+
+
+def test_sessions_accumulate_as_in_the_trace(tmp_path: Path) -> None:
+    rows = [line.split(",") for line in (FILES / "blis.csv").read_text().splitlines()]
+    names = rows[0]
+    for row in rows[1:]:
+        for name, text in (
+            ("session_id", "s"),
+            ("prefix_group", ""),
+            ("prefix_length", "0"),
+            ("server_input_tokens", "0"),
+            ("input_tokens", "50"),
+            ("output_tokens", "10"),
+        ):
+            row[names.index(name)] = text
+    rows[1:] = sorted(rows[1:], key=lambda row: int(row[names.index("arrival_time_us")]))
+    path = tmp_path / "run.csv"
+    path.write_text("".join(",".join(row) + "\n" for row in rows))
+    (tmp_path / "run.yaml").write_text("trace_version: 2\nsession_context_growth: accumulate\n")
+    run = run_of(path)
+    assert values(run.input_tokens) == [50, 110, 170]
+    assert run.session == ("s", "s", "s")
+
+
+@pytest.mark.parametrize("bad", ["x", "", "1,2"])
+def test_malformed_rows_are_skipped_and_counted(bad: str, tmp_path: Path) -> None:
+    lines = (FILES / "blis.csv").read_text().splitlines()
+    cells = lines[2].split(",")
+    cells[lines[0].split(",").index("arrival_time_us")] = bad
+    path = tmp_path / "run.csv"
+    path.write_text("\n".join([*lines[:2], ",".join(cells), *lines[2:], ""]))
+    with pytest.raises(spillway.TraceError, match=r"run\.csv line 3"):
+        run_of(path)
+    with pytest.warns(UserWarning, match="1 malformed requests are left out"):
+        run = run_of(path, skip_bad=True)
+    assert (run.num_requests, run.counts.skipped, len(run.tenant or ())) == (3, 1, 3)
+    assert values(run.input_tokens) == values(run_of("blis.csv").input_tokens)
+    assert spillway.read(FILES / "blis.csv").offers == ("trace", "recording")

@@ -37,7 +37,7 @@ def test_points_of_a_report_that_lists_no_requests(tmp_path: Path) -> None:
     assert values(points.ttft_s) == [0.05, 0.05]
     assert values(points.itl_s) == [0.012, 0.012]
     assert points.server.model == "acme/m"
-    with pytest.raises(TraceError, match=r"--sample-requests.* which read_points reads"):
+    with pytest.raises(TraceError, match=r"--sample-requests.* gives points, not rec"):
         read_recordings(path)
     assert spillway.read(path).offers == ("points",)
 
@@ -51,8 +51,7 @@ def test_points_need_means_above_zero(tmp_path: Path) -> None:
         read_points(path)
 
 
-def test_lengths_that_differ(tmp_path: Path) -> None:
-    """Points of one report are those of one kind of requests; its lengths are the mean of all."""
+def test_requests_of_other_lengths_are_other_points(tmp_path: Path) -> None:
     means = {"time_to_first_token_ms": mean(50.0), "inter_token_latency_ms": mean(12.0)}
     benchmarks = [
         benchmark_of(
@@ -61,12 +60,12 @@ def test_lengths_that_differ(tmp_path: Path) -> None:
             metrics={**means, "prompt_token_count": mean(tokens), "output_token_count": mean(5.0)},
             strategy={"type_": "concurrent", "streams": 4},
         )
-        for tokens in (100.0, 200.0)
+        for tokens in (100.0, 104.0, 200.0)
     ]
     path = report_of(tmp_path / "run.json", benchmarks)
-    with pytest.warns(UserWarning, match="prompts of the points have 100 to 200 tokens"):
-        (points,) = read_points(path)
-    assert points.input_tokens == 150
+    alike, longer = read_points(path)
+    assert (alike.input_tokens, longer.input_tokens) == (102, 200)
+    assert values(alike.concurrency) == [4, 4]
 
 
 def test_a_limit_above_the_number_of_requests(tmp_path: Path) -> None:
@@ -82,5 +81,5 @@ def test_a_limit_above_the_number_of_requests(tmp_path: Path) -> None:
 def test_a_rate_is_no_point(tmp_path: Path) -> None:
     metrics = {"time_to_first_token_ms": mean(50.0), "inter_token_latency_ms": mean(12.0)}
     path = report_of(tmp_path / "run.json", benchmark_of([], metrics=metrics, counts=(3, 0, 0)))
-    with pytest.raises(TraceError, match="which read_recordings reads"):
+    with pytest.raises(TraceError, match="gives recordings, not points"):
         read_points(path)

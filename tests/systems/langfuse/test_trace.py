@@ -34,6 +34,21 @@ FILES: dict[str, tuple[list[Any], list[tuple[int, int, int]]]] = {
         [(0, 5, 3), (1_250_000_000, 5, 3)],
     ),
     "langfuse_export": ([EXPORTED], [(0, 9, 4)]),
+    "langfuse_csv": (
+        [
+            "id,traceId,type,startTime,level,usageDetails,userId",
+            'o2,t,GENERATION,2026-08-06T14:30:01.250Z,DEFAULT,"{""input"": 5, ""output"": 3}",u',
+            'o1,t,GENERATION,2026-08-06T14:30:00.000Z,DEFAULT,"{""input"": 9, ""output"": 4}",',
+        ],
+        [(0, 9, 4), (1_250_000_000, 5, 3)],
+    ),
+    "langfuse_export_csv": (
+        [
+            "id,trace_id,type,start_time,usage_details",
+            'o1,t,GENERATION,2026-08-06 14:30:00.000000Z,"{""input"":9,""output"":4}"',
+        ],
+        [(0, 9, 4)],
+    ),
 }
 MALFORMED = [
     (SEEN | {"startTime": "x"}, "line 3, startTime = 'x': must be an instant"),
@@ -42,6 +57,11 @@ MALFORMED = [
         EXPORTED | {"usage_details": {"input": -1}},
         "line 2, usageDetails.input = '-1'",
         "langfuse_export",
+    ),
+    (
+        'o3,t,GENERATION,noon,DEFAULT,"{""input"": 5, ""output"": 3}",u',
+        "line 4, startTime = 'noon': must be an instant",
+        "langfuse_csv",
     ),
 ]
 
@@ -77,3 +97,30 @@ def test_spans_errors_and_cached_tokens(tmp_path: Path) -> None:
     assert columns_of(found)["input_tokens"] == [10, 1, 10]
     assert columns_of(found)["output_tokens"] == [1, 0, 1]
     assert prompts_of(found) == [[(0, 8)], [], [(0, 8)]]
+
+
+@pytest.mark.parametrize(
+    ("names", "cells"),
+    [
+        ("usageDetails.input,usageDetails.output", "5,3"),
+        ("inputUsage,outputUsage,totalUsage", "5,3,8"),
+        ("promptTokens,completionTokens", "5,3"),
+    ],
+)
+def test_usage_in_columns_of_csv(tmp_path: Path, names: str, cells: str) -> None:
+    commas = "," * names.count(",")
+    path = written(
+        tmp_path,
+        f"traceId,type,startTime,level,{names}",
+        f"t,GENERATION,2026-08-06T14:30:01Z,DEFAULT,{cells}",
+        f"t,SPAN,2026-08-06T14:30:02Z,DEFAULT,{commas}",
+        f"t,GENERATION,2026-08-06T14:30:03Z,ERROR,{commas}",
+    )
+    with (
+        pytest.warns(UserWarning, match="1 observations that are no generations with usage are le"),
+        pytest.warns(UserWarning, match="1 calls failed by level"),
+        pytest.warns(UserWarning, match="1 failed calls have no recorded prompt"),
+    ):
+        found = columns_of(read_trace(path))
+    assert found["input_tokens"] == [5, 1]
+    assert found["output_tokens"] == [3, 0]

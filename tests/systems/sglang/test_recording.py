@@ -117,7 +117,7 @@ def test_lines_with_a_rate_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rate", [12.0, "trace", None])
 def test_a_rate_without_times_of_sending_is_refused(rate: Any, tmp_path: Path) -> None:
     path = written(tmp_path / "out.jsonl", line_of(rate=rate) | details_of(TTFTS))
-    with pytest.raises(TraceError, match=r"no times of sending.* which read_points reads"):
+    with pytest.raises(TraceError, match=r"no times of sending.* gives points, not recor"):
         read_recordings(path)
     with pytest.warns(UserWarning, match="keeps no number of requests in flight"):
         assert len(read_points(path)) == 1

@@ -124,13 +124,15 @@ class Places(Sequence[str]):
 
 
 class LinePlaces(Sequence[str]):
-    """The places of rows that are lines."""
+    """The places of rows that are lines, or items of a document."""
 
     def __init__(self) -> None:
         self._lines: list[Sequence[int]] = []
+        self._unit = "line"
 
-    def add(self, lines: Sequence[int]) -> None:
-        """Add the numbers of the lines of further rows."""
+    def add(self, lines: Sequence[int], unit: str = "line") -> None:
+        """Add the numbers of the lines, or of other units, of further rows."""
+        self._unit = unit
         last = self._lines[-1] if self._lines else None
         if isinstance(last, range) and isinstance(lines, range) and last.stop == lines.start:
             self._lines[-1] = range(last.start, lines.stop)
@@ -144,7 +146,7 @@ class LinePlaces(Sequence[str]):
         return next(itertools.islice(self, range(len(self))[row], None))
 
     def __iter__(self) -> Iterator[str]:
-        return (f"line {line}" for line in itertools.chain.from_iterable(self._lines))
+        return (f"{self._unit} {line}" for line in itertools.chain.from_iterable(self._lines))
 
 
 class Lists(Sequence[Any]):

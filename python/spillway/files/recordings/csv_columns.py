@@ -1,4 +1,4 @@
-"""Columns of a CSV file with a row per request, by their meaning."""
+"""Columns of a file with a row per request, by their meaning."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import math
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,23 +16,23 @@ from spillway.config.formatting import sample
 from spillway.config.limits import MAX_TOKENS
 from spillway.config.messages import note
 from spillway.data.recording import RequestCounts
-from spillway.files import export
+from spillway.files import export, states
 from spillway.files.error import TraceError
-from spillway.files.recordings import states
 from spillway.files.recordings.columns import Growing, LinePlaces, as_array
 from spillway.files.recordings.rows import Rows, Time
+from spillway.files.recordings.tables import tables
 from spillway.files.recordings.units import PER_SECOND
 from spillway.files.traces import arrow
-from spillway.files.traces.csv_table import csv_tables
-from spillway.files.traces.table import Skipped
+from spillway.files.traces.table import Skipped, parsed
+from spillway.files.traces.timestamps import ALLOWED, timestamp_to_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from spillway.data.arrays import Booleans, Ints
     from spillway.files.recordings.rows import Settings
     from spillway.files.recordings.source import Source
-    from spillway.files.recordings.states import Kind
+    from spillway.files.states import Kind
     from spillway.files.traces.csv_table import CsvTable
 
 
@@ -41,6 +42,7 @@ _FIELDS = {  # of `Rows`, and the meanings of columns with it: durations, then i
     "e2e": ("e2e_s", "last_token_s"),
 }
 TIMES = ("send_s", "ttft_s", "e2e_s", "first_token_s", "last_token_s")
+INSTANTS = ("send_s", "first_token_s", "last_token_s")
 STATES = ("failed", "completed")
 MEANINGS = (*TIMES, "input_tokens", "output_tokens", *STATES, "tenant")
 """The meanings of columns; those of `TIMES` are times, those of `STATES` say which failed."""
@@ -64,16 +66,19 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 }
 _WHOLE = f"must be a whole number >= 0 and <= {MAX_TOKENS}"
 _MOST_SHOWN = 8
-_PARTS = 16
 
 
 @dataclass(frozen=True)
 class CsvColumns:
-    """The columns to read: by meaning, the units of those with times, and those with states."""
+    """The columns to read: by meaning, the units of those with times, and those with states.
+
+    Of a column of `dates`, the unit is that in which they are read: ns.
+    """
 
     names: Mapping[str, str]
     units: Mapping[str, str]
     states: Mapping[str, Kind]
+    dates: frozenset[str] = frozenset()
 
 
 def unit_of(column: str) -> str | None:
@@ -107,7 +112,7 @@ def request_rows(
     known: Collection[str] = (),
     **others: Any,
 ) -> Rows:
-    """Return the requests of a CSV file.
+    """Return the requests of a file.
 
     `known`: columns that the caller reads, or knows to be of no use; `others`: what else is known
     of the run.
@@ -121,21 +126,22 @@ def request_rows(
     places = LinePlaces()
     tenant = [names["tenant"]] if "tenant" in names else []
     labels = {name: _Labels() for name in (*columns.states, *tenant)}
-    with contextlib.closing(csv_tables(path, skipped)) as tables:
-        header = next(tables).columns
+    wanted = {*names.values(), *columns.states}
+    with contextlib.closing(tables(path, wanted, skipped)) as found_tables:
+        header = next(found_tables).columns
         for meaning, column in (*names.items(), *((column, column) for column in columns.states)):
             if header.count(column) != 1:
-                problem = "the header row has no such column" if column not in header else "twice"
+                problem = "there is no such column" if column not in header else "twice"
                 raise TraceError(f"{path}, {meaning} = {column!r}: {problem}; it has {header!r}")
-        for table in tables:
-            for good, part in _good(table, columns, skipped):
-                places.add(good.lines)
+        for table in found_tables:
+            for good, part in parsed(table, partial(_requests, columns=columns), skipped):
+                places.add(good.lines, good.unit)
                 for name, values in part.items():
                     whole[name].add(values)
                 for name, found in labels.items():
                     found.add(good, name)
     if not places:
-        raise TraceError(f"{path}: holds no requests, only a header row")
+        raise TraceError(f"{path}: holds no requests")
     failed, unread = _failed(source, columns, labels, places)
     _note_unread(source, [name for name in header if name not in known], columns, unread)
     fields = {
@@ -200,29 +206,15 @@ class _Labels:
         return found
 
 
-def _good(
-    table: CsvTable, columns: CsvColumns, skipped: Skipped
-) -> Iterator[tuple[CsvTable, dict[str, Any]]]:
-    """Yield the requests of a table; malformed rows are found by dividing it."""
-    try:
-        part = _requests(table, columns)
-    except TraceError as error:
-        if not skipped.allowed or len(table) == 1:
-            skipped.add(error)
-            return
-    else:
-        yield table, part
-        return
-    rows_of_part = -(-len(table) // _PARTS)
-    for begin in range(0, len(table), rows_of_part):
-        yield from _good(table.part(begin, begin + rows_of_part), columns, skipped)
-
-
 def _requests(table: CsvTable, columns: CsvColumns) -> dict[str, np.ndarray[Any, Any]]:
     names = columns.names
-    send, unknown = _numbers(table, names["send_s"], "must be a number")
+    if names["send_s"] in columns.dates:
+        send, unknown = _dates(table, names["send_s"])
+    else:
+        send, unknown = _numbers(table, names["send_s"], "must be a number")
     if unknown.any():
-        table.refuse(int(unknown.argmax()), names["send_s"], "must be a number")
+        allowed = "must be a date with a time" if columns.dates else "must be a number"
+        table.refuse(int(unknown.argmax()), names["send_s"], allowed)
     found = {"send": send}
     for latency in ("ttft", "e2e"):
         if set(_FIELDS[latency]) & set(names):
@@ -247,12 +239,25 @@ def _latencies(
         # Whole numbers stay exact: nanoseconds since 1970 exceed a float.
         factor = PER_SECOND[units[names[instant]]] / PER_SECOND[units[names["send_s"]]]
         begins = send if factor == 1 else send * (int(factor) if factor > 1 else factor)
-        ends, empty = _numbers(table, names[instant])
+        is_date = names[instant] in columns.dates
+        ends, empty = (_dates if is_date else _numbers)(table, names[instant])
         values = ends - begins
     if empty.any():
         values = values.astype(np.float64)
         values[empty] = np.nan
     return values
+
+
+def _dates(table: CsvTable, column: str) -> tuple[Ints, Booleans]:
+    """Return dates with times in nanoseconds, and which cells are empty; these hold 0."""
+    texts = table.texts(column)
+    empty = np.array([not text.strip() for text in texts], dtype=bool)
+    if not empty.any():
+        return table.timestamps_ns(column), empty
+    times_ns = table.parsed(
+        texts, column, lambda text: timestamp_to_ns(text) if text.strip() else 0, ALLOWED
+    )
+    return times_ns, empty
 
 
 def _numbers(
@@ -337,7 +342,8 @@ def _note_unread(
     source: Source, header: Sequence[str], columns: CsvColumns, unread: set[str]
 ) -> None:
     """Warn of columns that are not read, unless they are those of Spillway's own files."""
-    used = {*columns.names.values(), *columns.states} - unread
+    read = {*columns.names.values(), *columns.states} - unread
+    used = read | {name.partition(".")[0] for name in read}
     own = set(export.REQUEST_COLUMNS)
     found = [name for name in header if name and name not in used | own]
     if not found:

@@ -24,7 +24,7 @@ INDEX = "runs.json"
 
 
 def _detect(source: Source) -> bool:
-    runs = source.json.get("runs") if isinstance(source.json, dict) else source.json
+    runs = source.outline.get("runs") if isinstance(source.outline, dict) else source.outline
     return (
         isinstance(runs, list)
         and bool(runs)
@@ -60,16 +60,17 @@ def _run(
             "and latencies, e.g. send_time_us, ttft_us, e2e_us; it begins with "
             f"{quoted(source.first_line)}"
         )
-    limit = run.get("client_max_in_flight", shared.get("client_max_in_flight"))
-    if limit is not None and (type(limit) is not int or limit < 1):
-        index.refuse(f"{place}.client_max_in_flight", limit, "must be a whole number >= 1")
+    numbers = {name: run.get(name, shared.get(name)) for name in _COUNTS}
+    for key, number in numbers.items():
+        if number is not None and (type(number) is not int or number < 1):
+            index.refuse(f"{place}.{key}", number, "must be a whole number >= 1")
     rows = request_rows(
         source,
         columns,
         settings,
         name=name,
         server=facts(f"{index.path}, {place}", *_statements(run), *_statements(shared)),
-        client_max_in_flight=limit,
+        **numbers,
         beside=[index],
     )
     failed, skipped = int(np.sum(rows.failed)), rows.counts.skipped
@@ -78,6 +79,9 @@ def _run(
         for key, count in counts.items():
             _check_count(index, place, run, key, count)
     return rows
+
+
+_COUNTS = ("client_max_in_flight", "num_replicas")
 
 
 def _check_count(index: Source, place: str, run: Mapping[str, Any], name: str, found: int) -> None:

@@ -65,11 +65,11 @@ def _read(source: Source, settings: Settings) -> list[LatencyPoints]:
 
 
 def _names(settings: Settings) -> Mapping[str, str]:
-    names = mapped(settings, _MEANINGS, '"concurrency": "users"')
+    names = mapped(settings, _MEANINGS, ("concurrency", "users"))
     if missing := [meaning for meaning in _LENGTHS if meaning not in names]:
         raise TraceError(
             f"columns: {', '.join(missing)} missing; must name columns, or state the length of all "
-            f'rows, e.g. {missing[0]}="512"'
+            f"rows, e.g. {missing[0]}=512"
         )
     for several, what in ((sorted(LOADS), "a load"), (_TIMES, "a latency")):
         if not set(several) & set(names):

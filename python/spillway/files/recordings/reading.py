@@ -7,6 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spillway.config.messages import note
 from spillway.files.error import TraceError
 from spillway.files.formats import (
     alternatives,
@@ -14,17 +15,19 @@ from spillway.files.formats import (
     detected,
     document,
     formats,
+    instead,
     named,
-    readers,
     tried,
 )
+from spillway.files.head import Head
 from spillway.files.recordings import folder
 from spillway.files.recordings.rows import Rows, Settings, recording
 from spillway.files.recordings.server import merged
 from spillway.files.recordings.source import Source, digest
+from spillway.files.traces.lines import opened
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from spillway.data.recording import (
         LatencyHistograms,
@@ -54,8 +57,10 @@ def read_recordings(
     units: Mapping[str, str] | None = None,
     server: ServerFacts | Mapping[str, Any] | None = None,
     client_max_in_flight: int | None = None,
+    num_replicas: int | None = None,
     check_units: bool = True,
     skip_bad: bool = False,
+    run: str | int | None = None,
 ) -> list[Recording]:
     r"""Read the measured requests of real servers, with their latencies.
 
@@ -63,7 +68,8 @@ def read_recordings(
     ----------
     path : str or Path
         A file, or a folder. A folder with runs.json holds a run per CSV file; of another folder,
-        every file of a known format is read, in the order of the names.
+        every file of a known format is read, those of its folders included, in the order of the
+        names.
     format : str, optional
         The name of a format, see below. By default the content of a file selects it.
     columns : mapping of str, optional
@@ -74,11 +80,15 @@ def read_recordings(
         Facts about the server, which complete or replace those of the files.
     client_max_in_flight : int, optional
         The most requests that the client has in flight, >= 1, if the files do not state it.
+    num_replicas : int, optional
+        How many replicas of the server shared the requests, >= 1, if the files do not state it.
     check_units : bool
         Whether to refuse times that probably have another unit than stated.
     skip_bad : bool
         Whether to leave out malformed requests, which `Recording.counts` counts, instead of
         refusing the file.
+    run : str or int, optional
+        The only run to return: its name, or its number from 1.
 
     Returns
     -------
@@ -101,8 +111,11 @@ def read_recordings(
     >>> recording.num_requests
     1
     """
-    settings = Settings(columns, units, server, client_max_in_flight, check_units, skip_bad)
-    return _read(path, _mapping("columns", format, settings), "recordings", settings)
+    settings = Settings(
+        columns, units, server, client_max_in_flight, num_replicas, check_units, skip_bad
+    )
+    found = _read(path, mapping("columns", format, settings), "recordings", settings)
+    return found if run is None else [run_of(Path(path), found, run)]
 
 
 def read_step_logs(
@@ -205,7 +218,7 @@ def read_points(
 
     """
     settings = Settings(columns, units, server, check_units=check_units)
-    return _read(path, _mapping("points", format, settings), "points", settings)
+    return _read(path, mapping("points", format, settings), "points", settings)
 
 
 def format_of(path: str | Path) -> Format:
@@ -224,11 +237,13 @@ def measurements_of(
         (content,) = set(form.gives) & set(MEASUREMENTS)
         return {content: _contents(Source(path), form, settings)}
     found: dict[Content, list[Any]] = {}
+    files = list(_files(path, form))
     for content in MEASUREMENTS:
         with contextlib.suppress(NothingFoundError):
-            found[content] = _read_folder(path, form, content, settings)
+            found[content] = _read_folder(path, files, content, settings)
+    _note_others(path, [file for file, known in files if known is None])
     if not found:
-        raise TraceError(f"{path}: holds no file of a known format\n{tried(FORMATS.values())}")
+        raise TraceError(f"{path}: holds no file of a known format\n{tried()}")
     return found
 
 
@@ -241,11 +256,34 @@ def is_recording(path: Path, name: str | None) -> bool:
         return name in formats("recordings")
     form = by_content(Source(path), "recordings")
     if form is not None and "recordings" not in form.gives:
-        raise _of_another_kind(path, form)
+        raise _of_another_kind(path, form, "recordings")
     return form is not None
 
 
-def _mapping(mapped: str, name: str | None, settings: Settings) -> str | None:
+def run_of(path: Path, runs: Sequence[Recording], run: str | int | None) -> Recording:
+    """Return the run of a name or a number from 1; without one, the only run.
+
+    Raises TraceError, which lists the runs, if there is none.
+    """
+    if run is None:
+        found = list(runs)
+    else:
+        found = [known for known in runs if known.name == run]
+        if not found and str(run).isdecimal():
+            found = list(runs[int(run) - 1 : int(run)]) if int(run) else []
+    if len(found) == 1:
+        return found[0]
+    listed = "; ".join(f"{at} {known.name}" for at, known in enumerate(runs, start=1))
+    if run is None:
+        raise TraceError(
+            f"{path}: holds {len(runs)} runs ({listed}); choose one: --trace-run NAME, or its "
+            "number (run=… in Python)"
+        )
+    allowed = "must be the name of a run, or its number"
+    raise TraceError(f"{path}, run = {run!r:.60}: {allowed}: {listed}")
+
+
+def mapping(mapped: str, name: str | None, settings: Settings) -> str | None:
     """Return the name of the format: the mapped one if the caller names columns.
 
     Raises TraceError if columns or units are given to another format.
@@ -264,38 +302,71 @@ def _read(path: str | Path, name: str | None, content: Content, settings: Settin
     path = Path(path)
     form = None if name is None else named(name, content)
     if path.is_dir():
-        return _read_folder(path, form, content, settings)
+        if form is folder.FORMAT and not (path / folder.INDEX).is_file():
+            raise TraceError(f"{path}: holds no {folder.INDEX} ({form.doc})")
+        return _read_folder(path, _files(path, form), content, settings)
     source = Source(path)
     form = form or detected(source, content)
     if content not in form.gives:
-        raise _of_another_kind(path, form)
+        raise _of_another_kind(path, form, content)
     return _contents(source, form, settings)
 
 
-def _of_another_kind(path: Path, form: Format) -> TraceError:
-    return TraceError(
-        f"{path}: of the format {form.name} ({form.doc}), which {readers(form)} reads"
-    )
+def _of_another_kind(path: Path, form: Format, content: Content) -> TraceError:
+    return TraceError(f"{path}: {form.name} ({form.doc}) {instead(form, content)}")
 
 
 def _read_folder(
-    path: Path, form: Format | None, content: Content, settings: Settings
+    path: Path,
+    files: Iterable[tuple[Path, Format | None]],
+    content: Content,
+    settings: Settings,
 ) -> list[Any]:
-    index = path / folder.INDEX
-    if content == "recordings" and form in (None, folder.FORMAT) and index.exists():
-        return _contents(Source(index), folder.FORMAT, settings)
-    if form is folder.FORMAT:
-        raise TraceError(f"{path}: holds no {folder.INDEX} ({form.doc})")
     read: list[Any] = []
-    for file in sorted(file for file in path.iterdir() if file.is_file()):
-        source = Source(file)
-        known = [form] if form else [f for f in FORMATS.values() if f.detects(source, content)]
-        if known and content in known[0].gives:
-            read += _contents(source, known[0], settings)
+    for file, known in files:
+        if known is None or content not in known.gives:
+            continue
+        found = _contents(Source(file), known, settings)
+        place = file.parent.relative_to(path).as_posix()
+        if content == "recordings" and place != ".":
+            found = [dataclasses.replace(run, name=f"{place}/{run.name}") for run in found]
+        read += found
     if not read:
-        forms = formats(content).values()
-        raise NothingFoundError(f"{path}: holds no file of a known format\n{tried(forms)}")
+        raise NothingFoundError(f"{path}: holds no file of a known format\n{tried()}")
     return read
+
+
+def _files(path: Path, form: Format | None) -> Iterator[tuple[Path, Format | None]]:
+    """Yield the files of a folder and of those in it, by name, and the format of each.
+
+    Hidden ones are left out. Of a folder with runs.json, that is the only one. With a format, all
+    are of it.
+    """
+    index = path / folder.INDEX
+    if index.is_file() and form in (None, folder.FORMAT):
+        yield index, folder.FORMAT
+        return
+    for entry in sorted(entry for entry in path.iterdir() if not entry.name.startswith(".")):
+        if entry.is_dir() and not entry.is_symlink():
+            yield from _files(entry, form)
+        elif entry.is_file() and form is not folder.FORMAT:
+            yield entry, form or by_content(Source(entry), "recordings")
+
+
+def _note_others(path: Path, files: Sequence[Path]) -> None:
+    """Warn of the files of a folder that are not read, or only beside another one."""
+    by_kind: dict[str, list[str]] = {}
+    for file in files:
+        with contextlib.suppress(TraceError), opened(file) as lines:
+            is_trace = by_content(Head(file, lines.head), "trace") is not None
+            what = "traces, each to be read by itself" if is_trace else "no measurements"
+            by_kind.setdefault(what, []).append(file.relative_to(path).as_posix())
+    for what, names in by_kind.items():
+        more = f" … and {len(names) - _MOST_NAMES} more" if names[_MOST_NAMES:] else ""
+        note(f"{path}: {what}: {', '.join(names[:_MOST_NAMES])}{more}")
+
+
+_MOST_NAMES = 8  # of files, in a note
 
 
 def _contents(source: Source, form: Format, settings: Settings) -> list[Any]:

@@ -43,6 +43,8 @@ class Settings:
         Facts that complete or replace those of the file.
     client_max_in_flight : int, optional
         The client's limit, if the file does not state it.
+    num_replicas : int, optional
+        The replicas of the server, if the file does not state them.
     check_units : bool
         Whether to refuse times that probably have another unit.
     skip_bad : bool
@@ -54,6 +56,7 @@ class Settings:
     units: Mapping[str, str] | None = None
     server: ServerFacts | Mapping[str, Any] | None = None
     client_max_in_flight: int | None = None
+    num_replicas: int | None = None
     check_units: bool = True
     skip_bad: bool = False
 
@@ -116,6 +119,8 @@ class Rows:
         The gaps between tokens.
     client_max_in_flight : int, optional
         The client's limit on requests in flight.
+    num_replicas : int, optional
+        The replicas of the server that shared the requests.
     cached_tokens : sequence of int or None, or array, optional
         Tokens of each prompt that the server found in its cache; None where the file does not say.
     session : sequence of str, optional
@@ -143,6 +148,7 @@ class Rows:
     tenant: Column | None = None
     token_gaps: Gaps | None = None
     client_max_in_flight: int | None = None
+    num_replicas: int | None = None
     cached_tokens: Column | None = None
     session: Sequence[str] | None = None
     counts: RequestCounts = field(default_factory=RequestCounts)
@@ -330,9 +336,10 @@ def recording(rows: Rows, settings: Settings, form: str) -> Recording:
     e2e_s, failure_s = end_s.copy(), end_s
     e2e_s[failed] = np.nan
     failure_s[~failed] = np.nan
-    limit = settings.client_max_in_flight
-    if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise TraceError(f"client_max_in_flight = {limit!r:.40}: must be a whole number >= 1")
+    limit, replicas = settings.client_max_in_flight, settings.num_replicas
+    for name, number in (("client_max_in_flight", limit), ("num_replicas", replicas)):
+        if number is not None and (not isinstance(number, int) or number < 1):
+            raise TraceError(f"{name} = {number!r:.40}: must be a whole number >= 1")
     times = [time for time in (rows.send, rows.ttft, rows.e2e, rows.token_gaps) if time]
     columns: dict[str, Any] = {
         "send_s": send_s,
@@ -353,6 +360,7 @@ def recording(rows: Rows, settings: Settings, form: str) -> Recording:
         token_gaps=_gaps(rows, order),
         tenant=_in_order(rows.tenant, order),
         client_max_in_flight=rows.client_max_in_flight if limit is None else limit,
+        num_replicas=rows.num_replicas if replicas is None else replicas,
         cached_tokens=_cached(rows, order),
         session=_in_order(rows.session, order),
         counts=rows.counts,
@@ -421,8 +429,11 @@ def _reconciled(run: Recording, place: str, figures: Mapping[str, float]) -> Rec
             f"{place}: a sample: the file lists {listed:,} of {listed + counts.unlisted:,} requests"
         )
     elif run.mismatches:
-        note(f"{place}: the tool reports other figures: {'; '.join(map(str, run.mismatches))}")
+        note(f"{place}: {OTHER_FIGURES}: {'; '.join(map(str, run.mismatches))}")
     return run
+
+
+OTHER_FIGURES = "the tool reports other figures"
 
 
 def _stem(path: Path) -> str:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from spillway.config import filesystem, yaml
 from spillway.files.error import TraceError
 from spillway.files.head import Head, columns_in
+from spillway.files.recordings import streams
 from spillway.files.traces.lines import NotTextError, opened, split_lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from spillway.files.head import Layout
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 _MISSING = object()
 _PART_BYTES = 1 << 20
+_OUTLINED = 1 << 20  # characters
 
 
 class Source(Head):
@@ -65,7 +68,7 @@ class Source(Head):
     def columns(self) -> Mapping[Layout, Collection[str]]:
         """The names of columns by layout."""
         if self.first_line.startswith(("{", "[")):
-            whole = self.json if isinstance(self.json, dict) else {}
+            whole = self.outline if isinstance(self.outline, dict) else {}
             return {"csv": (), "jsonl": self.first_object.keys(), "json": whole.keys()}
         return {"csv": columns_in(self.first_line), "jsonl": (), "json": ()}
 
@@ -73,6 +76,35 @@ class Source(Head):
     def is_empty(self) -> bool:
         """Whether the file holds nothing but white space."""
         return self.is_text and not self.first_line
+
+    @functools.cached_property
+    def outline(self) -> Any:
+        """The content as JSON, of a long document as far as its beginning goes; None if it is not.
+
+        It tells formats apart without all of a document in memory.
+        """
+        if self.first_line[:1] not in ("{", "["):
+            return None
+        if self.first_object:
+            return self.json
+        with opened(self.path) as lines:
+            return streams.outline(lines.read_at_least(_OUTLINED))
+
+    @property
+    def first_keys(self) -> AbstractSet[str]:
+        """The keys of the first JSON object: the document, its first item, or the first line."""
+        found = self.outline
+        if isinstance(found, list):
+            found = found[0] if found else None
+        return (found if isinstance(found, dict) else self.first_object).keys()
+
+    def items(self, *path: str) -> Iterator[tuple[streams.Place, Any]]:
+        """Yield what a document holds, and one by one the items of its lists at a path.
+
+        See `streams.items`.
+        """
+        with opened(self.path) as lines:
+            yield from streams.items(lines, path)
 
     @functools.cached_property
     def json(self) -> Any:

@@ -219,7 +219,7 @@ class _Rules:
         raise TraceError(f"{self.path}, {field} = {value}: {allowed}{ESCAPE}")
 
 
-ESCAPE = "; check_units=False accepts it (--no-check-units)"
+ESCAPE = "; --no-check-units (check_units=False in Python) accepts it"
 
 
 def _median(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from spillway.config.formatting import quoted
 from spillway.config.limits import LONGEST_SPAN_S
 from spillway.config.messages import note
+from spillway.files import states
 from spillway.files.error import TraceError
 from spillway.files.format import Format
 from spillway.files.options import AUTO, ISO, TIME_UNIT, TIME_ZONE, UNITS, unit_in
-from spillway.files.traces import failures, spillway_csv
+from spillway.files.traces import spillway_csv
 from spillway.files.traces.csv_table import CsvTable, decimal_to_ns
 from spillway.files.traces.jsonl_table import DECIMAL, JsonlTable, text_of
 from spillway.files.traces.rows import Rows, since_first
@@ -31,8 +32,9 @@ _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns":
 _EARLIEST_DATE_NS = 10**9 * 10**9  # smaller numbers count from the start of a run, not from 1970
 
 _REQUIRED = spillway_csv.FORMAT.required
+_STATES = ("failed", "completed")
 _AS_WRITTEN = ("string", "int64")  # types of arrays whose texts are those in the file
-_MEANINGS = (*_REQUIRED, *(spillway_csv.FORMAT.optional or ()), "failed", "cached_tokens")
+_MEANINGS = (*_REQUIRED, *(spillway_csv.FORMAT.optional or ()), *_STATES, "cached_tokens")
 
 
 def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format:
@@ -43,11 +45,11 @@ def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format
     for meaning, column in columns.items():
         if meaning not in _MEANINGS:
             raise TraceError(
-                f"columns[{meaning!r}] = {column!r:.40}: unknown meaning; must be one of "
+                f"columns, {meaning} = {column!r:.40}: unknown meaning; must be one of "
                 f"{', '.join(_MEANINGS)}"
             )
         if not isinstance(column, str) or not column:
-            raise TraceError(f"columns[{meaning!r}] = {column!r:.40}: must be the name of a column")
+            raise TraceError(f"columns, {meaning} = {column!r:.40}: must be the name of a column")
     if missing := [meaning for meaning in _REQUIRED if meaning not in columns]:
         raise TraceError(f"columns: {', '.join(missing)} missing")
     if ("prefix_group" in columns) != ("prefix_tokens" in columns):
@@ -93,7 +95,7 @@ class Named(CsvTable):
 
     def others(self) -> tuple[Sequence[str], Callable[[str], Sequence[str]]]:
         """Return the further columns of the file that say which calls failed, and their texts."""
-        return failures.columns_among(self.columns, _MEANINGS), self.texts
+        return states.columns_among(self.columns, _MEANINGS), self.texts
 
 
 def named_cells(
@@ -131,7 +133,7 @@ class _Mapped(Named):
         return super().texts(column)
 
     def others(self) -> tuple[Sequence[str], Callable[[str], Sequence[str]]]:
-        found = failures.columns_among(self.table.columns, self.names.values())
+        found = states.columns_among(self.table.columns, self.names.values())
         table = self.table
         return found, table.texts if isinstance(table, CsvTable) else lambda c: _texts_at(table, c)
 
@@ -153,16 +155,18 @@ def rows_of(named: Named, clock: Clock, time_zone: str = AUTO) -> Rows:
     return dataclasses.replace(found, notes=notes, cached_tokens=cached)
 
 
-def _failed(named: Named) -> failures.Failed:
+def _failed(named: Named) -> states.Failed:
     columns, texts = named.others()
-    if "failed" not in named.columns:
-        return failures.failed_in(columns, texts, len(named))
-    name = named.names["failed"]
-    found = failures.failed_in([name], lambda _: named.texts("failed"), len(named))
+    mapped = [meaning for meaning in _STATES if meaning in named.columns]
+    if not mapped:
+        return states.failed_in(columns, texts, len(named))
+    kinds = {meaning: states.mapped_kind(meaning, named.names[meaning]) for meaning in mapped}
+    found = states.failed_in(mapped, named.texts, len(named), kinds)
     if found.unclear:
+        row, meaning, _ = found.unclear
         allowed = "must say whether the call failed, e.g. true, an error, or a status such as 200"
-        named.refuse(found.unclear[0], "failed", allowed)
-    return found
+        named.refuse(row, meaning, allowed)
+    return found._replace(columns=tuple(named.names[meaning] for meaning in mapped))
 
 
 class Clock:

@@ -19,7 +19,7 @@ from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
 from spillway.files.error import TraceError
 from spillway.files.head import DELIMITERS, header_of
 from spillway.files.options import AUTO
-from spillway.files.traces import arrow
+from spillway.files.traces import access_log, arrow
 from spillway.files.traces.lines import opened, split_lines
 from spillway.files.traces.table import Skipped, Table
 
@@ -165,6 +165,13 @@ def _pieces(lines: Lines, skipped: Skipped) -> Generator[CsvTable, None, None]:
     path = lines.path
     if not lines.head:
         raise TraceError(f"{path}: empty; must hold a header row and requests")
+    if access_log.is_line(lines.head):
+        header = tuple(map(str, range(1, len(access_log.fields(lines.head)) + 1)))
+        yield CsvTable(path, header, [], {})
+        for number, text in lines.batches():
+            rows = access_log.rows(split_lines(text), number)
+            yield from _read(path, header, rows, skipped, at_once=None)
+        return
     rows_of = {delimiter: len(header_of(lines.head, delimiter)) for delimiter in DELIMITERS}
     delimiter = max(rows_of, key=lambda delimiter: rows_of[delimiter])
     batches = lines.batches()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from spillway.config import extras, filesystem
 from spillway.files.error import TraceError
-from spillway.files.traces import documents, parquet
+from spillway.files.traces import access_log, documents, parquet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +27,7 @@ _GZIP = b"\x1f\x8b"
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 _READ_BYTES = 1 << 17
 _LONGEST_LINE_BYTES = 1 << 26  # of compressed files
+_LONGEST_HEAD = 1 << 24
 
 
 class NotTextError(TraceError):
@@ -75,9 +76,9 @@ class Lines:
         It is an array, objects over several lines, or an object that does not fit and has a list of
         objects.
         """
-        if self.items is not None:
+        if self.items is not None or access_log.is_line(self.head):
             return
-        if not documents.is_spread(self.head):
+        if not documents.is_spread(self.head) and len(self.head) < _LONGEST_HEAD // 2:
             found = _parsed(self.head) if self.head.startswith("{") else None
             if not isinstance(found, dict) or fits(found):
                 return
@@ -90,9 +91,26 @@ class Lines:
             self.head = json.dumps(first, default=str)
         self.holds = "objects of a JSON document"
 
+    def read(self, characters: int) -> str:
+        """Return about this many characters of the text; "" at its end."""
+        if self._held:
+            held, self._held = "".join(self._held), []
+            return held
+        return self._stream.read(characters)
+
+    def read_at_least(self, characters: int) -> str:
+        """Return the text, or at least this many characters of it."""
+        text = ""
+        while len(text) < characters and (more := self.read(characters - len(text))):
+            text += more
+        return text
+
     def _first(self) -> str:
-        """Return the first line that is not empty, stripped; "" if there is none."""
-        while line := self._stream.readline():
+        """Return the first line that is not empty, stripped; "" if there is none.
+
+        Of a longer line it is the beginning: a document may be one line.
+        """
+        while line := self._stream.readline(_LONGEST_HEAD):
             self._held.append(line)
             if line.strip():
                 return line.strip()

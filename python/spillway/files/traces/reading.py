@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -24,17 +25,17 @@ from spillway.files.formats import (
 )
 from spillway.files.head import Head
 from spillway.files.options import AUTO
+from spillway.files.states import kind_of
 from spillway.files.traces import csv_table, jsonl_table, spillway_csv
 from spillway.files.traces.column_map import mapped
 from spillway.files.traces.columns import Columns
-from spillway.files.traces.failures import kind_of
 from spillway.files.traces.jsonl_table import at_path
 from spillway.files.traces.lines import STANDARD_INPUT, Lines, opened
 from spillway.files.traces.spool import NotStreamableError, SpooledColumns, spooled
-from spillway.files.traces.table import Skipped
+from spillway.files.traces.table import Skipped, parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from spillway.files.format import Format
     from spillway.files.head import Layout
@@ -49,7 +50,6 @@ FORMATS = formats("trace")
 """The formats by name."""
 
 _MOST_UNUSED = 20
-_PARTS = 16  # of a table with a malformed row
 
 _TABLES: Mapping[Layout, Callable[[Lines, Format, Skipped], Generator[Table, None, None]]] = {
     "csv": csv_table.tables_of,
@@ -67,14 +67,17 @@ def read_trace(
     skip_bad: bool = False,
     units: Mapping[str, str] | None = None,
     client_max_in_flight: int | None = None,
+    num_replicas: int | None = None,
     check_units: bool = True,
+    run: str | int | None = None,
     stream: bool | Literal["auto"] = False,
     **options: float | str,
 ) -> _core.workload.Trace:
     """Read recorded requests from a trace, or from a recording of one run.
 
-    A trace is CSV with a header row, a JSON object per line, or a JSON document: an array of
-    objects, objects over several lines, or objects with a list of objects; or a Parquet file.
+    A recording may be a folder, too. A trace is CSV with a header row, a JSON object per line, or a
+    JSON document: an array of objects, objects over several lines, or objects with a list of
+    objects; or a Parquet file, or an access log in text.
 
     Parameters
     ----------
@@ -91,9 +94,10 @@ def read_trace(
         The columns of a file of none of the formats, by their meaning, e.g. {"arrival_s": "ts",
         "input_tokens": "usage.prompt_tokens", "output_tokens": "usage.completion_tokens"}. The
         meanings are the columns of the format `columns`; the three above are required. Further ones
-        are `failed` (a column with an error or a status; without it, columns of usual names such as
-        `success` are recognized) and `cached_tokens`. A dot leads into a JSON object. Times count
-        from the first request.
+        are `failed` and `completed` (a column with an error or a status; without them, columns of
+        usual names such as `success` are recognized) and `cached_tokens`. A dot leads into a JSON
+        object. The fields of an access log are named by their numbers. Times count from the first
+        request.
     time_unit : {"auto", "s", "ms", "us", "ns", "iso"}
         Unit of the column of `arrival_s`; only with `columns`. "auto": dates with times are
         "iso"; numbers have the unit in the name of the column (`sent_ms`, `offsetMillis`,
@@ -102,7 +106,7 @@ def read_trace(
         other times, a warning says which unit was assumed.
     skip_bad : bool
         Skip malformed rows and warn of their number; by default the first is an error.
-    units, client_max_in_flight, check_units
+    units, client_max_in_flight, num_replicas, check_units, run
         Of a recording, as in `read_recordings`.
     stream : bool or "auto"
         Keep the requests in temporary files (20 bytes each) instead of in memory, for runs with
@@ -143,14 +147,16 @@ def read_trace(
 
     """
     path = Path(path)
-    measuring = {"units": units, "client_max_in_flight": client_max_in_flight}
+    measuring: dict[str, Any] = {
+        "units": units,
+        "client_max_in_flight": client_max_in_flight,
+        "num_replicas": num_replicas,
+    }
     if _is_recording(path, format, columns):
-        return _of_recording(
-            path, format, columns, measuring | {"check_units": check_units, "skip_bad": skip_bad}
-        )
-    for name, value in measuring.items():
-        if value is not None:
-            raise TraceError(f"{name} = {value!r:.40}: only of a recording; {path} is a trace")
+        refuse_options(path, "a recording", {"time_unit": time_unit, **options})
+        measuring |= {"check_units": check_units, "skip_bad": skip_bad}
+        return _of_recording(path, format, columns, run, measuring)
+    refuse_options(path, "a trace", {"run": run, **measuring})
     reading: dict[str, Any] = {
         "format": format,
         "columns": columns,
@@ -168,6 +174,17 @@ def read_trace(
     return _core.workload.make_trace(**read_columns(path, sort=sort, **reading))
 
 
+def refuse_options(path: Path, what: str, options: Mapping[str, Any]) -> None:
+    """Raise TraceError for an option that is given and has no effect on a file of this kind."""
+    other = "a recording" if what == "a trace" else "a trace"
+    for name, value in options.items():
+        if value not in (None, AUTO):
+            shown = value
+            if isinstance(value, Mapping):
+                shown = ", ".join(f"{key}={text}" for key, text in value.items())
+            raise TraceError(f"{name} = {shown!s:.40}: only of {other}; {path} is {what}")
+
+
 LATENCIES = frozenset({"ttft_s", "e2e_s", "first_token_s", "last_token_s"})
 """The meanings of columns that only recordings have."""
 
@@ -176,8 +193,10 @@ def _is_recording(path: Path, name: str | None, columns: Mapping[str, str] | Non
     """Whether a file is a recording, by what the caller says or else its content."""
     if columns is not None:
         return not LATENCIES.isdisjoint(columns)
-    if str(path) == STANDARD_INPUT or path.is_dir() or name in formats("trace"):
+    if str(path) == STANDARD_INPUT or name in formats("trace"):
         return False
+    if path.is_dir():
+        return True
     if name is None:
         with opened(path) as lines:
             if by_content(Head(lines.path, lines.head), "trace"):
@@ -191,23 +210,23 @@ def _of_recording(
     path: Path,
     name: str | None,
     columns: Mapping[str, str] | None,
+    chosen: str | int | None,
     measuring: Mapping[str, Any],
 ) -> _core.workload.Trace:
-    """Return the requests of the one run of a recording."""
+    """Return the requests of a run of a recording."""
     from spillway.files.recordings import reading
 
     runs = reading.read_recordings(path, name, columns=columns, **measuring)
-    if runs[1:]:
-        names = ", ".join(run.name for run in runs)
-        raise TraceError(
-            f"{path}: holds {len(runs)} runs ({names}); replay one of them: "
-            "read_recordings(…)[i].to_trace()"
-        )
-    (run,) = runs
+    run = reading.run_of(path, runs, chosen)
     limit, failed = run.client_max_in_flight, int(run.failed.sum())
     how = "at its times of sending" if limit is None else f"with its client's limit of {limit:,}"
     without = f"; its {failed:,} failed requests are left out" if failed else ""
-    note(f"{path}: a recording of the format {run.format}, replayed {how}{without}")
+    of = f"{path}, run {run.name}" if runs[1:] else f"{path}"
+    if run.num_replicas not in (None, 1):
+        how += f"; {run.num_replicas:,} replicas served it, so give the fleet as many instances"
+    if run.cached_tokens is not None and run.session is None and run.cached_tokens[0]:
+        how += "; it began with a warm cache, and its replay with an empty one"
+    note(f"{of}: a recording of the format {run.format}, replayed {how}{without}")
     return run.to_trace()
 
 
@@ -261,17 +280,21 @@ def _collect(
     if form.joined and skipped.allowed:
         raise TraceError(f"{lines.path}: rows of the format {form.name} cannot be skipped")
     names: dict[str, None] = {}
+    left_out = 0
     try:
         tables = _tables(lines, form, skipped)
         for table in _joined(tables) if form.joined else tables:
             names |= dict.fromkeys(table.columns)
             for piece in _expanded(table, form, skipped):
-                for good, rows in _good(piece, form, settings, skipped):
-                    collected.add(good, rows)
+                read = partial(_requests, form=form, settings=settings)
+                for _, (good, rows, others) in parsed(piece, read, skipped):
+                    left_out += others
+                    if rows is not None:
+                        collected.add(good, rows)
     finally:  # a misspelled column may explain an error
         _note_unused(lines.path, form, names)
-    if form.left_out and skipped.left_out:
-        note(f"{lines.path}: {skipped.left_out:,} {form.left_out} are left out")
+    if form.left_out and left_out:
+        note(f"{lines.path}: {left_out:,} {form.left_out} are left out")
     if skipped.rows:
         note(f"{lines.path}: {skipped.rows} malformed rows skipped; the first: {skipped.first}")
 
@@ -293,30 +316,23 @@ def _expanded(table: Table, form: Format, skipped: Skipped) -> Iterator[Table]:
             yield form.expand(table.part(row, row + 1))
 
 
-def _good(
-    table: Table, form: Format, settings: Mapping[str, Any], skipped: Skipped
-) -> Iterator[tuple[Table, Rows]]:
-    """Yield the requests of a table; malformed rows are found by dividing it."""
-    try:
-        if form.select is not None:
-            wanted = form.select(table)
-            if not all(wanted):
-                skipped.left_out += len(table) - sum(wanted)
-                table = table.where(wanted)
-        if not len(table):
-            return
-        assert form.rows is not None
-        rows = form.rows(table, **settings)
-    except TraceError as error:
-        if not skipped.allowed or len(table) == 1:
-            skipped.add(error)
-            return
-    else:
-        yield table, rows
-        return
-    rows_of_part = -(-len(table) // _PARTS)
-    for begin in range(0, len(table), rows_of_part):
-        yield from _good(table.part(begin, begin + rows_of_part), form, settings, skipped)
+def _requests(
+    table: Table, form: Format, settings: Mapping[str, Any]
+) -> tuple[Table, Rows | None, int]:
+    """Return the rows of a table that are requests, what is read of them, and the number of others.
+
+    None without requests.
+    """
+    others = 0
+    if form.select is not None:
+        wanted = form.select(table)
+        if not all(wanted):
+            others = len(table) - sum(wanted)
+            table = table.where(wanted)
+    if not len(table):
+        return table, None, others
+    assert form.rows is not None
+    return table, form.rows(table, **settings), others
 
 
 def _form(
@@ -405,7 +421,7 @@ def _note_unused(path: Path, form: Format, names: Iterable[str]) -> None:
 
 def _is_read(form: Format, name: str) -> bool:
     """Whether a further column says which calls failed."""
-    return form is spillway_csv.FORMAT and kind_of(name) != ""
+    return form is spillway_csv.FORMAT and kind_of(name) not in (None, "end")
 
 
 document(read_trace, "trace")

@@ -9,8 +9,8 @@ from spillway.files.format import Format
 from spillway.files.traces.rows import Rows
 
 if TYPE_CHECKING:
+    from spillway.files.states import Failed
     from spillway.files.traces.csv_table import CsvTable
-    from spillway.files.traces.failures import Failed
     from spillway.files.traces.table import Int64s
 
 
@@ -26,13 +26,12 @@ def rows(
     smaller one. Further columns such as `success`, `error` or `http_code` say which calls failed:
     they have no output.
     """
-    from spillway.files import export
-    from spillway.files.traces import failures
+    from spillway.files import export, states
 
     # The outcome in a result of Spillway says nothing of a request that is to be replayed.
     used = export.REQUEST_COLUMNS
-    if failed is None and (columns := failures.columns_among(table.columns, used)):
-        failed = failures.failed_in(columns, table.texts, len(table))
+    if failed is None and (columns := states.columns_among(table.columns, used)):
+        failed = states.failed_in(columns, table.texts, len(table))
     prompt, output, notes = _lengths(table, failed)
     return Rows(
         arrival_ns=table.seconds_ns("arrival_s") if arrival_ns is None else arrival_ns,
@@ -49,9 +48,9 @@ def rows(
 
 def _lengths(table: CsvTable, failed: Failed | None) -> tuple[Int64s, Int64s, dict[str, int]]:
     """Return the lengths of prompts and outputs, those of failed calls included, and notes."""
-    from spillway.files.traces import failures
+    from spillway.files import states
 
-    notes = {} if failed is None else failures.notes_of(failed)
+    notes = {} if failed is None else states.notes_of(failed)
     if failed is None or not failed.rows.any():
         return table.whole("input_tokens", at_least=1), table.whole("output_tokens"), notes
     prompt = table.whole("input_tokens", empty="0").copy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,10 @@ Int64s: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 Booleans: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
+AnyTable = TypeVar("AnyTable", bound="Table")
+Result = TypeVar("Result")
+
+
 class Skipped:
     """Malformed rows: an error each, or counted if they are to be skipped."""
 
@@ -31,7 +35,6 @@ class Skipped:
         self.allowed = allowed
         self.rows = 0
         self.first = ""  # the error of the first
-        self.left_out = 0  # rows that are no requests
 
     def add(self, error: TraceError) -> None:
         """Count a row. Raises its error if rows must not be skipped."""
@@ -116,6 +119,27 @@ class Table:
         value = shown or self.shown(row, column)
         place = f"{self.path} {self.unit} {self.lines[row]}"
         raise TraceError(f"{place}, {column} = {value}: {allowed}")
+
+
+_PARTS = 16  # of a table with a malformed row
+
+
+def parsed(
+    table: AnyTable, parse: Callable[[AnyTable], Result], skipped: Skipped
+) -> Iterator[tuple[AnyTable, Result]]:
+    """Yield a table with what `parse` returns; malformed rows are found by dividing it."""
+    try:
+        found = parse(table)
+    except TraceError as error:
+        if not skipped.allowed or len(table) == 1:
+            skipped.add(error)
+            return
+    else:
+        yield table, found
+        return
+    rows_of_part = -(-len(table) // _PARTS)
+    for begin in range(0, len(table), rows_of_part):
+        yield from parsed(table.part(begin, begin + rows_of_part), parse, skipped)
 
 
 def _fails(parse: Callable[[str], int], text: str) -> bool:

@@ -49,9 +49,18 @@ def timestamp_to_ns(text: str, zone: tzinfo = timezone.utc) -> int:
     return seconds * 1_000_000_000 + int((match["fraction"] or "").ljust(9, "0"))
 
 
+def is_timestamp(text: str) -> bool:
+    """Whether a text is a date with a time."""
+    return _matched(text) is not None
+
+
+def _matched(text: str) -> re.Match[str] | None:
+    return _TIMESTAMP.fullmatch(text.strip()) or _LOGGED.fullmatch(text.strip())
+
+
 def has_zone(text: str) -> bool:
     """Whether a date with a time states its time zone."""
-    match = _TIMESTAMP.fullmatch(text.strip()) or _LOGGED.fullmatch(text.strip())
+    match = _matched(text)
     return match is not None and match["zone"] is not None
 
 

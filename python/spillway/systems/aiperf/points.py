@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _detect(source: Source) -> bool:
-    summary = source.json
+    summary = source.outline
     return (
         isinstance(summary, dict)
         and "input_config" in summary

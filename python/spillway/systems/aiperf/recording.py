@@ -86,7 +86,13 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
         for request in requests
     )
     others: dict[str, Any] = {"counts": RequestCounts(warm_up=found.warm_up, skipped=skipped)}
-    if summary := _summary(source.path):
+    summary = _summary(source.path)
+    if summary is None:
+        note(
+            f"{source.path}: without its summary {_beside(source.path).name} beside, the client's "
+            "limit on requests in flight is not known, nor are the tool's own figures"
+        )
+    else:
         others |= {
             "beside": [summary.source],
             "client_max_in_flight": limit(summary),
@@ -180,14 +186,20 @@ def per_ms(metric: Object) -> float:
     return 1_000 / PER_SECOND[_UNITS[unit]]
 
 
+def _beside(path: Path) -> Path:
+    """Return the path of the summary of a run."""
+    name = path.name.removesuffix(".gz").removesuffix(".zst")
+    return path.with_name(f"{name.removesuffix('.jsonl')}_aiperf.json")
+
+
 def _summary(path: Path) -> Object | None:
     """Return the tool's summary of the run in the file beside; None if there is none."""
-    beside = path.with_name(f"{path.stem}_aiperf.json")
+    beside = _beside(path)
     if not beside.is_file():
         return None
     source = Source(beside)
     if not isinstance(source.json, dict):
-        note(f"{beside}: not read, as it is no JSON object: the client's limit is not known")
+        note(f"{beside}: not read, as it is no JSON object")
         return None
     return Object(source, "", source.json)
 

@@ -12,6 +12,10 @@ from spillway.files.error import TraceError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from spillway.files.traces.csv_table import CsvTable
+
+_FIRST_LINE = 2  # after the header row
+
 
 class Header(NamedTuple):
     """The statements of a header about the requests.
@@ -30,6 +34,16 @@ def header_of(path: Path) -> Header:
     if beside == path or not beside.is_file():
         return Header()
     return _read(beside, beside.stat().st_mtime_ns)
+
+
+def is_measured(table: CsvTable) -> list[bool]:
+    """Return which requests follow the warm-up of the header."""
+    warm_up = header_of(table.path).warm_up_requests
+    ids = table.texts("request_id")
+    return [
+        (int(name) if name.isdecimal() else line - _FIRST_LINE) >= warm_up
+        for name, line in zip(ids, table.lines, strict=True)
+    ]
 
 
 @functools.lru_cache(maxsize=4)

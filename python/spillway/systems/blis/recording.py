@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any
 from spillway._core.sim import ConfigError
 from spillway.config import yaml
 from spillway.config.limits import LONGEST_SPAN_S
-from spillway.data.recording import ServerFacts
+from spillway.config.messages import note
+from spillway.data.recording import RequestCounts, ServerFacts
 from spillway.files.error import TraceError
-from spillway.files.recordings.rows import Request, Rows, rows_of
+from spillway.files.recordings.rows import Request, RequestList, Rows, rows_of
 from spillway.files.recordings.server import facts
 from spillway.files.recordings.source import Source
 from spillway.files.traces.csv_table import csv_tables
+from spillway.files.traces.table import Skipped, parsed
+from spillway.systems.blis.header import header_of, is_measured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
+    from spillway.files.recordings.rows import Settings
     from spillway.files.traces.csv_table import CsvTable
     from spillway.files.traces.table import Int64s
 
@@ -30,29 +34,46 @@ _FIELDS = {
 }
 
 
-def read(source: Source) -> Rows:
+def read(source: Source, settings: Settings) -> Rows:
     """Return the measured requests of a file."""
-    requests: list[Request] = []
+    header = header_of(source.path)
+    requests = RequestList()
     tenant: list[str] = []
-    with contextlib.closing(csv_tables(source.path)) as tables:
+    before: dict[str, int] = {}  # tokens of a session so far
+    warm_up = 0
+    skipped = Skipped(allowed=settings.skip_bad)
+    with contextlib.closing(csv_tables(source.path, skipped)) as tables:
         next(tables)
-        for table in tables:
-            requests += _requests(table)
-            tenant += [name or "default" for name in table.texts("tenant_id")]
-    server, header = _server(source)
-    return rows_of(source, requests, _FIELDS, server=server, tenant=tenant, beside=header)
+        for whole in tables:
+            is_wanted = is_measured(whole)
+            warm_up += len(whole) - sum(is_wanted)
+            table = whole if all(is_wanted) else whole.where(is_wanted)
+            if not len(table):
+                continue
+            for good, found in parsed(table, _requests, skipped):
+                for request in _accumulated(good, found, before) if header.accumulates else found:
+                    requests.append(request)
+                tenant += [name or "default" for name in good.texts("tenant_id")]
+    server, beside = _server(source)
+    counts = RequestCounts(warm_up=warm_up, skipped=skipped.rows)
+    if warm_up:
+        note(f"{source.path}: {warm_up:,} warm-up requests, which its header counts, are left out")
+    return rows_of(
+        source, requests, _FIELDS, server=server, tenant=tenant, beside=beside, counts=counts
+    )
 
 
-def _requests(table: CsvTable) -> Iterator[Request]:
+def _requests(table: CsvTable) -> list[Request]:
     arrival_us = table.whole("arrival_time_us", at_most=_LATEST_US).tolist()
     sent_us, first_us, last_us = (
         table.whole(f"{name}_time_us", at_most=_LATEST_US, empty="0").tolist()
         for name in ("send", "first_chunk", "last_chunk")
     )
     prompt, output = prompts(table).tolist(), table.whole("output_tokens").tolist()
+    found = []
     for row, status in enumerate(table.texts("status")):
         begin_us = sent_us[row] or arrival_us[row]
-        yield Request(
+        request = Request(
             f"line {table.lines[row]}",
             begin_us,
             # 0 stands for no chunk.
@@ -62,6 +83,24 @@ def _requests(table: CsvTable) -> Iterator[Request]:
             output[row],
             failed=status.strip().lower() != "ok",
         )
+        found.append(request)
+    return found
+
+
+def _accumulated(
+    table: CsvTable, requests: Sequence[Request], before: dict[str, int]
+) -> list[Request]:
+    """Return requests with their sessions, whose prompts begin with what was before."""
+    added = prompts(table, counted=False).tolist()
+    by_server = table.whole("server_input_tokens", empty="0").tolist()
+    found = []
+    for request, name, own, whole in zip(
+        requests, table.texts("session_id"), added, by_server, strict=True
+    ):
+        tokens = before.get(name, 0) + own if name else own
+        before[name] = (whole or tokens) + (request.output_tokens or 0)
+        found.append(request._replace(input_tokens=whole or tokens, session=name))
+    return found
 
 
 def prompts(table: CsvTable, *, counted: bool = True) -> Int64s:

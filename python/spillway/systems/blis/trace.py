@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from spillway.files.traces.csv_table import CsvTable
     from spillway.systems.blis.header import Header
 
-_FIRST_LINE = 2  # after the header row
 _OFFERED = (
     "request_id",
     "tenant_id",
@@ -36,13 +35,13 @@ def rows(table: CsvTable) -> Rows:
     with the conversation before, and `input_tokens` are what a turn adds. Its warm-up requests are
     left out. A request whose `status` is an error has no output.
     """
-    from spillway.files.traces import failures
+    from spillway.files import states
     from spillway.systems.blis.header import header_of
     from spillway.systems.blis.recording import prompts
 
     header = header_of(table.path)
-    failed = failures.failed_in(("status",), table.texts, len(table))
-    notes = failures.notes_of(failed)
+    failed = states.failed_in(("status",), table.texts, len(table))
+    notes = states.notes_of(failed)
     sessions = _sessions(table, header, notes)
     arrival_us = table.whole("arrival_time_us", at_most=LONGEST_SPAN_S * 1_000_000)
     prompt = prompts(table, counted=not header.accumulates)
@@ -77,25 +76,20 @@ def _sessions(table: CsvTable, header: Header, notes: dict[str, int]) -> Sequenc
 
 
 def _is_measured(table: CsvTable) -> list[bool]:
-    """Return which requests follow the warm-up of the header."""
-    from spillway.systems.blis.header import header_of
+    from spillway.systems.blis.header import is_measured
 
-    warm_up = header_of(table.path).warm_up_requests
-    ids = table.texts("request_id")
-    return [
-        (int(name) if name.isdecimal() else line - _FIRST_LINE) >= warm_up
-        for name, line in zip(ids, table.lines, strict=True)
-    ]
+    return is_measured(table)
 
 
-def _read(source: Source, _settings: Settings) -> list[MeasuredRows]:
+def _read(source: Source, settings: Settings) -> list[MeasuredRows]:
     """Measured latencies run from `send_time_us`, or from `arrival_time_us` where that is 0.
 
-    The header, a YAML file of the same name, states the server.
+    The header, a YAML file of the same name, states the server, how many requests are warm-up,
+    which are left out, and whether the prompts of sessions accumulate.
     """
     from spillway.systems.blis import recording
 
-    return [recording.read(source)]
+    return [recording.read(source, settings)]
 
 
 FORMAT = Format(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from spillway.config.messages import note
 from spillway.files.format import Format
-from spillway.files.recordings.run_means import RunMeans, points_of
+from spillway.files.recordings.points import Point, points_of
 from spillway.systems.guidellm.report import Report, gives_points
 
 if TYPE_CHECKING:
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from spillway.systems.guidellm.report import Benchmark
 
 
-def _read(source: Source, _settings: Settings) -> list[LatencyPoints]:
+def _read(source: Source, settings: Settings) -> list[LatencyPoints]:
     """A point per benchmark of a strategy with a number of streams; others are left out."""
-    benchmarks = Report(source).benchmarks
+    benchmarks = Report(source, source.json).benchmarks
     kept = [benchmark for benchmark in benchmarks if benchmark.has_point]
     if left := len(benchmarks) - len(kept):
         note(f"{source.path}: {left} benchmarks state no requests in flight, and are no points")
-    return [points_of(source.path, [_means(b) for b in kept], kept[0].server, {})]
+    return points_of(source, list(map(_point, kept)), settings)
 
 
-def _means(benchmark: Benchmark) -> RunMeans:
+def _point(benchmark: Benchmark) -> Point:
     def mean(name: str) -> float:
         found = benchmark.mean(name)
         if found is None or not 0 < found < float("inf"):
@@ -35,13 +35,15 @@ def _means(benchmark: Benchmark) -> RunMeans:
 
     assert benchmark.max_in_flight is not None
     completed = benchmark.totals.whole("successful") or benchmark.max_in_flight
-    return RunMeans(
-        min(benchmark.max_in_flight, completed),
-        completed,
+    return Point(
+        benchmark.values.place,
         mean("prompt_token_count"),
         mean("output_token_count"),
+        min(benchmark.max_in_flight, completed),
+        None,
         mean("time_to_first_token_ms") / 1e3,
         mean("inter_token_latency_ms") / 1e3,
+        benchmark.server,
     )
 
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spillway.config.messages import note
 from spillway.data.recording import RequestCounts
 from spillway.files.error import TraceError
 from spillway.files.format import Format
-from spillway.files.recordings.rows import Request, parsed_requests, rows_of
+from spillway.files.recordings import streams
+from spillway.files.recordings.objects import Object
+from spillway.files.recordings.rows import Request, RequestList, parsed_requests, rows_of
 from spillway.systems.guidellm.report import Report, gives_points, is_report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from spillway.files.recordings.objects import Object
     from spillway.files.recordings.rows import Rows, Settings
     from spillway.files.recordings.source import Source
     from spillway.systems.guidellm.report import Benchmark
 
+
+_REQUESTS = ("benchmarks", streams.ANY, "requests", streams.ANY)
+"""Where a report lists requests."""
 
 # Status → whether the request failed. Incomplete ones are cut off by the end of the run.
 _STATUSES = {"successful": False, "errored": True, "incomplete": True}
@@ -47,7 +52,11 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
     client's limit is that of a strategy with a number of streams, or of `throughput`; the limit
     that the tool sets itself beside a rate is not one.
     """
-    runs = [_Run(benchmark, settings) for benchmark in Report(source).benchmarks]
+    whole = streams.without_items(source.items(*_REQUESTS), _REQUESTS)
+    runs = [_Run(benchmark) for benchmark in Report(source, whole).benchmarks]
+    listed = (found for found in source.items(*_REQUESTS) if len(found[0]) == len(_REQUESTS) + 1)
+    for at, found in itertools.groupby(listed, lambda found: found[0][1]):
+        runs[int(at)].read(found, settings)
     empty = [run for run in runs if not run.requests]
     if len(empty) < len(runs):
         for run in empty:
@@ -61,8 +70,10 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
 class _Run:
     """The requests of a benchmark, and how many are left out."""
 
-    def __init__(self, benchmark: Benchmark, settings: Settings) -> None:
+    def __init__(self, benchmark: Benchmark) -> None:
         self.benchmark = benchmark
+        self.requests = RequestList()
+        self.skipped = 0
         self.warm_up = self.cut_off = self.never_sent = 0
         self.first_tokens: list[tuple[float, bool]] = []  # TTFT, whether it was measured
         timing = benchmark.values.object("scheduler_metrics")
@@ -71,7 +82,10 @@ class _Run:
             -math.inf if begin_s is None else begin_s,
             math.inf if end_s is None else end_s,
         )
-        self.requests, self.skipped = parsed_requests(self._listed(), self._parse, settings)
+
+    def read(self, found: Iterable[tuple[streams.Place, Any]], settings: Settings) -> None:
+        """Read the requests, which are in the file at these places."""
+        self.requests, self.skipped = parsed_requests(self._listed(found), self._parse, settings)
 
     @property
     def why_empty(self) -> str:
@@ -109,10 +123,14 @@ class _Run:
             reported=self._reported(unlisted),
         )
 
-    def _listed(self) -> Iterator[tuple[str, Object]]:
-        for status in _STATUSES:
-            for request in self.benchmark.values.object("requests").objects(status):
-                yield status, request
+    def _listed(self, found: Iterable[tuple[streams.Place, Any]]) -> Iterator[tuple[str, Object]]:
+        source = self.benchmark.values.source
+        for (_, benchmark, _, status, at), request in found:
+            place = f"benchmarks[{benchmark}].requests.{status}[{at}]"
+            if status in _STATUSES:
+                if not isinstance(request, dict):
+                    source.refuse(place, request, "must be an object")
+                yield str(status), Object(source, place, request)
 
     def _parse(self, listed: tuple[str, Object]) -> Request | None:
         status, request = listed

@@ -19,10 +19,13 @@ _RATES = ("async", "constant", "poisson")
 
 
 class Report:
-    """A report of any version."""
+    """A report of any version.
 
-    def __init__(self, source: Source) -> None:
-        whole = Object(source, "", source.json)
+    `document`: all of it but the requests, or its beginning.
+    """
+
+    def __init__(self, source: Source, document: Any) -> None:
+        whole = Object(source, "", document)
         benchmarks = whole.objects("benchmarks")
         # Since version 2 of the report the arguments are in `config`.
         arguments, spec = whole.object("args"), whole.object("config").object("spec")
@@ -123,7 +126,8 @@ class Benchmark:
 
 def is_report(source: Source) -> bool:
     """Whether a file is a report."""
-    benchmarks = source.json.get("benchmarks") if isinstance(source.json, dict) else None
+    outline = source.outline
+    benchmarks = outline.get("benchmarks") if isinstance(outline, dict) else None
     return (
         isinstance(benchmarks, list)
         and bool(benchmarks)
@@ -144,7 +148,7 @@ def gives_points(source: Source) -> bool:
     """Whether a file is a report that lists no requests, but means at stated concurrency."""
     if not is_report(source):
         return False
-    benchmarks = Report(source).benchmarks
+    benchmarks = Report(source, source.outline).benchmarks
     return not any(b.first for b in benchmarks) and any(b.has_point for b in benchmarks)
 
 

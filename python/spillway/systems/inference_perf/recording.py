@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spillway.config.messages import note
@@ -14,7 +16,7 @@ from spillway.files.recordings.rows import Request, parsed_requests, rows_of
 from spillway.files.recordings.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from spillway.files.recordings.rows import Rows, Settings
 
@@ -45,13 +47,8 @@ _MEANS = {
 
 
 def _detect(source: Source) -> bool:
-    found = source.json
-    return (
-        isinstance(found, list)
-        and bool(found)
-        and isinstance(found[0], dict)
-        and {"start_time", "end_time", "info", "error"} <= set(found[0])
-    )
+    keys = {"start_time", "end_time", "info", "error"}
+    return isinstance(source.outline, list) and keys <= set(source.first_keys)
 
 
 def _read(source: Source, settings: Settings) -> list[Rows]:
@@ -61,12 +58,13 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
     the same report beside it, `summary_lifecycle_metrics.json` and those of its stages, state the
     tool's own figures and the number of concurrent requests.
     """
-    listed = Object(source, "", {"requests": source.json}).objects("requests")
-    requests, skipped = parsed_requests(listed, _request, settings)
+    counts = {key: _Count() for key in _LENGTHS}
+    requests, skipped = parsed_requests(_listed(source), partial(_request, counts), settings)
     summary = _beside(source, "summary")
     stages = [_beside(source, f"stage_{at}") for at in range(_MOST_STAGES)]
+    _note_lacking(source, summary, stages)
     beside = [found for found in (summary, *stages) if found is not None]
-    counted = _counted(source, listed, requests)
+    counted = _counted(source, counts)
     return [
         rows_of(
             source,
@@ -81,7 +79,25 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
     ]
 
 
-def _request(request: Object) -> Request:
+def _listed(source: Source) -> Iterator[Object]:
+    """Yield the requests, of which only one is in memory."""
+    for place, item in source.items():
+        if place:
+            if not isinstance(item, dict):
+                source.refuse(f"requests[{place[0]}]", item, "must be an object")
+            yield Object(source, f"requests[{place[0]}]", item)
+
+
+@dataclass
+class _Count:
+    """The tokens of the completed requests, as they are read here and as the tool counts them."""
+
+    here: int = 0
+    tool: int = 0
+    is_known: bool = True
+
+
+def _request(counts: Mapping[str, _Count], request: Object) -> Request:
     info = request.object("info")
     response = _response(info)
     failed = bool(request.values.get("error"))
@@ -94,6 +110,10 @@ def _request(request: Object) -> Request:
         lengths[key] = counted[key] if of_server is None else of_server
         if lengths[key] is None and not failed:
             info.refuse_missing(key)
+        if not failed:
+            counts[key].here += lengths[key] or 0
+            counts[key].tool += counted[key] or 0
+            counts[key].is_known &= counted[key] is not None
     begin_s, end_s = request.number("start_time"), request.number("end_time")
     if begin_s is None:
         request.refuse_missing("start_time")
@@ -128,22 +148,15 @@ def _of_tool(info: Object) -> Mapping[str, int | None]:
     }
 
 
-def _counted(source: Source, listed: Sequence[Object], requests: Sequence[Request]) -> set[str]:
+def _counted(source: Source, counts: Mapping[str, _Count]) -> set[str]:
     """Return which lengths the tool's tokenizer counts as here; warns of the others."""
-    own = {request.place: request for request in requests if not request.failed}
-    counts = [_of_tool(entry.object("info")) for entry in listed if entry.place in own]
-    alike = set()
-    for key in _LENGTHS:
-        here = sum(getattr(request, key) for request in own.values())
-        tool = sum(count[key] or 0 for count in counts)
-        if here == tool or any(count[key] is None for count in counts):
-            alike.add(key)
-        else:
+    for key, count in counts.items():
+        if count.is_known and count.here != count.tool:
             note(
-                f"{source.path}: {key} are those that the server reports, {here:,} in all; the "
-                f"tool's own tokenizer counts {tool:,}"
+                f"{source.path}: {key} are those that the server reports, {count.here:,} in all; "
+                f"the tool's own tokenizer counts {count.tool:,}"
             )
-    return alike
+    return {key for key, count in counts.items() if count.here == count.tool or not count.is_known}
 
 
 def _with_sessions(requests: Sequence[Request]) -> list[Request]:
@@ -160,6 +173,20 @@ def _beside(source: Source, part: str) -> Object | None:
         return None
     found = Source(path)
     return Object(found, "", found.json) if isinstance(found.json, dict) else None
+
+
+def _note_lacking(source: Source, summary: Object | None, stages: Sequence[Object | None]) -> None:
+    """Warn of what is not known without the other files of the report."""
+    if not any(stages):
+        note(
+            f"{source.path}: without the files of its stages beside (stage_0_…), the client's "
+            "limit on requests in flight is not known"
+        )
+    if summary is None:
+        note(
+            f"{source.path}: without the report's summary beside (summary_…), the tool's own "
+            "figures are not known"
+        )
 
 
 def _max_in_flight(source: Source, stages: Sequence[Object]) -> int | None:

@@ -38,7 +38,7 @@ _GROUP = (
 
 
 def _results(source: Source) -> list[Object]:
-    if not all(f'"{key}"' in source.text for key in _KEYS):
+    if not set(_KEYS) <= set(source.first_keys):
         return []
     found = results(source)
     return found if all(set(_KEYS) <= result.values.keys() for result in found) else []

@@ -13,6 +13,7 @@ from spillway.files.traces.rows import Rows, since_first
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from spillway.files.traces.csv_table import CsvTable
     from spillway.files.traces.jsonl_table import JsonlTable
 
 
@@ -44,6 +45,43 @@ def _rows(table: JsonlTable, *, time_zone: str) -> Rows:
         "failed": "level",
     }
     return rows_of(named_cells(table, names, cells), Clock(), time_zone)
+
+
+def _csv_rows(table: CsvTable, *, time_zone: str) -> Rows:
+    """The same in CSV.
+
+    Usage is a cell with a JSON object, or columns such as `inputUsage` or `usageDetails.input`.
+    """
+    return _rows(_as_objects(table), time_zone=time_zone)
+
+
+def _as_objects(table: CsvTable) -> JsonlTable:
+    """Return the rows as objects; a name with a dot leads into one."""
+    from spillway.files.traces.jsonl_table import JsonlTable
+
+    columns = {name: table.texts(name) for name in table.columns}
+    objects = []
+    for row in range(len(table)):
+        found: dict[str, Any] = {}
+        for name, texts in columns.items():
+            text = texts[row].strip()
+            outer, dot, inner = name.partition(".")
+            value = int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else text
+            if not text:
+                continue
+            if dot:
+                found.setdefault(outer, {})[inner] = value
+            else:
+                found[name] = value
+        objects.append(found)
+    return JsonlTable(table.path, table.columns, table.lines, objects, unit=table.unit)
+
+
+_MOST_DIGITS = 18
+
+
+def _is_generation_in_csv(table: CsvTable) -> list[bool]:
+    return _is_generation(_as_objects(table))
 
 
 def _is_generation(table: JsonlTable) -> list[bool]:
@@ -122,4 +160,17 @@ EXPORT = dataclasses.replace(
     doc="Observations as Langfuse exports them to files: start_time,trace_id,type,usage_details",
     required=("start_time", "trace_id", "type"),
     arrival="start_time",
+)
+
+CSV, EXPORT_CSV = (
+    dataclasses.replace(
+        form,
+        name=f"{form.name}_csv",
+        doc=f"{form.doc.partition(':')[0]}, as CSV:{form.doc.partition(':')[2]}",
+        layout="csv",
+        precedence=-1,  # JSON has the same names
+        select=_is_generation_in_csv,
+        rows=_csv_rows,
+    )
+    for form in (FORMAT, EXPORT)
 )

@@ -51,7 +51,7 @@ def _response_rows(table: JsonlTable, *, time_zone: str) -> Rows:
         "output_tokens": [_first(usage, "output_tokens", "completion_tokens") for usage in usages],
         "cached_tokens": list(map(_cached, usages)),
         "tenant": table.values("user"),
-        "status": table.values("status"),
+        "status": [_state(status) for status in table.values("status")],
         "error": table.values("error"),
     }
     names = {
@@ -91,7 +91,7 @@ def _batch_rows(table: JsonlTable) -> Rows:
         "input_tokens": [_prompt(usage) for usage in usages],
         "output_tokens": [_first(usage, "output_tokens", "completion_tokens") for usage in usages],
         "cached_tokens": list(map(_cached, usages)),
-        "status_code": [at_path(row, "response.status_code") for row in table.objects],
+        "status_code": [at_path(row, "response.status_code") or 200 for row in table.objects],
         "error": errors,
     }
     names = {
@@ -110,6 +110,11 @@ def _object(value: Any) -> dict[str, Any]:
 def _first(found: Mapping[str, Any], *keys: str) -> Any:
     """Return the value of the first key that an object has; "" if it has none."""
     return next((found[key] for key in keys if found.get(key) is not None), "")
+
+
+def _state(status: Any) -> Any:
+    """Return the state of a response; one that its limit of tokens ended is complete."""
+    return "completed" if status == "incomplete" else status
 
 
 _ANTHROPIC = ("cache_read_input_tokens", "cache_creation_input_tokens")

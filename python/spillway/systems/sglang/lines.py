@@ -87,10 +87,7 @@ class Line:
 
 def is_result(source: Source) -> bool:
     """Whether a file holds such lines, or a list of them, or one that is spread over lines."""
-    whole = source.json
-    first = whole[0] if isinstance(whole, list) and whole else whole
-    first = first if isinstance(first, dict) else source.first_object
-    return first.keys() >= _KEYS and "model_id" not in first
+    return source.first_keys >= _KEYS and "model_id" not in source.first_keys
 
 
 def lines_of(source: Source, *, skip_bad: bool = False) -> Iterator[Line]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from spillway.config.messages import note
 from spillway.files.format import Format
-from spillway.files.recordings.run_means import RunMeans, points_of
+from spillway.files.recordings.points import Point, points_of
 from spillway.systems.sglang.lines import is_result, lines_of, lists_runs
 
 if TYPE_CHECKING:
-    from spillway.data.recording import LatencyPoints, ServerFacts
+    from spillway.data.recording import LatencyPoints
     from spillway.files.recordings.rows import Settings
     from spillway.files.recordings.source import Source
     from spillway.systems.sglang.lines import Line
@@ -27,35 +27,28 @@ _GROUP = (
 )
 
 
-def _read(source: Source, _settings: Settings) -> list[LatencyPoints]:
+def _read(source: Source, settings: Settings) -> list[LatencyPoints]:
     """Lines with the same server and kind of requests are the points of one group.
 
     The concurrency is `max_concurrency` where all requests are ready at once, else the mean number
     of requests in flight: that of a rate, or of all at once without a limit.
     """
-    groups: dict[tuple[str, ...], list[RunMeans]] = {}
-    servers: dict[tuple[str, ...], ServerFacts] = {}
-    for line in lines_of(source):
-        server = line.server
-        key = (server.key, *(str(line.values.values.get(name)) for name in _GROUP))
-        servers.setdefault(key, server)
-        groups.setdefault(key, []).append(_means(line))
-    return [
-        points_of(source.path, runs, servers[key], dict(zip(_GROUP, key[1:], strict=True)))
-        for key, runs in groups.items()
-    ]
+    return points_of(source, list(map(_point, lines_of(source))), settings)
 
 
-def _means(line: Line) -> RunMeans:
+def _point(line: Line) -> Point:
     completed = _number(line, "completed")
     itl = "mean_tpot_ms" if line.values.number("mean_tpot_ms") else "mean_itl_ms"
-    return RunMeans(
-        _concurrency(line, completed),
-        completed,
+    return Point(
+        line.values.place,
         _number(line, "total_input_tokens") / completed,
         _number(line, "total_output_tokens") / completed,
+        _concurrency(line, completed),
+        None,
         _number(line, "mean_ttft_ms") / 1e3,
         _number(line, itl) / 1e3,
+        line.server,
+        {name: str(line.values.values.get(name)) for name in _GROUP},
     )
 
 

@@ -36,7 +36,7 @@ _TOTALS = {"mean_input_tokens": "total_input_tokens", "mean_output_tokens": "tot
 
 def results_of(source: Source) -> list[Object]:
     """Return the results in a file; none if it holds anything else."""
-    if not all(f'"{key}"' in source.text for key in KEYS):
+    if not set(KEYS) <= set(source.first_keys):
         return []
     found = results(source)
     return found if all(set(KEYS) <= result.values.keys() for result in found) else []

@@ -131,7 +131,7 @@ def test_a_column_of_the_opposite_name_is_refused(
     meaning: str, column: str, right: str, tmp_path: Path
 ) -> None:
     path = table(tmp_path / "runs.csv", {column: ("True", "False", "True")}, mapped=True)
-    message = rf"columns\['{meaning}'\] = '{column}': the name says the opposite; write --columns "
+    message = rf"columns, {meaning} = '{column}': the name says the opposite; write --columns "
     with pytest.raises(TraceError, match=rf"{message}{right}={column}"):
         run_of(path, columns={**MAPPED, meaning: column})
     run, _ = run_of(path, columns={**MAPPED, right: column})
