@@ -17,6 +17,7 @@
 #include "bindings/bindings.h"
 #include "bindings/settings.h"
 #include "bindings/surroundings.h"
+#include "cluster/step_costs.h"
 #include "gateway/admission_chain.h"
 #include "gateway/band_queues.h"
 #include "gateway/bands.h"
@@ -77,11 +78,10 @@ class Admission : public Single {
       : around_(settings, seed, needs_in(settings)),
         needs_choice_(needs_in(settings).next_choice) {}
 
-  /// The request's id, and the reason of the rejection.
-  std::pair<RequestId, std::string_view> decide(const Offer& offer, const When& now_s,
-                                                const Scripts& scripts, bool has_workers,
-                                                const std::optional<std::int64_t>& next_choice,
-                                                bool commit) {
+  /// The request's id, the reason of the rejection, and its Retry-After in seconds.
+  std::tuple<RequestId, std::string_view, double> decide(
+      const Offer& offer, const When& now_s, const Scripts& scripts, bool has_workers,
+      const std::optional<std::int64_t>& next_choice, bool commit) {
     const Time now = around_.advance(now_s);
     around_.script(scripts);
     if (!chain_) chain_.emplace(make_chain(around_));
@@ -95,13 +95,16 @@ class Admission : public Single {
     const signals::RequestView request = around_.request(id);
     sim::Draws draws(around_.seed, sim::Stream::admission, request.row());
     const auto reason = chain_->decide(request, view, now, draws);
-    if (reason) return {id, gateway::kAdmissionReasons.at(*reason).name};
+    if (reason) {
+      return {id, gateway::kAdmissionReasons.at(*reason).name,
+              sim::to_seconds(chain_->retry_after(request, now))};
+    }
     if (commit) {
       chain_->commit(request, now);
       around_.note_admitted(id);
       around_.set_stage(id, Stage::admitted);
     }
-    return {id, ""};
+    return {id, "", 0};
   }
 
   void dispatched(RequestId id, std::int64_t instance, const When& now_s) {
@@ -135,9 +138,9 @@ class Admission : public Single {
     return signals::needs_of(settings.as<Simulation>().gateway.admission);
   }
   static gateway::AdmissionChain make_chain(const Surroundings& around) {
-    return gateway::make_chain(
-        around.simulation.gateway.admission,
-        {around.requests.tenants, around.requests.slo_classes, around.num_instances()});
+    return gateway::make_chain(around.simulation.gateway.admission,
+                               {around.requests.tenants, around.requests.slo_classes,
+                                around.num_instances(), cluster::step_costs(around.simulation)});
   }
 
   Surroundings around_;
@@ -196,7 +199,8 @@ class Limit : public Single {
   static gateway::LimitSet make_limits(const Surroundings& around) {
     std::vector<std::unique_ptr<gateway::LimitPolicy>> limits;
     for (const gateway::Limit& limit : around.simulation.gateway.limit) {
-      limits.push_back(gateway::make_limit(limit, around.requests.tenants));
+      limits.push_back(
+          gateway::make_limit(limit, around.requests.tenants, around.requests.slo_classes));
     }
     return gateway::LimitSet(std::move(limits));
   }
@@ -351,7 +355,9 @@ class Controller : public Single {
     const gateway::Gateway& config = around.simulation.gateway;
     double limit = 0;
     for (const gateway::Limit& policy : config.limit) {
-      const auto setting = gateway::make_limit(policy, around.requests.tenants)->setting();
+      const auto setting =
+          gateway::make_limit(policy, around.requests.tenants, around.requests.slo_classes)
+              ->setting();
       if (!setting) continue;
       limit = *setting;
       break;

@@ -46,15 +46,19 @@ void Clients::make_places() {
 void Clients::make_reactions() {
   const Simulation& simulation = context_.simulation;
   bool is_passive = simulation.reaction.is_passive();
+  bool obeys = simulation.reaction.obeys_retry_after();
   std::vector<std::optional<workload::Reaction>> own;
   own.reserve(context_.requests.tenants.size());
   for (const workload::Tenant& tenant : context_.requests.tenants) {
     own.push_back(tenant.reaction);
-    is_passive = is_passive && (!tenant.reaction || tenant.reaction->is_passive());
+    if (!tenant.reaction) continue;
+    is_passive = is_passive && tenant.reaction->is_passive();
+    obeys = obeys || tenant.reaction->obeys_retry_after();
   }
   if (is_passive) return;
   reactions_ = std::make_unique<workload::Reactions>(simulation.reaction, own, context_.seed);
   context_.states.counts_attempts = true;
+  context_.states.keeps_retry_after = obeys;
   context_.requests.keep_attempts();
 }
 
@@ -207,8 +211,10 @@ bool Clients::retries(RequestId id) {
   if (outcome == workload::Outcome::completed || outcome == workload::Outcome::failed) return false;
   const auto cause = workload::cause_of(metrics::category_of(states.reason[id.index()]));
   if (!cause) return false;
-  const auto wait = reactions_->wait(context_.tenant_of(id), *cause, states.attempts[id.index()],
-                                     context_.requests.row(id), deadline_of(id) - context_.now);
+  const Time retry_after = states.keeps_retry_after ? states.retry_after[id.index()] : Time{0};
+  const auto wait =
+      reactions_->wait(context_.tenant_of(id), *cause, states.attempts[id.index()],
+                       context_.requests.row(id), retry_after, deadline_of(id) - context_.now);
   if (!wait) return false;
   expect(context_.now + *wait, Phase::retry_arrival, id.value);
   return true;

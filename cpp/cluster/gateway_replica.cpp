@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "cluster/step_costs.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
 #include "sim/phase.h"
@@ -48,7 +49,8 @@ GatewayReplica::GatewayReplica(Context& context, std::size_t index,
       is_controlled_(gateway::is_controlled(context.simulation.gateway)),
       has_timeouts_(gateway::has_timeouts(context.simulation.gateway)),
       pipeline_(context.simulation.gateway, static_cast<std::uint16_t>(index), context.requests,
-                context.states, ranks.size(), context.seed, context.may_change),
+                context.states, ranks.size(), context.seed, context.may_change,
+                step_costs(context.simulation)),
       dispatcher_(make_dispatcher(context, ranks, log)),
       drains_(context, static_cast<std::uint32_t>(index)) {
   if (meter) pipeline_.set_meter(*meter);
@@ -132,7 +134,7 @@ bool GatewayReplica::release(RequestId id, workload::Outcome outcome) {
 }
 
 void GatewayReplica::start(std::int64_t workers) {
-  pipeline_.set_workers(workers);
+  pipeline_.set_workers(workers, context_.now);
   schedule_tick(is_controlled_, sim::from_seconds(context_.simulation.gateway.sensor.tick_phase_s));
 }
 
@@ -190,7 +192,8 @@ bool GatewayReplica::change(const Simulation& from, const Simulation& to,
 }
 
 bool GatewayReplica::set_workers(std::int64_t workers) {
-  pipeline_.set_workers(workers);
+  pipeline_.set_workers(workers, context_.now);
+  watch_timeouts();
   return pipeline_.counters().queued() > 0 && drains_.wake(drain_latency_);
 }
 

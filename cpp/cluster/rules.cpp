@@ -148,6 +148,30 @@ void sensed_tenant_is_known(Inspection& seen) {
   seen.must_be_known(gateway.sensor.tenant, "gateway.sensor.tenant", seen.tenants);
 }
 
+void sensed_class_is_known(Inspection& seen) {
+  const gateway::Gateway& gateway = seen.simulation.gateway;
+  if (!gateway::is_controlled(gateway)) return;
+  if (gateway.sensor.scope != signals::SensorScope::slo_class) return;
+  seen.must_be_known(gateway.sensor.slo_class, "gateway.sensor.slo_class", seen.slo_classes);
+}
+
+void names_in_limits_are_known(Inspection& seen) {
+  if (seen.lacks_requests) return;
+  const std::vector<gateway::Limit>& limits = seen.simulation.gateway.limit;
+  for (std::size_t i = 0; i < limits.size(); ++i) {
+    const auto* group = std::get_if<gateway::GroupLimit>(&limits[i]);
+    if (!group) continue;
+    const auto check = [&](const std::vector<std::string>& list, const char* field,
+                           const KnownNames& names) {
+      for (std::size_t j = 0; j < list.size(); ++j) {
+        seen.must_be_known(list[j], entry(entry("gateway.limit", i, field), j), names);
+      }
+    };
+    check(group->tenants, "tenants", seen.tenants);
+    check(group->slo_classes, "slo_classes", seen.slo_classes);
+  }
+}
+
 // The tenants and classes in the lists of a policy.
 void names_in_admission_are_known(Inspection& seen) {
   if (seen.lacks_requests) return;
@@ -155,8 +179,9 @@ void names_in_admission_are_known(Inspection& seen) {
   const auto check = [&](const sim::Value& listed, const std::string& at, const char* field,
                          const KnownNames& names) {
     const sim::Value* name = listed.find(field);
-    if (!name) return;
-    seen.must_be_known(*name->get_if<std::string>(), sim::join_path(at, field), names);
+    const auto* text = name ? name->get_if<std::string>() : nullptr;
+    if (!text) return;
+    seen.must_be_known(*text, sim::join_path(at, field), names);
   };
   for (std::size_t i = 0; i < policies.size(); ++i) {
     const sim::Value policy = sim::encode(policies[i]);
@@ -322,6 +347,10 @@ constexpr Rule kRules[] = {
      streaming_traces_no_candidates},
     {"names_can_be_counted", {"tenants", "slo_classes"}, names_can_be_counted},
     {"sensed_tenant_is_known", {"gateway.sensor.tenant"}, sensed_tenant_is_known},
+    {"sensed_class_is_known", {"gateway.sensor.slo_class"}, sensed_class_is_known},
+    {"names_in_limits_are_known",
+     {"gateway.limit[].tenants", "gateway.limit[].slo_classes"},
+     names_in_limits_are_known},
     {"names_in_admission_are_known", {"gateway.admission[]"}, names_in_admission_are_known},
     {"clients_can_send",
      {"workload.clients[].slo_class", "workload.clients[].tenant", "workload.clients[].arrivals"},

@@ -36,9 +36,16 @@ class AdmissionChain final {
                                     sim::Time now, sim::Draws& draws) {
     for (const Link& link : links_) {
       const Verdict verdict = link.policy->decide(request, view, now, draws);
-      if (!verdict.admitted) return link.first_reason + verdict.reason;
+      if (!verdict.admitted) {
+        refused_by_ = link.policy.get();
+        return link.first_reason + verdict.reason;
+      }
     }
     return std::nullopt;
+  }
+  /// The Retry-After of the rejection that `decide` has just returned; 0: none.
+  sim::Time retry_after(const signals::RequestView& request, sim::Time now) const {
+    return refused_by_->retry_after(request, now);
   }
   /// The request has been admitted, and there was room for it.
   void commit(const signals::RequestView& request, sim::Time now) {
@@ -62,6 +69,7 @@ class AdmissionChain final {
  private:
   std::vector<Link> links_;
   std::vector<AdmissionPolicy*> observers_;  // the policies that observe
+  AdmissionPolicy* refused_by_ = nullptr;    // the last rejection
 };
 
 /// Builds the configured chain. AlwaysAdmit, which has no effect in a chain, is left out.

@@ -52,6 +52,9 @@ class BandQueues final {
   void change(const Band& from, const Band& to, std::span<const workload::Tenant> tenants,
               bool are_weights_new, sim::Time now);
 
+  /// Whether any instance is ready.
+  void set_servers(bool has_servers, sim::Time now) { queues_.set_servers(has_servers, now); }
+
   // ---- room --------------------------------------------------------------------------------
 
   bool is_full() const { return max_requests_ && queues_.size() >= *max_requests_; }

@@ -32,6 +32,11 @@ class Bands final {
   /// Settings or tenants have changed. `from`: those in force before.
   void change(const Gateway& from, const Gateway& to, const TenantChange& tenants, sim::Time now);
 
+  /// Whether any instance is ready.
+  void set_servers(bool has_servers, sim::Time now) {
+    for (BandQueues& band : bands_) band.set_servers(has_servers, now);
+  }
+
   std::size_t count() const { return bands_.size(); }
   BandQueues& operator[](std::size_t i) { return bands_[i]; }
   const BandQueues& operator[](std::size_t i) const { return bands_[i]; }

@@ -17,7 +17,8 @@ namespace {
 
 // A limit written in Python may not be imported yet: a run finds out.
 bool can_be_moved(const Limit& limit) {
-  return std::holds_alternative<PythonLimit>(limit) || make_limit(limit, {})->setting().has_value();
+  return std::holds_alternative<PythonLimit>(limit) ||
+         make_limit(limit, {}, {})->setting().has_value();
 }
 
 }  // namespace
@@ -64,8 +65,9 @@ bool has_saturation_limit(const Gateway& config) {
   return signals::needs_of(config.limit).fleet_signals;
 }
 bool has_timeouts(const Gateway& config) {
-  return std::any_of(config.bands.begin(), config.bands.end(),
-                     [](const Band& band) { return band.queue.timeout_s.has_value(); });
+  return std::any_of(config.bands.begin(), config.bands.end(), [](const Band& band) {
+    return band.queue.timeout_s || band.queue.timeout_without_servers_s;
+  });
 }
 bool is_controlled(const Gateway& config) {
   return std::visit(
@@ -82,7 +84,8 @@ bool never_holds(const Gateway& config, std::span<const workload::Tenant> tenant
       config.limit, [](const Limit& limit) { return std::holds_alternative<Unlimited>(limit); });
   const bool has_plain_queues = std::ranges::all_of(config.bands, [](const Band& band) {
     return !band.max_requests && !band.queue.max_requests && !band.queue.timeout_s &&
-           !band.queue.codel_target_s && std::holds_alternative<GlobalFifo>(band.fairness);
+           !band.queue.timeout_without_servers_s && !band.queue.codel_target_s &&
+           std::holds_alternative<GlobalFifo>(band.fairness);
   });
   const bool has_bound = config.max_queued || std::ranges::any_of(tenants, [](const auto& tenant) {
                            return tenant.queue_max.has_value();
@@ -91,17 +94,17 @@ bool never_holds(const Gateway& config, std::span<const workload::Tenant> tenant
 }
 
 bool may_stop_others(const Gateway& config) {
-  const bool has_tenant_limit = std::ranges::any_of(
-      config.limit, [](const Limit& limit) { return std::holds_alternative<PerTenant>(limit); });
+  const bool has_own_limit = std::ranges::any_of(config.limit, [](const Limit& limit) {
+    return std::holds_alternative<PerTenant>(limit) || std::holds_alternative<GroupLimit>(limit);
+  });
   const bool is_opaque = std::ranges::any_of(config.limit, [](const Limit& limit) {
     return std::holds_alternative<PythonLimit>(limit) || std::holds_alternative<Saturation>(limit);
   });
-  const bool has_fifo = std::ranges::any_of(config.bands, [](const Band& band) {
+  const bool waits_in_turn = std::ranges::any_of(config.bands, [](const Band& band) {
     const auto* drr = std::get_if<DeficitRoundRobin>(&band.fairness);
-    return std::holds_alternative<GlobalFifo>(band.fairness) ||
-           (drr && drr->semantics == DrrSemantics::verbatim);
+    return drr && drr->semantics == DrrSemantics::verbatim;
   });
-  return has_tenant_limit && !is_opaque && (has_fifo || config.bands.size() > 1);
+  return has_own_limit && !is_opaque && waits_in_turn;
 }
 
 sim::Violation nothing_to_move(const Gateway& config, const std::string& path) {

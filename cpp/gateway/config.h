@@ -80,6 +80,7 @@ struct Gateway {
   std::vector<Band> bands{Band{}};
   std::optional<std::int64_t> max_queued;
   bool queue_shedding = false;
+  std::optional<double> retry_after_s;
   double drain_latency_s = 0;
   Dispatch dispatch = Dispatch::all;
   double attempt_period_s = 0.001;
@@ -117,6 +118,13 @@ struct Gateway {
     field("queue_shedding", &Gateway::queue_shedding,
           "Whether a request that exceeds max_queued replaces the least important sheddable one "
           "(priority < 0), the newest of equals, if it is more important.");
+    field(
+        "retry_after_s", &Gateway::retry_after_s,
+        "Retry-After of requests that the gateway rejects, drops or lets expire, for clients that "
+        "obey it, unless the policy of admission states another one; unset: none.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s))
+        .log_search(0.1, 60);
     field("drain_latency_s", &Gateway::drain_latency_s,
           "Time until the dispatcher notices that a request has joined or a permit was released. "
           "With 0, it notices before the next arrival of the same instant.")
@@ -183,8 +191,7 @@ sim::Violation nothing_to_move(const Gateway& config, const std::string& path);
 /// measures, drops or counts the requests in them.
 bool never_holds(const Gateway& config, std::span<const workload::Tenant> tenants);
 /// Whether a tenant at its own limit may stop others, as far as that can be seen without asking
-/// policies in Python or reading instance metrics: no tenant overtakes another in a band, or a
-/// higher band stops a lower one.
+/// policies in Python or reading instance metrics: a band waits for the tenant whose turn it is.
 bool may_stop_others(const Gateway& config);
 
 }  // namespace spillway::gateway

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "signals/needs.h"
+#include "sim/names.h"
 
 namespace spillway::gateway {
 
@@ -10,14 +11,18 @@ using signals::SensorSource;
 using sim::Time;
 using workload::Outcome;
 
-ControlLoop::ControlLoop(const Gateway& config, LimitPolicy& limit, std::size_t num_tenants,
-                         std::size_t tenant, std::uint16_t replica, std::uint64_t seed)
+ControlLoop::ControlLoop(const Gateway& config, LimitPolicy& limit,
+                         const workload::RequestTable& requests, std::uint16_t replica,
+                         std::uint64_t seed)
     : limit_(limit),
       replica_(replica),
       source_(config.sensor.source),
+      scope_(config.sensor.scope),
+      tenant_(sim::index_of_name(requests.tenants, config.sensor.tenant)),
+      slo_class_(sim::index_of_name(requests.slo_classes, config.sensor.slo_class)),
       samples_refusals_(config.sensor.includes_refusals),
       reads_fleet_((config.sensor.needs() | signals::needs_of(config.controller)).fleet_signals),
-      sensor_(config.sensor, num_tenants, tenant),
+      sensor_(config.sensor, requests.tenants.size()),
       governor_(config.guard, config.controller, limit.setting().value_or(0), seed) {}
 
 void ControlLoop::ended(const signals::RequestView& request, Outcome outcome, Time dispatched,

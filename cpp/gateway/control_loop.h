@@ -33,9 +33,10 @@ struct ControlRecord {
 /// limit.
 class ControlLoop final {
  public:
-  /// `limit` is movable and outlives the loop. `num_tenants`, `tenant`: as in SensorState.
-  ControlLoop(const Gateway& config, LimitPolicy& limit, std::size_t num_tenants,
-              std::size_t tenant, std::uint16_t replica, std::uint64_t seed);
+  /// `limit` is movable and outlives the loop. `requests`: whose tenants and classes the sensor
+  /// names.
+  ControlLoop(const Gateway& config, LimitPolicy& limit, const workload::RequestTable& requests,
+              std::uint16_t replica, std::uint64_t seed);
 
   // ---- measurements; `dispatched`: time of the request's dispatch --------------------------
 
@@ -73,7 +74,14 @@ class ControlLoop final {
   // Ignores measurements of other sources than the sensor's.
   void measure(signals::SensorSource source, const signals::RequestView& request, sim::Time value,
                sim::Time dispatched, sim::Time now) {
-    if (source == source_) record(request, sim::to_seconds(value), dispatched, now);
+    if (source == source_ && counts(request)) {
+      record(request, sim::to_seconds(value), dispatched, now);
+    }
+  }
+  // Whether the request is in the scope of the sensor.
+  bool counts(const signals::RequestView& request) const {
+    if (scope_ == signals::SensorScope::tenant) return request.tenant() == tenant_;
+    return scope_ != signals::SensorScope::slo_class || request.slo_class() == slo_class_;
   }
   void record(const signals::RequestView& request, double value_s, sim::Time dispatched,
               sim::Time now);
@@ -82,6 +90,9 @@ class ControlLoop final {
   LimitPolicy& limit_;
   std::uint16_t replica_;
   signals::SensorSource source_;
+  signals::SensorScope scope_;
+  std::size_t tenant_;     // with scope tenant
+  std::size_t slo_class_;  // with scope slo_class
   bool samples_refusals_;
   bool reads_fleet_;
   signals::SensorState sensor_;

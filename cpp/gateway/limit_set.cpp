@@ -16,9 +16,11 @@ LimitSet::LimitSet(std::vector<std::unique_ptr<LimitPolicy>> limits)
       frees_at_first_token_(
           std::any_of(limits_.begin(), limits_.end(),
                       [](const auto& limit) { return limit->frees_at_first_token(); })),
-      depends_on_request_(std::any_of(limits_.begin(), limits_.end(), [](const auto& limit) {
-        return limit->depends_on_request();
-      })) {}
+      depends_on_request_(
+          std::any_of(limits_.begin(), limits_.end(),
+                      [](const auto& limit) { return limit->depends_on_request(); })),
+      has_own_limits_(std::any_of(limits_.begin(), limits_.end(),
+                                  [](const auto& limit) { return limit->is_own(); })) {}
 
 void LimitSet::set_workers(std::int64_t workers) {
   for (const auto& limit : limits_) limit->set_workers(workers);

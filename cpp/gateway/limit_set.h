@@ -27,11 +27,11 @@ class LimitSet final {
     return std::ranges::all_of(
         limits_, [&](const auto& limit) { return limit->may_start(request, occasion); });
   }
-  /// Whether the request's tenant is at a limit of its own.
-  bool is_at_tenant_limit(const signals::RequestView& request, const Occasion& occasion) const {
-    return std::ranges::any_of(limits_, [&](const auto& limit) {
-      return limit->is_of_tenants() && !limit->may_start(request, occasion);
-    });
+  /// Whether the request waits for a limit of its own tenant or class.
+  bool is_at_own_limit(const signals::RequestView& request, const Occasion& occasion) const {
+    return has_own_limits_ && std::ranges::any_of(limits_, [&](const auto& limit) {
+             return limit->is_own() && !limit->may_start(request, occasion);
+           });
   }
   /// Whether any request may start at all. `waits`: whether a request waits, so that a closed limit
   /// counts as binding.
@@ -63,6 +63,8 @@ class LimitSet final {
   bool is_shut(const Occasion& occasion) const;
   /// Whether the answer depends on the request; if not, `may_start` equals `is_open`.
   bool depends_on_request() const { return depends_on_request_; }
+  /// Whether a tenant or a class has a limit of its own.
+  bool has_own_limits() const { return has_own_limits_; }
   /// Whether a first token may let a request start.
   bool frees_at_first_token() const { return frees_at_first_token_; }
   /// The first limit that a controller can move; null: none.
@@ -82,6 +84,7 @@ class LimitSet final {
   std::vector<char> held_;  // by limit
   bool frees_at_first_token_;
   bool depends_on_request_;
+  bool has_own_limits_;
 };
 
 }  // namespace spillway::gateway

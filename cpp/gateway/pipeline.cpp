@@ -5,7 +5,6 @@
 #include <utility>
 #include <variant>
 
-#include "sim/names.h"
 #include "sim/rng.h"
 
 namespace spillway::gateway {
@@ -18,10 +17,12 @@ using workload::Stage;
 
 namespace {
 
-LimitSet make_limits(const Gateway& config, std::span<const workload::Tenant> tenants) {
+LimitSet make_limits(const Gateway& config, const workload::RequestTable& requests) {
   std::vector<std::unique_ptr<LimitPolicy>> limits;
   limits.reserve(config.limit.size());
-  for (const Limit& limit : config.limit) limits.push_back(make_limit(limit, tenants));
+  for (const Limit& limit : config.limit) {
+    limits.push_back(make_limit(limit, requests.tenants, requests.slo_classes));
+  }
   return LimitSet(std::move(limits));
 }
 
@@ -55,6 +56,9 @@ class Permission final : public FairnessPolicy::MayStart {
     if (!any_) any_ = limits_.is_open(occasion_, band_.size() > 0);
     return *any_;
   }
+  bool waits_for_own_limit(TenantId flow) const override {
+    return limits_.is_at_own_limit({requests_, band_.head(flow)}, occasion_);
+  }
 
  private:
   LimitSet& limits_;
@@ -81,13 +85,15 @@ GatewayCounters& GatewayCounters::operator+=(const GatewayCounters& other) {
 
 Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
                    const workload::RequestTable& requests, workload::RequestStates& states,
-                   std::size_t num_instances, std::uint64_t seed, bool may_change)
+                   std::size_t num_instances, std::uint64_t seed, bool may_change,
+                   const StepCosts& costs)
     : requests_(requests),
       states_(states),
       seed_(seed),
-      chain_(make_chain(config.admission, {requests.tenants, requests.slo_classes, num_instances})),
+      chain_(make_chain(config.admission,
+                        {requests.tenants, requests.slo_classes, num_instances, costs})),
       bands_(config, requests),
-      limits_(make_limits(config, requests.tenants)),
+      limits_(make_limits(config, requests)),
       ceilings_(make_ceilings(config)),
       evictor_(config.eviction),
       one_per_attempt_(config.dispatch == Dispatch::one_per_attempt),
@@ -95,12 +101,13 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       never_holds_(!may_change && gateway::never_holds(config, requests.tenants)),
       may_stop_others_(requests.tenants.size() > 1 && gateway::may_stop_others(config)),
       num_instances_(num_instances),
+      costs_(costs),
+      retry_after_(sim::from_seconds(config.retry_after_s.value_or(0))),
       dispatched_by_tenant_(requests.tenants.size()) {
   if (!is_controlled(config)) return;
   LimitPolicy* movable = limits_.movable();
   if (!movable) throw sim::ConfigError({nothing_to_move(config, "gateway")});
-  const std::size_t tenant = sim::index_of_name(requests.tenants, config.sensor.tenant);
-  control_.emplace(config, *movable, requests.tenants.size(), tenant, replica, seed);
+  control_.emplace(config, *movable, requests, replica, seed);
 }
 
 // ---- life of a request ---------------------------------------------------------------------
@@ -108,8 +115,10 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
 bool Pipeline::ask_chain(RequestId id, std::uint64_t retries, const signals::View& view, Time now) {
   sim::Draws draws(seed_, sim::Stream::admission, requests_.row(id), retries);
   const auto reason = chain_.decide({requests_, id}, view, now, draws);
-  if (reason) reject(id, {Stage::admission, static_cast<std::uint8_t>(*reason)});
-  return !reason;
+  if (!reason) return true;
+  reject(id, {Stage::admission, static_cast<std::uint8_t>(*reason)});
+  if (states_.keeps_retry_after) set_retry_after(id, chain_.retry_after({requests_, id}, now));
+  return false;
 }
 
 void Pipeline::reject(RequestId id, workload::ReasonCode reason) {
@@ -131,6 +140,7 @@ Admitted Pipeline::admit(RequestId id, std::uint64_t retries, const signals::Vie
   const Bands::Room room = bands_.make_room(id, now);
   if (!room.is_there) {
     reject(id, {Stage::queue, Queue::kFull});
+    set_retry_after(id, Time{0});
     return {false, departures_};
   }
   if (room.displaced) drop(*room.displaced, Outcome::evicted, {Stage::queue, Queue::kFull}, now);
@@ -170,7 +180,7 @@ const Departures& Pipeline::drain(const signals::View* view, Time now) {
       }
     }
     // A blocked band blocks the bands below it: their requests are less important.
-    if (band.size() > 0) {
+    if (band.size() > 0 && !waits_for_own_limits(band, occasion)) {
       reclaim(i, view, now);
       if (may_stop_others_ && !has_stopped_others_) {
         has_stopped_others_ = stops_others(i, view, now);
@@ -203,14 +213,21 @@ void Pipeline::drop(RequestId id, Outcome outcome, workload::ReasonCode reason, 
   }
   states_.outcome[id.index()] = outcome;
   states_.reason[id.index()] = reason;
+  if (outcome != Outcome::cancelled) set_retry_after(id, Time{0});
   chain_.finished({requests_, id}, outcome, now);
   departures_.dropped.push_back(id);
+}
+
+bool Pipeline::waits_for_own_limits(const BandQueues& band, const Occasion& occasion) const {
+  return limits_.has_own_limits() && std::ranges::all_of(band.backlogged(), [&](TenantId tenant) {
+           return limits_.is_at_own_limit({requests_, band.head(tenant)}, occasion);
+         });
 }
 
 bool Pipeline::stops_others(std::size_t band, const signals::View* view, Time now) const {
   const Occasion here{ceilings_.of(band), view, now};
   const auto is_held = [&](TenantId tenant) {
-    return limits_.is_at_tenant_limit({requests_, bands_[band].head(tenant)}, here);
+    return limits_.is_at_own_limit({requests_, bands_[band].head(tenant)}, here);
   };
   if (std::ranges::none_of(bands_[band].backlogged(), is_held)) return false;
   for (std::size_t i = band; i < bands_.count(); ++i) {
@@ -280,8 +297,8 @@ const Departures& Pipeline::expire(Time now) {
 
 void Pipeline::change(const Gateway& from, const Gateway& to, const TenantChange& tenants,
                       Time now) {
-  chain_.change(from.admission, to.admission, {tenants.to, requests_.slo_classes, num_instances_},
-                tenants.are_new, now);
+  chain_.change(from.admission, to.admission,
+                {tenants.to, requests_.slo_classes, num_instances_, costs_}, tenants.are_new, now);
   bands_.change(from, to, tenants, now);
   limits_.change(from.limit, to.limit, tenants.to, tenants.are_new);
   ceilings_.change(ceilings_of(to));
@@ -306,7 +323,7 @@ std::span<const ControlRecord> Pipeline::control_log() const {
 }
 
 bool Pipeline::waits_for_event(const signals::View* view, Time now) const {
-  if (ceilings_.follow_saturation() || evictor_.is_on()) return false;
+  if (ceilings_.follow_saturation() || evictor_.is_on() || limits_.has_own_limits()) return false;
   const auto first = bands_.first_waiting();
   return first && limits_.is_shut({ceilings_.of(*first), view, now});
 }

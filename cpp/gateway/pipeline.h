@@ -13,6 +13,7 @@
 #include "gateway/control_loop.h"
 #include "gateway/eviction.h"
 #include "gateway/limit_set.h"
+#include "gateway/step_costs.h"
 #include "signals/view.h"
 #include "sim/ids.h"
 #include "sim/time.h"
@@ -68,10 +69,10 @@ struct Admitted {
 /// arguments; departures are returned.
 class Pipeline final {
  public:
-  /// `may_change`: whether settings may change during the run.
+  /// `may_change`: whether settings may change during the run. `costs`: of the fleet's servers.
   Pipeline(const Gateway& config, std::uint16_t replica, const workload::RequestTable& requests,
            workload::RequestStates& states, std::size_t num_instances, std::uint64_t seed,
-           bool may_change = false);
+           bool may_change = false, const StepCosts& costs = {});
 
   // ---- life of a request -------------------------------------------------------------------
 
@@ -121,7 +122,10 @@ class Pipeline final {
   /// before.
   void change(const Gateway& from, const Gateway& to, const TenantChange& tenants, sim::Time now);
   /// Sets the number of ready instances, as known to the gateway.
-  void set_workers(std::int64_t workers) { limits_.set_workers(workers); }
+  void set_workers(std::int64_t workers, sim::Time now) {
+    limits_.set_workers(workers);
+    bands_.set_servers(workers > 0, now);
+  }
 
   // ---- state -------------------------------------------------------------------------------
 
@@ -157,12 +161,20 @@ class Pipeline final {
   bool ask_chain(sim::RequestId id, std::uint64_t retries, const signals::View& view,
                  sim::Time now);
   void reject(sim::RequestId id, workload::ReasonCode reason);
+  // The gateway answers with this Retry-After; 0: with its own, if it has one.
+  void set_retry_after(sim::RequestId id, sim::Time of_policy) {
+    if (!states_.keeps_retry_after) return;
+    states_.retry_after[id.index()] = of_policy > sim::Time{0} ? of_policy : retry_after_;
+  }
   void admitted(sim::RequestId id, sim::Time now);
   // The request takes its permit.
   void dispatch(sim::RequestId id, sim::Time now);
   // The request has left its queue without being dispatched.
   void drop(sim::RequestId id, workload::Outcome outcome, workload::ReasonCode reason,
             sim::Time now);
+  // Whether all that waits in the band waits for limits of its own tenants or classes, so that the
+  // bands below go on.
+  bool waits_for_own_limits(const BandQueues& band, const Occasion& occasion) const;
   // Whether a tenant in the band is at its own limit, and a request that all limits would let start
   // waits there or below.
   bool stops_others(std::size_t band, const signals::View* view, sim::Time now) const;
@@ -184,6 +196,8 @@ class Pipeline final {
   bool may_stop_others_;
   bool has_stopped_others_ = false;
   std::size_t num_instances_;
+  StepCosts costs_;
+  sim::Time retry_after_;
   GatewayCounters counters_;
   std::int64_t peak_in_flight_ = 0;
   std::vector<std::int64_t> dispatched_by_tenant_;

@@ -35,18 +35,16 @@ double bucketed_quantile(const Counts& counts, double q, std::int64_t total) {
 
 }  // namespace
 
-SensorState::SensorState(const Sensor& config, std::size_t num_tenants, std::size_t tenant)
+SensorState::SensorState(const Sensor& config, std::size_t num_tenants)
     : aggregation_(config.aggregation),
       quantile_(config.quantile),
       half_life_s_(config.ewma_half_life_s),
       window_(sim::from_seconds(config.window_s)),
       min_samples_(config.min_samples),
       scope_(config.scope),
-      tenant_(tenant),
       series_(config.scope == SensorScope::max_over_tenants ? num_tenants : 1) {}
 
 void SensorState::record(sim::TenantId tenant, double value_s, sim::Time now) {
-  if (scope_ == SensorScope::tenant && tenant.index() != tenant_) return;
   Series& series = series_[scope_ == SensorScope::max_over_tenants ? tenant.index() : 0];
   if (aggregation_ == Aggregation::bucketed_quantile) {
     const auto* const bucket =

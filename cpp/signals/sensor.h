@@ -27,10 +27,9 @@ struct Aggregate {
 /// The samples of a sensor in one run.
 class SensorState {
  public:
-  /// `tenant`: position of the tenant that `config` names; used only with scope `tenant`.
-  SensorState(const Sensor& config, std::size_t num_tenants, std::size_t tenant);
+  SensorState(const Sensor& config, std::size_t num_tenants);
 
-  /// Precondition: `now` never decreases.
+  /// Preconditions: the request is in the scope, and `now` never decreases.
   void record(sim::TenantId tenant, double value_s, sim::Time now);
   /// To be called exactly once per tick: a bucketed window extends from tick to tick.
   Aggregate read(sim::Time now);
@@ -67,7 +66,6 @@ class SensorState {
   sim::Time window_;
   std::int64_t min_samples_;
   SensorScope scope_;
-  std::size_t tenant_;
   std::vector<Series> series_;
   std::vector<double> scratch_;
 };

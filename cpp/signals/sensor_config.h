@@ -24,8 +24,8 @@ enum class SensorSource : std::uint8_t {
 };
 /// How the window's samples are aggregated.
 enum class Aggregation : std::uint8_t { bucketed_quantile, exact_quantile, mean, min, ewma };
-/// The tenants whose samples count.
-enum class SensorScope : std::uint8_t { pooled, tenant, max_over_tenants };
+/// The requests whose samples count.
+enum class SensorScope : std::uint8_t { pooled, tenant, max_over_tenants, slo_class };
 
 }  // namespace spillway::signals
 
@@ -41,7 +41,8 @@ struct spillway::sim::EnumNames<spillway::signals::Aggregation> {
 };
 template <>
 struct spillway::sim::EnumNames<spillway::signals::SensorScope> {
-  static constexpr std::array<std::string_view, 3> names{"pooled", "tenant", "max_over_tenants"};
+  static constexpr std::array<std::string_view, 4> names{"pooled", "tenant", "max_over_tenants",
+                                                         "slo_class"};
 };
 
 namespace spillway::signals {
@@ -61,6 +62,7 @@ struct Sensor {
   bool includes_refusals = false;
   SensorScope scope = SensorScope::pooled;
   std::string tenant;
+  std::string slo_class;
 
   /// Time between ticks.
   sim::Time interval() const { return sim::from_seconds(tick_s + tick_drift_s); }
@@ -130,8 +132,9 @@ struct Sensor {
           "an output token.");
     field("scope", &Sensor::scope,
           "pooled: the samples of all tenants; tenant: those of one; max_over_tenants: the "
-          "largest of the tenants' own aggregates.");
+          "largest of the tenants' own aggregates; slo_class: those of one class.");
     field("tenant", &Sensor::tenant, "The tenant whose samples count, with scope tenant.");
+    field("slo_class", &Sensor::slo_class, "The class whose samples count, with scope slo_class.");
   }
 };
 

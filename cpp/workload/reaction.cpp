@@ -56,14 +56,16 @@ void Reactions::first_attempt(sim::TenantId tenant) {
 }
 
 std::optional<sim::Time> Reactions::wait(sim::TenantId tenant, Cause cause, std::int64_t attempts,
-                                         std::uint32_t row, sim::Time left) {
+                                         std::uint32_t row, sim::Time retry_after, sim::Time left) {
   State& state = tenants_[tenant.index()];
   const std::vector<Retry>& rules = state.reaction.retries;
   const auto rule = std::find_if(rules.begin(), rules.end(),
                                  [&](const Retry& retry) { return retry.applies_to(cause); });
   if (rule == rules.end() || attempts >= rule->max_attempts) return std::nullopt;
   sim::Draws draws(seed_, sim::Stream::retries, row, static_cast<std::uint64_t>(attempts));
-  const sim::Time wait = sim::from_seconds(rule->wait_s(attempts, draws.uniform()));
+  const bool obeys = rule->obeys_retry_after && retry_after > sim::Time{0};
+  const sim::Time wait =
+      obeys ? retry_after : sim::from_seconds(rule->wait_s(attempts, draws.uniform()));
   if (wait >= left) return std::nullopt;
   if (rule->budget_ratio) {
     double& budget = state.budgets[static_cast<std::size_t>(rule - rules.begin())];

@@ -23,9 +23,10 @@ class Reactions {
   /// Counts the first attempt of a request, by which retry budgets grow.
   void first_attempt(sim::TenantId tenant);
   /// Wait of the client before its next attempt, after `attempts` attempts have failed, the last
-  /// one for `cause`. Unset: it does not retry; it does not either if the wait would exceed `left`.
+  /// one for `cause` with this Retry-After (0: none). Unset: it does not retry; it does not either
+  /// if the wait would exceed `left`.
   std::optional<sim::Time> wait(sim::TenantId tenant, Cause cause, std::int64_t attempts,
-                                std::uint32_t row, sim::Time left);
+                                std::uint32_t row, sim::Time retry_after, sim::Time left);
 
  private:
   struct State {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -28,6 +29,7 @@ struct Retry {
   double multiplier = 2;
   double max_backoff_s = 60;
   Jitter jitter = Jitter::full;
+  bool obeys_retry_after = false;
   std::optional<double> budget_ratio;
   double budget_burst = 10;
 
@@ -57,6 +59,9 @@ struct Retry {
     field("jitter", &Retry::jitter,
           "Randomization of a wait w. none: w; full: uniform from 0 to w; equal: uniform from w/2 "
           "to w; additive: uniform from w to w + backoff_s.");
+    field("obeys_retry_after", &Retry::obeys_retry_after,
+          "Whether the wait is the Retry-After of the answer, if it states one, instead of the "
+          "backoff.");
     field("budget_ratio", &Retry::budget_ratio,
           "Amount that each first attempt adds to the tenant's retry budget. A retry takes 1 and "
           "is only sent if the budget allows it. Unset: no budget.")
@@ -116,6 +121,9 @@ struct Reaction {
               "tenants[].reaction.deadline_s"}}};
 
   bool draws() const { return sim::can_draw(retries); }
+  bool obeys_retry_after() const {
+    return std::ranges::any_of(retries, [](const Retry& retry) { return retry.obeys_retry_after; });
+  }
   bool is_passive() const {
     return !timeout_s && !first_token_timeout_s && !deadline_s && retries.empty();
   }

@@ -20,6 +20,7 @@ void for_each_column(RequestStates& states, const F& f) {
   f(states.reason, ReasonCode{});
   if (states.has_ranks) f(states.rank, std::int16_t{-1});
   if (states.counts_attempts) f(states.attempts, std::uint16_t{1});
+  if (states.keeps_retry_after) f(states.retry_after, sim::Time{0});
   if (!states.reports) return;
   f(states.reported_ttft, sim::Time{0});
   f(states.reported_decode, sim::Time{0});

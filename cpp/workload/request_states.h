@@ -15,6 +15,7 @@ namespace spillway::workload {
 struct RequestStates {
   // client
   std::vector<std::uint16_t> attempts;  ///< including the current one; kept only if clients retry
+  std::vector<sim::Time> retry_after;   ///< of the last answer, 0: none; kept only if clients obey
   // gateway
   std::vector<sim::Time> admitted;    ///< entry to a tenant queue
   std::vector<sim::Time> dispatched;  ///< permit taken
@@ -38,9 +39,10 @@ struct RequestStates {
 
   TokenGaps token_gaps;
 
-  bool reports = false;          ///< whether the `reported_*` columns are kept
-  bool has_ranks = false;        ///< whether the `rank` column is kept
-  bool counts_attempts = false;  ///< whether the `attempts` column is kept
+  bool reports = false;            ///< whether the `reported_*` columns are kept
+  bool has_ranks = false;          ///< whether the `rank` column is kept
+  bool counts_attempts = false;    ///< whether the `attempts` column is kept
+  bool keeps_retry_after = false;  ///< whether the `retry_after` column is kept
 
   std::size_t size() const { return outcome.size(); }
   /// Precondition: the request has been routed.

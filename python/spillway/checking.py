@@ -10,7 +10,6 @@ import numpy as np
 
 from spillway import _core
 from spillway._core.cluster import Simulation
-from spillway._core.gateway import Band
 from spillway.config import memory
 from spillway.config.formatting import setting
 from spillway.loading import as_simulation
@@ -54,8 +53,7 @@ def check(simulation: Configuration) -> list[Finding]:
     - a controller of latencies since arrival that cuts at less than the timeout of the queue: under
       overload the wait alone exceeds its target, and cuts prolong the wait;
     - a client timeout below the latency of a request alone;
-    - a limit per tenant whose backlog stops the other tenants, because no tenant overtakes another
-      in `global_fifo` (`is_refused`);
+    - a token bucket or a rate limit that no request passes (`is_refused`);
     - a limit above the number of requests that can be in the system at once, or of their tokens;
     - a part of a dual limit that its other part never lets bind;
     - a threshold of the KV utilization that `max_num_seqs` requests cannot fill;
@@ -81,8 +79,8 @@ def check(simulation: Configuration) -> list[Finding]:
         *_queue_timeout(simulation),
         *_class_targets(simulation, alone),
         *_predictor_budgets(simulation, alone),
+        *_token_limits(simulation, demand),
         *_client_timeouts(simulation, demand, alone),
-        *_tenant_limits(simulation, demand),
         *_limits(simulation, demand),
         *_kv_thresholds(simulation, demand),
         *_busy_thresholds(simulation, demand),
@@ -118,6 +116,7 @@ class _Demand:
 
     def __init__(self, simulation: Simulation) -> None:
         self.shortest: dict[str, _Shortest] = {}  # by class
+        self.least_prompt: dict[tuple[str, str], int] = {}  # by tenant and class
         self.tenants: dict[str, set[str]] = {}
         self.max_tokens = 0
         self.max_concurrent = math.inf
@@ -133,11 +132,16 @@ class _Demand:
         self.shortest[slo_class] = _Shortest(*map(min, zip(known, shortest, strict=True)))
         self.tenants.setdefault(tenant, set()).add(slo_class)
 
+    def _add_prompt(self, tenant: str, slo_class: str, tokens: int) -> None:
+        known = self.least_prompt.get((tenant, slo_class), tokens)
+        self.least_prompt[tenant, slo_class] = min(known, tokens)
+
     def _add_clients(self, workload: Any) -> None:
         users, is_closed = 0, True
         for client in workload.clients:
             inputs, outputs = _bounds(client.input_tokens), _bounds(client.output_tokens)
             self._add(client.slo_class, client.tenant, _Shortest(inputs[0], outputs[0]))
+            self._add_prompt(client.tenant, client.slo_class, inputs[0] + client.prefix_tokens)
             turns = 1
             if client.arrivals.kind == "closed_loop":
                 users += client.arrivals.users
@@ -168,6 +172,7 @@ class _Demand:
             shortest = _Shortest(max(least, 1), max(int(outputs[rows].min()), 1))
             name, tenant = columns["slo_classes"][code >> 32], columns["tenants"][code & 0xFFFFFFFF]
             self._add(name, tenant, shortest)
+            self._add_prompt(tenant, name, int(inputs[rows].min()))
         self.max_concurrent = workload.rows
         self.concurrent_by = f"the trace has {workload.rows:,} requests"
         if workload.max_in_flight and workload.max_in_flight < workload.rows:
@@ -450,6 +455,54 @@ def _predictor_budgets(simulation: Simulation, alone: dict[str, _Alone]) -> Iter
                 )
 
 
+def _token_limits(simulation: Simulation, demand: _Demand) -> Iterator[Finding]:
+    """Buckets and windows that hold less than every prompt."""
+    prompts = demand.least_prompt
+    for i, policy in enumerate(simulation.gateway.admission):
+        path = f"gateway.admission[{i}]"
+        if policy.kind == "token_bucket" and prompts:
+            least = min(prompts.values())
+            if policy.capacity_tokens < least:
+                yield Finding(
+                    f"{path}.capacity_tokens",
+                    f"no request is admitted: the bucket holds {policy.capacity_tokens:,g} tokens, "
+                    f"and every prompt has at least {least:,}.",
+                    is_refused=True,
+                )
+        elif policy.kind == "tenant_token_bucket":
+            for j, own in enumerate(policy.own):
+                least_own = min(
+                    (tokens for (tenant, _), tokens in prompts.items() if tenant == own.tenant),
+                    default=0,
+                )
+                if own.capacity_tokens < least_own:
+                    yield Finding(
+                        f"{path}.own[{j}].capacity_tokens",
+                        f"no request of tenant {own.tenant} is admitted: its bucket holds "
+                        f"{own.capacity_tokens:,g} tokens, and every prompt has at least "
+                        f"{least_own:,}.",
+                        is_refused=True,
+                    )
+        elif policy.kind == "rate_limit" and policy.charge == "reserve" and policy.max_tokens:
+            reserved = {entry.slo_class: entry.output_tokens for entry in policy.reserved_of_class}
+            least = min(
+                (
+                    (policy.tokens != "output") * tokens
+                    + (policy.tokens != "prompt")
+                    * reserved.get(slo_class, policy.reserved_output_tokens)
+                    for (_, slo_class), tokens in prompts.items()
+                ),
+                default=0,
+            )
+            if not policy.own and policy.max_tokens < least:
+                yield Finding(
+                    f"{path}.max_tokens",
+                    f"no request is admitted: a window has {policy.max_tokens:,} tokens, and every "
+                    f"request reserves at least {least:,} (reserved_output_tokens included).",
+                    is_refused=True,
+                )
+
+
 def _client_timeouts(
     simulation: Simulation, demand: _Demand, alone: dict[str, _Alone]
 ) -> Iterator[Finding]:
@@ -474,42 +527,6 @@ def _client_timeouts(
 
 
 # ---- limits and thresholds -----------------------------------------------------------------------
-
-
-def _tenant_limits(simulation: Simulation, demand: _Demand) -> Iterator[Finding]:
-    """Bands in which a tenant at its own limit stops the others."""
-    gateway = simulation.gateway
-    tenants = set(demand.tenants)
-    tenants |= {request.tenant for change in simulation.changes for request in change.submit}
-    if len(tenants) < 2:
-        return
-    own_limits = {
-        tenant.name: tenant.max_in_flight
-        for tenant in simulation.tenants
-        if tenant.max_in_flight is not None
-    }
-    for i, limit in enumerate(gateway.limit):
-        if limit.kind != "per_tenant":
-            continue
-        least = min(own_limits.get(name, limit.max_in_flight) for name in tenants)
-        if least >= demand.max_concurrent:
-            continue
-        for j, band in enumerate(gateway.bands):
-            if band.fairness.kind == "global_fifo":
-                yield Finding(
-                    f"gateway.bands[{j}].fairness",
-                    "global_fifo stops every tenant behind one that waits for its own limit "
-                    f"(gateway.limit[{i}] = per_tenant, {least:,} in flight): no tenant overtakes. "
-                    f"With limits per tenant it must be one of {', '.join(_overtaking())}.",
-                    is_refused=True,
-                )
-
-
-def _overtaking() -> list[str]:
-    """The fairness policies in which a tenant may overtake another."""
-    field = next(field for field in Band._describe()["fields"] if field["name"] == "fairness")
-    kinds = {alternative["kind"] for alternative in field["alternatives"]}
-    return sorted(kinds - {"global_fifo", "python"})
 
 
 def _limits(simulation: Simulation, demand: _Demand) -> Iterator[Finding]:

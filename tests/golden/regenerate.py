@@ -123,6 +123,9 @@ def predictive() -> Simulation:
         gateway=gateway.Gateway(
             admission=gateway.PredictiveTtft(
                 estimator="seats_and_memory",
+                beta0_us=6910.42,
+                beta_prefill_us=17.67,
+                beta_decode_us=2.84,
                 budgets=[
                     gateway.TtftBudget(slo_class="standard", budget_s=0.06),
                     gateway.TtftBudget(slo_class="batch", budget_s=0.04),

@@ -23,7 +23,13 @@ SEEDS = range(5)
 
 def predictive(budgets_s: dict[str, float], **settings: Any) -> gateway.PredictiveTtft:
     budgets = [gateway.TtftBudget(slo_class=name, budget_s=s) for name, s in budgets_s.items()]
-    return gateway.PredictiveTtft(budgets=budgets, **settings)
+    published = {
+        "avg_step_s": 0.007,
+        "beta0_us": 6910.42,
+        "beta_prefill_us": 17.67,
+        "beta_decode_us": 2.84,
+    }
+    return gateway.PredictiveTtft(budgets=budgets, **(published | settings))
 
 
 def p99_s(result: Result) -> float:

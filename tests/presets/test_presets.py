@@ -380,7 +380,7 @@ def test_profile_comes_before_presets() -> None:
         (["baseline", {"version": 1}], "presets[1]", "{'version': 1}", "must be the name of"),
         ({"name": 7}, "presets", "7", "must be the name of a preset"),
         ("base-line", "presets", "'base-line'", "unknown preset; did you mean 'baseline'?"),
-        (["baseline", "xyz"], "presets[1]", "'xyz'", "unknown preset; one of blis-iteration-14, "),
+        (["baseline", "xyz"], "presets[1]", "'xyz'", "unknown preset; one of aibrix, "),
         (
             [{"name": "llm-d-flow-control", "versoin": "2026-05"}],
             "presets[0].versoin",

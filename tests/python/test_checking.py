@@ -434,30 +434,30 @@ def goodput_of_b(simulation: Simulation) -> float:
     return value
 
 
-def test_a_limit_per_tenant_in_a_shared_queue_is_refused() -> None:
+def test_a_limit_per_tenant_gives_each_tenant_a_queue() -> None:
     simulation = two_keys()
-    (finding,) = refused(simulation)
-    assert finding.startswith("gateway.bands[0].fairness: global_fifo stops every tenant")
-    assert "gateway.limit[0] = per_tenant, 24 in flight" in finding
-    assert goodput_of_b(simulation) < 0.2
-    (note,) = waited_behind(simulation)
-    assert "gateway.limit[0] = per_tenant): gateway.bands[0].fairness = global_fifo" in note
+    assert not refused(simulation)
+    assert goodput_of_b(simulation) == 1
+    assert not waited_behind(simulation)
+    own = simulate(simulation).by_tenant()
+    assert own["a"]["goodput"] < 0.1
 
 
 def test_a_policy_that_waits_for_a_tenant_in_turn_is_noted() -> None:
     verbatim = two_keys(fairness={"kind": "deficit_round_robin", "semantics": "verbatim"})
     assert not refused(verbatim)
-    assert waited_behind(verbatim)
+    (note,) = waited_behind(verbatim)
+    assert "(gateway.limit[0] = per_tenant): gateway.bands[0].fairness" in note
 
 
-def test_limits_per_tenant_among_others_are_refused_too() -> None:
+def test_limits_per_tenant_among_others_isolate_too() -> None:
     fixed, own = {"kind": "fixed", "max_in_flight": 500}, {"kind": "per_tenant"}
-    assert "gateway.limit[1]" in refused(two_keys(limit=[fixed, own]))[0]
+    assert goodput_of_b(two_keys(limit=[fixed, own | {"max_in_flight": 24}])) == 1
     # The limit of one tenant is enough.
     tenants = [{"name": "a", "max_in_flight": 5}, {"name": "b"}]
     simulation = two_keys(limit={"kind": "per_tenant", "max_in_flight": 10**9}, tenants=tenants)
-    assert "5 in flight" in refused(simulation)[0]
-    assert waited_behind(simulation)
+    assert goodput_of_b(simulation) == 1
+    assert not waited_behind(simulation)
 
 
 @pytest.mark.parametrize(
@@ -477,26 +477,9 @@ def test_with_a_fairness_in_which_tenants_overtake_a_key_waits_for_its_own_limit
     assert not refused(simulation)
     assert goodput_of_b(simulation) == 1
     assert not waited_behind(simulation)
-    # Every such fairness is offered.
-    assert fairness in refused(two_keys())[0]
 
 
-def test_what_cannot_stop_others_is_not_refused() -> None:
-    assert not refused(two_keys(limit={"kind": "fixed", "max_in_flight": 24}))
-    alone = two_keys().with_({"workload.clients[1].tenant": "a"})
-    assert not refused(alone)
-    assert not waited_behind(alone)
-    # A limit above the number of requests never holds one back.
-    few = two_keys(**{"workload.num_requests": 20})
-    assert not refused(few)
-    assert not waited_behind(few)
-    # Nor is there a note if it might have and did not.
-    light = two_keys(**{"workload.clients[0].requests_per_s": 1})
-    assert refused(light)
-    assert not waited_behind(light)
-
-
-def test_a_tenant_at_its_limit_in_a_higher_band_stops_those_below() -> None:
+def test_a_tenant_at_its_limit_in_a_higher_band_does_not_stop_those_below() -> None:
     classes = [{"name": "high", "priority": 5}, {"name": "standard", "priority": 0}]
     simulation = two_keys(
         **{
@@ -508,18 +491,62 @@ def test_a_tenant_at_its_limit_in_a_higher_band_stops_those_below() -> None:
             ],
         }
     )
-    (note,) = waited_behind(simulation)
-    assert "bands above" in note
+    assert not waited_behind(simulation)
+    figures = simulate(simulation).by_tenant()
+    assert figures["a"]["p50_ttft_ms"] > 5000
+    assert figures["b"]["p99_ttft_ms"] < 200
 
 
 def test_check_fails_on_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "keys.yaml"
-    file.write_text(to_yaml({"schema": 1} | two_keys().to_dict()))
+    file = tmp_path / "bucket.yaml"
+    bucket = {"kind": "token_bucket", "capacity_tokens": 400}
+    file.write_text(to_yaml({"schema": 1} | with_admission(bucket).to_dict()))
     assert main(["check", str(file)]) == 1
     printed = capsys.readouterr()
     assert printed.out.startswith(f"{file}: refused, ")
-    assert "gateway.bands[0].fairness: global_fifo" in printed.err
-    fair = "gateway.bands=[{fairness: round_robin}]"
-    assert main(["check", str(file), "--set", fair]) == 0
+    assert "gateway.admission[0].capacity_tokens: no request is admitted" in printed.err
+    larger = "gateway.admission[token_bucket].capacity_tokens=500"
+    assert main(["check", str(file), "--set", larger]) == 0
     assert main(["run", str(file)]) == 0
-    assert "waited behind a tenant" in capsys.readouterr().out
+
+
+# --- token limits ---------------------------------------------------------------------------------
+
+
+def with_admission(*admission: Any) -> Simulation:
+    prompt = {"kind": "fixed", "tokens": 500}
+    clients = [{"name": "a", "tenant": "a", "requests_per_s": 20, "input_tokens": prompt}]
+    workload = {"kind": "synthetic", "duration_s": 5, "clients": clients}
+    return Simulation(workload=workload, gateway={"admission": list(admission)})
+
+
+@pytest.mark.parametrize(
+    ("policy", "path"),
+    [
+        (
+            {"kind": "token_bucket", "capacity_tokens": 400, "refill_tokens_per_s": 50_000},
+            "capacity_tokens",
+        ),
+        (
+            {"kind": "tenant_token_bucket", "own": [{"tenant": "a", "capacity_tokens": 499}]},
+            "own[0].capacity_tokens",
+        ),
+        (
+            {"kind": "rate_limit", "max_tokens": 700, "reserved_output_tokens": 201},
+            "max_tokens",
+        ),
+    ],
+)
+def test_a_limit_below_every_prompt_is_refused(policy: Any, path: str) -> None:
+    simulation = with_admission(policy)
+    (finding,) = check(simulation)
+    assert (finding.path, finding.is_refused) == (f"gateway.admission[0].{path}", True)
+    assert simulate(simulation).ledger["admitted"] == 0
+
+
+def test_a_limit_that_some_prompts_pass_is_not_refused() -> None:
+    bucket = {"kind": "token_bucket", "capacity_tokens": 500, "refill_tokens_per_s": 50_000}
+    exact = {"kind": "rate_limit", "max_tokens": 700, "reserved_output_tokens": 200}
+    at_end = {"kind": "rate_limit", "max_tokens": 1, "charge": "at_end"}
+    own = {"kind": "tenant_token_bucket", "own": [{"tenant": "a", "capacity_tokens": 500}]}
+    assert check(with_admission(bucket, exact, at_end, own)) == []

@@ -90,3 +90,9 @@ def agree(name: str, drawn: dict[str, Any]) -> None:
         drawn["requests_per_s"] = None if is_closed else drawn["requests_per_s"]
         if is_closed or drawn["requests_per_s"]:
             drawn["rate_fraction"] = 1.0
+    if name == "RateLimit":
+        outputs = {entry["slo_class"]: entry for entry in drawn["reserved_of_class"]}
+        drawn["reserved_of_class"] = list(outputs.values())
+        for key in drawn["own"]:
+            key["tenant"] = key["tenant"] if "tenant" in drawn["key"] else None
+            key["slo_class"] = key["slo_class"] if "class" in drawn["key"] else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ ROOT = TESTS.parent
 DATA = TESTS / "data"
 SHARED = ROOT.parent / "shared"
 """Recorded runs and traces that do not belong to the repository; tests that need them skip."""
+REFERENCE = Path(os.environ.get("SPILLWAY_REFERENCE") or SHARED / "reference")
+"""What was recorded from other systems."""
 
 
 @contextlib.contextmanager

@@ -54,7 +54,9 @@ def random_sensor(rng: random.Random, **fixed_settings: Any) -> signals.Sensor:
         "tick_s": rng.choice((0.1, 1)),
         "window_s": rng.choice((1, 5)),
         "min_samples": rng.choice((1, 5)),
-        "scope": rng.choice(("pooled", "max_over_tenants")),
+        "scope": rng.choice(("pooled", "max_over_tenants", "tenant", "slo_class")),
+        "tenant": rng.choice(TENANTS),
+        "slo_class": "standard",
         "includes_refusals": rng.random() < 0.5,
     }
     return signals.Sensor(**(settings | fixed_settings))

@@ -242,8 +242,11 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         if any(group["async_scheduling"] for group in drawn["instances"]):
             drawn["metrics"]["accounting"] = "clock"
         drawn["gateway"]["sensor"]["scope"] = "pooled"
+        for limit in drawn["gateway"]["limit"]:
+            limit |= {key: [] for key in ("tenants", "slo_classes") if key in limit}
         for policy in drawn["gateway"]["admission"]:  # the tenants and classes named must exist
-            policy |= {key: [] for key in ("budgets", "own", "reserves") if key in policy}
+            lists = ("budgets", "own", "reserves", "reserved_of_class")
+            policy |= {key: [] for key in lists if key in policy}
             if policy.get("estimator") == "exact":  # not for every fleet
                 policy["estimator"] = "seats_and_memory"
         drawn["fleet"] |= {"initial_instances": None, "target_instances": None}

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "gateway/admission/policies.h"
+#include "gateway/step_costs.h"
 #include "signals/view.h"
 #include "sim/ids.h"
 #include "sim/rng.h"
@@ -29,6 +30,7 @@ struct Scope {
   std::span<const workload::Tenant> tenants;
   std::span<const workload::SloClass> slo_classes;
   std::size_t num_instances = 0;
+  StepCosts costs{};  ///< of the fleet's servers
 };
 
 /// Contract of an admission policy: may this request enter the gateway's queues?
@@ -46,6 +48,11 @@ class AdmissionPolicy {
   virtual Verdict decide(const signals::RequestView& request, const signals::View& view,
                          sim::Time now, sim::Draws& draws) = 0;
   virtual void commit(const signals::RequestView& /*request*/, sim::Time /*now*/) {}
+
+  /// The Retry-After of the refusal that it has just answered with; 0: none.
+  virtual sim::Time retry_after(const signals::RequestView& /*request*/, sim::Time /*now*/) {
+    return sim::Time{0};
+  }
 
   /// Settings have changed; only called with changed ones of its own kind, see `.runtime()`.
   virtual void change(const Admission& /*to*/, const Scope& /*scope*/, sim::Time /*now*/) {

@@ -13,6 +13,7 @@
 #include "gateway/admission/latency_slo.h"
 #include "gateway/admission/predictive_ttft.h"
 #include "gateway/admission/probabilistic.h"
+#include "gateway/admission/rate_limit.h"
 #include "gateway/admission/reject_all.h"
 #include "gateway/admission/slo_gated.h"
 #include "gateway/admission/tenant_budget.h"
@@ -24,9 +25,9 @@
 namespace spillway::gateway {
 
 /// Every admission policy. This list is the only place that names them all.
-using Admission =
-    std::variant<AlwaysAdmit, RejectAll, TokenBucket, TenantTokenBucket, TenantBudget, SloGated,
-                 TierShed, GaieLegacy, Probabilistic, LatencySlo, EarlyRejection, EnvoyAdmission,
-                 Dagor, Bouncer, BusyThreshold, PredictiveTtft, PythonAdmission, CompiledAdmission>;
+using Admission = std::variant<AlwaysAdmit, RejectAll, TokenBucket, TenantTokenBucket, TenantBudget,
+                               SloGated, TierShed, GaieLegacy, Probabilistic, LatencySlo,
+                               EarlyRejection, EnvoyAdmission, Dagor, Bouncer, BusyThreshold,
+                               PredictiveTtft, RateLimit, PythonAdmission, CompiledAdmission>;
 
 }  // namespace spillway::gateway

@@ -112,7 +112,12 @@ class PrefixGroups {
 class PredictiveTtftPolicy final : public AdmissionPolicy {
  public:
   PredictiveTtftPolicy(const PredictiveTtft& config, const Scope& scope)
-      : config_(config), groups_(config.cold_start) {
+      : config_(config),
+        costs_{config.beta0_us.value_or(scope.costs.empty_us),
+               config.beta_prefill_us.value_or(scope.costs.prompt_token_us),
+               config.beta_decode_us.value_or(scope.costs.decode_us)},
+        avg_step_s_(config.avg_step_s.value_or(costs_.empty_us / 1e6)),
+        groups_(config.cold_start) {
     set_classes(scope);
   }
 
@@ -291,14 +296,14 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     }
     const auto uncached =
         static_cast<double>(request.input_tokens() - view.sent_tokens(request, i));
-    const double prefill_s = (config_.beta0_us + config_.beta_prefill_us * uncached) / 1e6;
+    const double prefill_s = (costs_.empty_us + costs_.prompt_token_us * uncached) / 1e6;
     if (config_.estimator == TtftEstimator::queue_depth) {
-      return depth_on(i, view) * config_.avg_step_s + prefill_s;
+      return depth_on(i, view) * avg_step_s_ + prefill_s;
     }
     const Backlog ahead = ahead_on(i, request, view);
     if (config_.estimator == TtftEstimator::priority_aware) {
       const double wait_s =
-          rest_of_step_s(i, view, config_.avg_step_s, now) + ahead.requests * config_.avg_step_s;
+          rest_of_step_s(i, view, avg_step_s_, now) + ahead.requests * avg_step_s_;
       return wait_s + prefill_s;
     }
     const auto decodes = static_cast<double>(view.outstanding().decoding(view.id(i)));
@@ -307,11 +312,11 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
       features = {1, kTokens * uncached, kTokens * ahead.uncached_tokens, kRequests * decodes};
       estimate_s = regression_->predict(features);
     } else {
-      const double step_us = config_.beta0_us + config_.beta_decode_us * decodes;
+      const double step_us = costs_.empty_us + costs_.decode_us * decodes;
       const double tokens = ahead.uncached_tokens + uncached;
       const double steps = std::max(std::ceil(tokens / tokens_per_step(i, view, decodes)), 1.0);
       estimate_s = rest_of_step_s(i, view, step_us / 1e6, now) +
-                   (steps * step_us + config_.beta_prefill_us * tokens) / 1e6;
+                   (steps * step_us + costs_.prompt_token_us * tokens) / 1e6;
     }
     if (config_.estimator == TtftEstimator::seats_and_memory) {
       estimate_s += release_wait_s(i, view, ahead.requests + decodes, uncached, now);
@@ -365,10 +370,10 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
   // Each token ahead also costs its share of a step.
   void start_regression(const signals::View& view) {
     const TtftCalibration& c = config_.calibration;
-    const double per_token_us = config_.beta0_us / tokens_per_step(0, view, 0);
-    regression_.emplace(std::vector{config_.beta0_us / 1e6, config_.beta_prefill_us / 1e6 / kTokens,
-                                    (config_.beta_prefill_us + per_token_us) / 1e6 / kTokens,
-                                    config_.beta_decode_us / 1e6 / kRequests},
+    const double per_token_us = costs_.empty_us / tokens_per_step(0, view, 0);
+    regression_.emplace(std::vector{costs_.empty_us / 1e6, costs_.prompt_token_us / 1e6 / kTokens,
+                                    (costs_.prompt_token_us + per_token_us) / 1e6 / kTokens,
+                                    costs_.decode_us / 1e6 / kRequests},
                         numerics::RegressionRules{c.forgetting.value_or(1), c.initial_variance,
                                                   c.largest_trace, c.outlier_sigmas});
   }
@@ -388,6 +393,8 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
   }
 
   PredictiveTtft config_;
+  StepCosts costs_;
+  double avg_step_s_;
   std::vector<Class> classes_;
   PrefixGroups groups_;
   Pending pending_;

@@ -182,10 +182,10 @@ struct PredictiveTtft {
   std::vector<TtftBudget> budgets;
   double headroom = 1;
   std::optional<std::int64_t> protected_priority = 4;
-  double avg_step_s = 0.007;
-  double beta0_us = 6910.42;
-  double beta_prefill_us = 17.67;
-  double beta_decode_us = 2.84;
+  std::optional<double> avg_step_s;
+  std::optional<double> beta0_us;
+  std::optional<double> beta_prefill_us;
+  std::optional<double> beta_decode_us;
   WorkAhead ahead = WorkAhead::same_or_higher;
   bool corrects_staleness = true;
   TtftMargin margin;
@@ -235,16 +235,22 @@ struct PredictiveTtft {
         .dimensionless()
         .range(sim::between(-1000, 1000));
     field("avg_step_s", &P::avg_step_s,
-          "Time per request ahead, in queue_depth and priority_aware.")
+          "Time per request ahead, in queue_depth and priority_aware; unset: beta0_us.")
         .unit("s")
         .range(sim::between(0, 100))
         .search(0.005, 0.02);
-    field("beta0_us", &P::beta0_us, "Duration of an empty step.").unit("us").range(coefficient);
-    field("beta_prefill_us", &P::beta_prefill_us, "Time per computed prompt token.")
+    field("beta0_us", &P::beta0_us,
+          "Duration of an empty step; unset: that of the fleet's servers, the mean over the "
+          "instances, for prompts and contexts of 512 tokens where it is not linear in them.")
+        .unit("us")
+        .range(coefficient);
+    field("beta_prefill_us", &P::beta_prefill_us,
+          "Time per computed prompt token; unset: that of the fleet's servers.")
         .unit("us/token")
         .range(coefficient);
     field("beta_decode_us", &P::beta_decode_us,
-          "Time per decoding request and step, in token_backlog and seats_and_memory.")
+          "Time per decoding request and step, in token_backlog and seats_and_memory; unset: that "
+          "of the fleet's servers.")
         .unit("us/request")
         .range(coefficient);
     field("ahead", &P::ahead,

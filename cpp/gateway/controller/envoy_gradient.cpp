@@ -47,7 +47,7 @@ class EnvoyGradientPolicy final : public ControllerPolicy {
       ticks_at_minimum_ = 0;
       samples_.clear();
     }
-    if (is_measuring_) return config_.min_concurrency;
+    if (is_measuring_) return config_.probe_concurrency.value_or(config_.min_concurrency);
     if (samples_.empty()) return limit;
     const double wanted = next_limit(take_samples(), limit);
     const bool stays = limit <= config_.min_concurrency && wanted <= config_.min_concurrency;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "sim/schema/range.h"
@@ -15,6 +16,7 @@ class ControllerPolicy;
 struct EnvoyGradient {
   std::int64_t request_count = 50;
   double min_concurrency = 3;
+  std::optional<double> probe_concurrency;
   double percentile = 50;
   double buffer = 0.25;
   double interval_s = 60;
@@ -24,7 +26,8 @@ struct EnvoyGradient {
   static constexpr std::string_view kind = "envoy_gradient", type_name = "EnvoyGradient";
   static constexpr std::string_view doc =
       "The gradient controller of Envoy's adaptive concurrency filter. Periodically the limit "
-      "drops to min_concurrency until request_count requests dispatched since then have given the "
+      "drops to probe_concurrency until request_count requests dispatched since then have given "
+      "the "
       "minimum latency. Otherwise, at each tick, limit ← limit × g + √(limit × g), where g = "
       "minimum latency × (1 + buffer) / latency since the last tick, clamped to [½, 2]. It uses "
       "single samples, so only source, scope and tick_s of the sensor apply (Envoy: e2e, 0.1 s, no "
@@ -37,7 +40,13 @@ struct EnvoyGradient {
         .range(sim::between(1, 1e6))
         .log_search(5, 200);
     field("min_concurrency", &EnvoyGradient::min_concurrency,
-          "Limit during that measurement, and the lower bound of the limit at any time.")
+          "Lower bound of the limit at any other time.")
+        .unit("permits")
+        .range(sim::between(1, 1e6))
+        .log_search(1, 64);
+    field("probe_concurrency", &EnvoyGradient::probe_concurrency,
+          "Limit during that measurement; unset: min_concurrency, as in Envoy, where a high lower "
+          "bound makes the minimum latency one under load.")
         .unit("permits")
         .range(sim::between(1, 1e6))
         .log_search(1, 64);

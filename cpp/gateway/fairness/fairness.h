@@ -31,6 +31,9 @@ class FairnessPolicy {
     virtual bool operator()(sim::TenantId flow) const = 0;
     /// Whether any request may start at all.
     virtual bool any() const = 0;
+    /// Whether the flow's head waits for a limit of its own tenant or class, so that others may
+    /// overtake it. Precondition: as above.
+    virtual bool waits_for_own_limit(sim::TenantId /*flow*/) const { return false; }
   };
 
   virtual ~FairnessPolicy() = default;

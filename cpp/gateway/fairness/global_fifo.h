@@ -8,12 +8,14 @@ namespace spillway::gateway {
 
 class FairnessPolicy;
 
-/// One queue for all tenants: the request that has waited longest goes next.
+/// One queue for all tenants: the request that has waited longest goes next, except that none waits
+/// behind another's own limit.
 struct GlobalFifo {
   static constexpr std::string_view kind = "global_fifo", type_name = "GlobalFifo";
   static constexpr std::string_view doc =
-      "One queue for all tenants: the request that has waited longest goes next; none can "
-      "overtake.";
+      "One queue for all tenants: the request that has waited longest goes next. Only a request "
+      "that waits for a limit of its own tenant or class is overtaken: with such limits, each "
+      "tenant has a queue of its own.";
   static void fields(auto /*field*/) {}
 };
 

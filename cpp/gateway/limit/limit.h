@@ -48,8 +48,8 @@ class LimitPolicy {
   virtual bool follows_signals() const { return false; }
   /// Whether the answer of `may_start` depends on the request; if not, it is that of `is_open`.
   virtual bool depends_on_request() const { return false; }
-  /// Whether each tenant has a limit of its own.
-  virtual bool is_of_tenants() const { return false; }
+  /// Whether it limits tenants or classes by themselves: what it holds does not stop others.
+  virtual bool is_own() const { return false; }
   /// Whether a first token may allow another request to start. The configuration's needs then
   /// include `first_tokens`.
   virtual bool frees_at_first_token() const { return false; }

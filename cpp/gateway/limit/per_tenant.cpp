@@ -26,7 +26,7 @@ class PerTenantPolicy final : public LimitPolicy {
     limits_ = PerTenantPolicy(std::get<PerTenant>(to), tenants).limits_;
   }
   bool depends_on_request() const override { return true; }
-  bool is_of_tenants() const override { return true; }
+  bool is_own() const override { return true; }
 
  private:
   std::vector<std::int64_t> limits_;     // by tenant

@@ -6,6 +6,7 @@
 
 #include "gateway/limit/dual_limit.h"
 #include "gateway/limit/fixed_limit.h"
+#include "gateway/limit/group_limit.h"
 #include "gateway/limit/per_tenant.h"
 #include "gateway/limit/saturation.h"
 #include "gateway/limit/token_budget.h"
@@ -18,11 +19,12 @@ namespace spillway::gateway {
 
 class LimitPolicy;
 
-using Limit = std::variant<Unlimited, FixedLimit, WorkerBudget, PerTenant, TokenBudget, DualLimit,
-                           Saturation, PythonLimit>;
+using Limit = std::variant<Unlimited, FixedLimit, WorkerBudget, PerTenant, GroupLimit, TokenBudget,
+                           DualLimit, Saturation, PythonLimit>;
 
-/// `tenants`: those of the run.
+/// `tenants`, `slo_classes`: those of the run.
 std::unique_ptr<LimitPolicy> make_limit(const Limit& limit,
-                                        std::span<const workload::Tenant> tenants);
+                                        std::span<const workload::Tenant> tenants,
+                                        std::span<const workload::SloClass> slo_classes);
 
 }  // namespace spillway::gateway

@@ -21,6 +21,7 @@ enum class Drop : std::uint8_t { tail, head, lowest_priority };
 struct Queue {
   std::optional<std::int64_t> max_requests;
   std::optional<double> timeout_s;
+  std::optional<double> timeout_without_servers_s;
   Ordering ordering = Ordering::fcfs;
   Drop drop = Drop::tail;
   std::optional<double> codel_target_s;
@@ -45,6 +46,14 @@ struct Queue {
         .unit("s")
         .range(span)
         .log_search(0.05, 60)
+        .runtime();
+    field("timeout_without_servers_s", &Queue::timeout_without_servers_s,
+          "The same while no instance is ready: time to live of requests that wait for a fleet to "
+          "start. With it, both times count anew whenever the first instance becomes ready or the "
+          "last one goes. Unset: timeout_s applies in any case, from the entry.")
+        .unit("s")
+        .range(span)
+        .log_search(1, 600)
         .runtime();
     field("ordering", &Queue::ordering,
           "Order of a tenant's requests. fcfs; lifo; adaptive_lifo: fcfs, but the first dispatch "
@@ -76,10 +85,12 @@ struct Queue {
                        "or, by `drop` and `queue_shedding`, another request was dropped",
                        {"gateway.bands[].queue.max_requests", "gateway.bands[].max_requests",
                         "gateway.max_queued", "tenants[].queue_max"}},
-      workload::Reason{"queue_timeout",
-                       workload::categories::kTtlExpired,
-                       "no permit came within the queue's timeout_s",
-                       {"gateway.bands[].queue.timeout_s"}},
+      workload::Reason{
+          "queue_timeout",
+          workload::categories::kTtlExpired,
+          "no permit came within the queue's timeout_s, or its "
+          "timeout_without_servers_s",
+          {"gateway.bands[].queue.timeout_s", "gateway.bands[].queue.timeout_without_servers_s"}},
       workload::Reason{
           "queue_delay",
           workload::categories::kTtlExpired,

@@ -18,7 +18,12 @@ TenantQueues::TenantQueues(std::size_t num_tenants, const Queue& config)
 }
 
 void TenantQueues::set_times(const Queue& config) {
-  timeout_ = config.timeout_s ? sim::from_seconds(*config.timeout_s) : sim::kForever;
+  timeout_with_servers_ = config.timeout_s ? sim::from_seconds(*config.timeout_s) : sim::kForever;
+  has_two_timeouts_ = config.timeout_without_servers_s.has_value();
+  timeout_without_servers_ = has_two_timeouts_
+                                 ? sim::from_seconds(*config.timeout_without_servers_s)
+                                 : timeout_with_servers_;
+  timeout_ = has_servers_ ? timeout_with_servers_ : timeout_without_servers_;
   target_ = config.codel_target_s ? sim::from_seconds(*config.codel_target_s) : sim::kForever;
   interval_ = sim::from_seconds(config.codel_interval_s);
 }
@@ -26,12 +31,25 @@ void TenantQueues::set_times(const Queue& config) {
 void TenantQueues::change(const Queue& to, Time now) {
   const Time before = timeout_;
   set_times(to);
-  if (timeout_ == before) return;
+  if (timeout_ != before) time_anew(now);
+}
+
+void TenantQueues::set_servers(bool has_servers, Time now) {
+  if (has_servers == has_servers_) return;
+  has_servers_ = has_servers;
+  if (!has_two_timeouts_) return;
+  timeout_ = has_servers ? timeout_with_servers_ : timeout_without_servers_;
+  counted_from_ = now;
+  time_anew(now);
+}
+
+void TenantQueues::time_anew(Time now) {
   std::vector<Waiting> waiting;
   for (std::size_t i = 0; timeout_ != sim::kForever && i < flows_.size(); ++i) {
     const Flow& flow = flows_[i];
     for (Flow::Handle at = flow.back(); at != Flow::kNone; at = flow.previous(at)) {
-      const Time until = std::max(flow[at].entered + timeout_, now);
+      const Time from = std::max(flow[at].entered, counted_from_);
+      const Time until = std::max(from + timeout_, now);
       waiting.push_back({TenantId{i}, at, flow[at].serial, until});
     }
   }

@@ -32,8 +32,10 @@ class TenantQueues {
   };
 
   TenantQueues(std::size_t num_tenants, const Queue& config);
-  /// Time-out and target of controlled delay have changed, also for those that wait.
+  /// Time-outs and target of controlled delay have changed, also for those that wait.
   void change(const Queue& to, sim::Time now);
+  /// Whether any instance is ready, by which the time-out is chosen.
+  void set_servers(bool has_servers, sim::Time now);
 
   /// Whether entries are ordered by their deadlines.
   bool needs_deadlines() const { return ordering_ == Ordering::slo_deadline; }
@@ -73,6 +75,8 @@ class TenantQueues {
  private:
   using Flow = sim::LinkedList<Entry>;
   void set_times(const Queue& config);
+  // Sets the time-outs of those that wait.
+  void time_anew(sim::Time now);
   /// The place of an entry, valid until it is removed.
   struct Waiting {
     sim::TenantId flow;
@@ -103,7 +107,12 @@ class TenantQueues {
 
   Ordering ordering_;
   Drop drop_;
-  sim::Time timeout_ = sim::kForever;
+  sim::Time timeout_ = sim::kForever;  // in force
+  sim::Time timeout_with_servers_ = sim::kForever;
+  sim::Time timeout_without_servers_ = sim::kForever;
+  bool has_two_timeouts_ = false;
+  bool has_servers_ = true;
+  sim::Time counted_from_{0};  // since when the time-out in force counts
   std::vector<Flow> flows_;
   std::vector<sim::TenantId> backlogged_;
   std::vector<std::size_t> place_;  // of each flow in `backlogged_`

@@ -147,16 +147,17 @@ def _stopped_tenants(result: ResultData) -> Iterator[str]:
     bands = [
         f"gateway.bands[{i}].fairness = {band.fairness.kind}"
         for i, band in enumerate(gateway.bands)
-        if band.fairness.kind == "global_fifo"
-        or getattr(band.fairness, "semantics", "") == "verbatim"
+        if getattr(band.fairness, "semantics", "") == "verbatim"
     ]
-    strict = "a band is served only when the bands above it are not held"
-    where = ", ".join(bands[:_MOST_SHOWN]) or strict
-    first = next(i for i, limit in enumerate(gateway.limit) if limit.kind == "per_tenant")
+    own = next(
+        f"gateway.limit[{i}] = {limit.kind}"
+        for i, limit in enumerate(gateway.limit)
+        if limit.kind in ("per_tenant", "group")
+    )
     yield (
-        f"requests within every limit waited behind a tenant at its own (gateway.limit[{first}] = "
-        f"per_tenant): {where}; with a fairness such as round_robin a tenant waits for its own "
-        "limit only."
+        f"requests within every limit waited behind a tenant at its own ({own}): "
+        f"{', '.join(bands[:_MOST_SHOWN])}, verbatim; with a fairness such as global_fifo or "
+        "round_robin a tenant waits for its own limit only."
     )
 
 

@@ -146,11 +146,11 @@ class Admission(_WithRequests):
         ConfigError
             If an argument is invalid; the message names it.
         """
-        id_, reason = self._native.decide(
+        id_, reason, retry_after_s = self._native.decide(
             _values(request), _when(now_s), _scripts(instances), has_workers, next_choice, commit
         )
         self._ids[request] = id_
-        return Decision(admitted=False, reason=reason) if reason else _ADMITTED
+        return Decision(False, reason, retry_after_s) if reason else _ADMITTED
 
     def dispatched(
         self, request: Request, *, instance: int = 0, now_s: float | None = None

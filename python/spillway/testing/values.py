@@ -177,10 +177,13 @@ class Decision:
         Whether every policy of the chain admits it.
     reason
         The reason of the first rejection, as in results; empty if the request is admitted.
+    retry_after_s
+        The Retry-After of the rejection in seconds; 0: none.
     """
 
     admitted: bool
     reason: str = ""
+    retry_after_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -27,18 +27,26 @@ from spillway import (
 )
 from spillway import trace as recorded
 from spillway.config.profiles import BLIS_SERVER
+from spillway.testing import Request, build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 PLAIN = instance.Linear(alpha0_us=0, alpha_input_us=0, alpha_output_us=0)
 TRIALS = trials(30)
+COEFFICIENTS = {
+    "avg_step_s": 0.007,
+    "beta0_us": 6910.42,
+    "beta_prefill_us": 17.67,
+    "beta_decode_us": 2.84,
+}
 ESTIMATORS = ("queue_depth", "priority_aware", "token_backlog", "seats_and_memory")
 
 
 def predictive(budgets_s: Mapping[str, float], **settings: Any) -> gateway.Gateway:
     """A gateway with predictive admission; `budgets_s` are by class."""
     budgets = [gateway.TtftBudget(slo_class=name, budget_s=s) for name, s in budgets_s.items()]
+    settings = COEFFICIENTS | settings
     return gateway.Gateway(admission=gateway.PredictiveTtft(budgets=budgets, **settings))
 
 
@@ -57,7 +65,9 @@ def random_policy(rng: random.Random, estimator: str, priced: str) -> gateway.Pr
         headroom=rng.choice((1, 0.7, 1.5)),
         protected_priority=rng.choice((4, 4, 3, None)),
         avg_step_s=rng.choice((0.007, 0.012)),
+        beta0_us=6910.42,
         beta_prefill_us=rng.choice((17.67, 25)),
+        beta_decode_us=2.84,
         ahead=rng.choice(("same_or_higher", "all")),
         corrects_staleness=rng.random() < 0.6,
         margin=gateway.TtftMargin(quantile=rng.choice((None, 0.5, 0.9)), step_s=0.004),
@@ -513,3 +523,37 @@ def test_the_routed_instance_is_priced_among_those_that_are_ready() -> None:
         gateway=predictive(PUBLISHED_BUDGETS_S, instance="routed", protected_priority=None),
     )
     assert 0 < simulate(simulation).summary()["rejected"] < 500
+
+
+# --- coefficients ---------------------------------------------------------------------------------
+
+
+def admitted_alone(latency: Any, budget_s: float, **settings: Any) -> bool:
+    """Whether a prompt of 512 tokens passes at an idle fleet."""
+    budgets = [gateway.TtftBudget(slo_class="standard", budget_s=budget_s)]
+    policy = gateway.PredictiveTtft(budgets=budgets, **settings)
+    fleet = Simulation(instances=[BLIS_SERVER.replace(latency=latency)])
+    return build(policy, simulation=fleet).decide(Request(input_tokens=512)).admitted
+
+
+@pytest.mark.parametrize("estimator", ["queue_depth", "token_backlog"])
+@pytest.mark.parametrize("beta_prefill_us", [5, 50])
+def test_coefficients_are_those_of_the_fleet(estimator: str, beta_prefill_us: float) -> None:
+    linear = PLAIN.replace(beta0_us=3000, beta_prefill_us=beta_prefill_us)
+    due_s = (3000 + 512 * beta_prefill_us) / 1e6
+    for latency in (linear, instance.Jittered(mean=linear)):
+        assert admitted_alone(latency, 1.01 * due_s, estimator=estimator)
+        assert not admitted_alone(latency, 0.99 * due_s, estimator=estimator)
+    low = {"estimator": estimator, "beta0_us": 100.0, "beta_prefill_us": 1.0}
+    assert admitted_alone(linear, 0.99 * due_s, **low)
+
+
+def test_coefficients_of_a_server_that_is_not_linear() -> None:
+    """The default server's step for that prompt, without what surrounds it."""
+    simulation = Simulation(
+        workload=recorded(arrival_s=[0.0], input_tokens=[512], output_tokens=[1])
+    )
+    ttft_s = float(simulate(simulation).requests["ttft_s"][0])
+    latency = simulation.instances[0].latency
+    assert admitted_alone(latency, 1.0 * ttft_s)
+    assert not admitted_alone(latency, 0.5 * ttft_s)

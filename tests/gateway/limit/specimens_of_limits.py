@@ -16,6 +16,20 @@ FIXED_LIMIT = Specimen(
     movable=True,
     random=lambda rng: gateway.FixedLimit(max_in_flight=rng.randint(2, 60)),
 )
+GROUP_LIMIT = Specimen(
+    gateway.GroupLimit,
+    ranges={"max_in_flight": (1, 64)},
+    movable=True,
+    random=lambda rng: gateway.GroupLimit(
+        max_in_flight=rng.randint(1, 20),
+        tenants=rng.choice(([], ["a"], ["a", "c"])),
+        slo_classes=rng.choice(([], ["batch"])),
+    ),
+    own={
+        "tenants": lambda drawing: drawing.rng.sample(drawing.tenants, drawing.rng.choice((0, 1))),
+        "slo_classes": lambda d: d.rng.sample(d.classes, d.rng.choice((0, 1))),
+    },
+)
 PER_TENANT = Specimen(
     gateway.PerTenant,
     ranges={"max_in_flight": (1, 32)},

@@ -21,7 +21,7 @@ void nothing_is_allocated_once_warm() {
     Sensor config;
     config.aggregation = static_cast<Aggregation>(aggregation);
     config.scope = SensorScope::max_over_tenants;
-    SensorState state(config, 2, 0);
+    SensorState state(config, 2);
     std::int64_t before = 0;
     for (int tick = 1; tick <= 100; ++tick) {
       if (tick == 20) before = allocations();

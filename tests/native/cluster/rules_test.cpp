@@ -102,6 +102,17 @@ std::vector<Broken> broken() {
          s.gateway.sensor.scope = signals::SensorScope::tenant;
          s.gateway.sensor.tenant = "gold";
        }},
+      {"sensed_class_is_known", "gateway.sensor.slo_class",
+       [](Simulation& s) {
+         s.gateway.limit = {gateway::FixedLimit{}};
+         s.gateway.controller = gateway::Aimd{};
+         s.gateway.sensor.scope = signals::SensorScope::slo_class;
+         s.gateway.sensor.slo_class = "gold";
+       }},
+      {"names_in_limits_are_known", "gateway.limit[].tenants",
+       [](Simulation& s) { s.gateway.limit = {gateway::GroupLimit{.tenants = {"gold"}}}; }},
+      {"names_in_limits_are_known", "gateway.limit[].slo_classes",
+       [](Simulation& s) { s.gateway.limit = {gateway::GroupLimit{.slo_classes = {"gold"}}}; }},
       {"names_in_admission_are_known", "gateway.admission[]",
        [](Simulation& s) {
          s.gateway.admission = {gateway::TenantBudget{.budgets = {{.tenant = "gold"}}}};

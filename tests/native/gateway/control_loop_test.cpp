@@ -66,7 +66,7 @@ gateway::Gateway config_of(SensorSource source) {
 
 /// A loop around a limit of 10, and a request that arrived at 1 s and has ten tokens.
 struct ControlSetup {
-  explicit ControlSetup(const gateway::Gateway& config) : loop(config, limit, 1, 0, 7, 1) {}
+  explicit ControlSetup(const gateway::Gateway& config) : loop(config, limit, *table, 7, 1) {}
   const ControlRecord& tick(double now_s, std::int64_t in_flight = 1, std::int64_t queued = 0) {
     loop.tick(in_flight, queued, nullptr, from_seconds(now_s));
     return loop.log().back();

@@ -34,7 +34,7 @@ bool close(double a, double b) { return same(a, b) || std::abs(a - b) <= 1e-12 *
 
 /// The p99 of these samples, all taken between two readings.
 double p99(const std::vector<double>& values) {
-  SensorState state(Sensor{}, 1, 0);
+  SensorState state(Sensor{}, 1);
   check(std::isnan(state.read(from_seconds(5)).value), "one snapshot is no window");
   for (const double value : values) state.record(TenantId{0}, value, from_seconds(6));
   const Aggregate aggregate = state.read(from_seconds(10));
@@ -66,7 +66,7 @@ std::int64_t samples_at(double window_s, double drift_s, std::int64_t ticks) {
   Sensor config;
   config.window_s = window_s;
   config.tick_drift_s = drift_s;
-  SensorState state(config, 1, 0);
+  SensorState state(config, 1);
   const std::int64_t interval = config.interval().ns;
   constexpr std::int64_t kGap = 10'000'000;
   std::int64_t next_sample = kGap / 2;
@@ -99,7 +99,7 @@ void samples_of_a_window_long_past_are_forgotten() {
   for (const Aggregation aggregation : {Aggregation::bucketed_quantile, Aggregation::mean}) {
     Sensor config;
     config.aggregation = aggregation;
-    SensorState state(config, 1, 0);
+    SensorState state(config, 1);
     state.read(from_seconds(5));
     for (int i = 0; i < 20; ++i) state.record(TenantId{0}, 1, from_seconds(6));
     check(state.read(from_seconds(10)).samples == 20, "within the window");
@@ -201,7 +201,7 @@ void equals_the_definition_on_random_samples() {
     const double spread = 1 + 4 * draws.uniform();
     const bool is_bucketed = config.aggregation == Aggregation::bucketed_quantile;
 
-    SensorState state(config, kTenants, named);
+    SensorState state(config, kTenants);
     std::vector<std::vector<Measured>> all(kTenants + 1);  // the last: of every tenant
     std::vector<SlowBuckets> buckets(kTenants + 1);
     Time now{0};
@@ -221,7 +221,8 @@ void equals_the_definition_on_random_samples() {
         const double value = draws.below(4) == 0 ? kBucketEdges_s[draws.below(28)]
                                                  : std::exp(spread * draws.normal());
         const Measured measured{at, draws.below(kTenants), value};
-        state.record(TenantId{measured.tenant}, value, at);
+        const bool is_in_scope = config.scope != SensorScope::tenant || measured.tenant == named;
+        if (is_in_scope) state.record(TenantId{measured.tenant}, value, at);
         all[measured.tenant].push_back(measured);
         all[kTenants].push_back(measured);
       }

@@ -241,5 +241,10 @@ def sensor_in_words(sensor: Sensor) -> tuple[str, str]:
         return source, unit
     is_quantile = sensor.aggregation.endswith("quantile")
     statistic = f"p{100 * sensor.quantile:g}" if is_quantile else sensor.aggregation
-    whose = {"pooled": "", "tenant": f" of {sensor.tenant}", "max_over_tenants": ", worst tenant"}
+    whose = {
+        "pooled": "",
+        "tenant": f" of {sensor.tenant}",
+        "max_over_tenants": ", worst tenant",
+        "slo_class": f" of {sensor.slo_class}",
+    }
     return f"{statistic} of {source}{whose[sensor.scope]}", unit

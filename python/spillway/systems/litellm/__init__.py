@@ -1,1 +1,1 @@
-"""LiteLLM: the spend logs of its proxy, and its limits of parallel requests."""
+"""LiteLLM: the spend logs of its proxy, the rate limits of its keys, its parallel requests."""

@@ -1,0 +1,1 @@
+"""AIBrix: the rate limits of its gateway."""

@@ -1,0 +1,1 @@
+"""Envoy AI Gateway: its limits of tokens."""
