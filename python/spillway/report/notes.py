@@ -7,6 +7,8 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import numpy as np
+
 from spillway._core.cluster import Simulation
 from spillway._core.instance import InstanceGroup, Jittered, StepLoop
 from spillway.config import profiles
@@ -30,6 +32,12 @@ _LONG_AT_FLOOR = 0.2  # share of the ticks
 _FAR_LOWER = 0.2  # goodput of a group below that of all requests
 _FEWEST = 100  # values of a percentile of a group
 _UNUSED_MEMORY = 0.03
+_LEARNS = {
+    "predictive_ttft": "predicted_ttft",
+    "latency_slo": "latency_slo",
+    "early_rejection": "early_rejection",
+    "bouncer": "bouncer",
+}  # policies that learn from what they admit, and the reason of their rejections
 _MOST_SHOWN = 3
 _MOST_SETTINGS = 4
 # Categories of reasons that do not concern overload.
@@ -41,7 +49,8 @@ def notes(result: ResultData) -> list[str]:
     parts = Parts(result.simulation)
     found = [*_losses(result, parts), *_failed(result)]
     found += [*_at_floor(result, parts), *_unfinished(result)]
-    found += [*_stopped_tenants(result), *_small_index(result, parts)]
+    found += [*_stopped_learning(result), *_stopped_tenants(result)]
+    found += _small_index(result, parts)
     summary = result.summary()
     if summary["offered"] and summary["goodput"] is None:
         found.append(
@@ -137,6 +146,28 @@ def _failed(result: ResultData) -> Iterator[str]:
             "output for them, as of calls that failed. They count as failed, and take no time of "
             "the servers; workload.empty_outputs = served serves them."
         )
+
+
+def _stopped_learning(result: ResultData) -> Iterator[str]:
+    """Policies that learn from what they admit and have admitted nothing for long."""
+    policies = result.simulation.gateway.admission
+    learners = {
+        _LEARNS[policy.kind]: i for i, policy in enumerate(policies) if policy.kind in _LEARNS
+    }
+    if not learners or not result.has_requests:
+        return
+    columns = result.requests
+    last = np.flatnonzero(columns["admitted"])
+    after = int(last[-1]) + 1 if len(last) else 0
+    reasons = columns["reason"][after:]
+    for reason, i in learners.items():
+        count = int(np.count_nonzero(reasons == reason))
+        if count >= _FEWEST:
+            since_s = columns["arrival_s"][after]
+            yield (
+                f"gateway.admission[{i}] = {policies[i].kind} has stopped learning: it learns from "
+                f"what it admits, and has rejected all {count:,} requests since {since_s:.4g} s."
+            )
 
 
 def _stopped_tenants(result: ResultData) -> Iterator[str]:

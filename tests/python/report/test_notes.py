@@ -501,3 +501,18 @@ def test_streaming_reports_the_same() -> None:
     streamed = simulate(simulation.with_({"metrics.streaming": True}))
     assert streamed.activity == exact.activity
     assert notes_of_losses(streamed) == notes_of_losses(exact) != []
+
+
+def test_a_policy_that_has_stopped_learning_is_noted() -> None:
+    def learning(min_share: float) -> list[str]:
+        result = run(
+            [0.01 * i for i in range(400)],
+            slo_classes=[workload.SloClass(name="standard", target_ttft_s=0.1)],
+            gateway=gateway.Gateway(admission=gateway.Bouncer(min_share=min_share)),
+        )
+        return [note for note in result.notes() if "has stopped learning" in note]
+
+    (note,) = learning(0)
+    assert note.startswith("gateway.admission[0] = bouncer has stopped learning")
+    assert "requests since 0." in note
+    assert not learning(0.05)

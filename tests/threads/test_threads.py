@@ -1,0 +1,138 @@
+"""Public threads as runs: the effect that was reported, and what the agreed remedy gains."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+import spillway
+from spillway import ConfigError, Result
+from spillway.config import describe
+
+FOLDER = Path(__file__).parent
+THREADS = sorted(path.parent for path in FOLDER.glob("*/thread.yaml"))
+NUMBERS = range(1, 31)
+
+
+class Missing(NamedTuple):
+    """Why a thread cannot be expressed yet, and a setting that does not exist before it can."""
+
+    why: str
+    setting: str
+
+
+PENDING: dict[int, Missing] = {
+    4: Missing(
+        "victims by least computed tokens, and figures of recomputed tokens",
+        "instances.scheduler.priority_fcfs.victim=least_computed",
+    ),
+    7: Missing("the front end of a server", "instances.front_end"),
+    10: Missing("decisions at the same time, which see the same counts", "router.concurrency"),
+    18: Missing("the queue of Dynamo's router, and its classes", "router.kv_cost.queue"),
+    20: Missing(
+        "a gate by imbalance, a cap per endpoint", "router.weighted.filters.imbalance_gate"
+    ),
+    23: Missing("the longest prefix first", "instances.scheduler.longest_prefix"),
+    27: Missing("pools for prefill and decoding", "instances.role"),
+    28: Missing("several models behind one gateway", "instances.models"),
+    30: Missing("stale metrics that are left out of a mean", "gateway.limit.saturation.stale"),
+}
+WITHOUT_REMEDY: dict[int, str] = {
+    13: "the maintainers' answer is not known",
+    25: "nothing has to be cured",
+}
+
+
+def number_of(folder: Path) -> int:
+    return int(folder.name.partition("-")[0])
+
+
+def read(folder: Path) -> dict[str, Any]:
+    thread: dict[str, Any] = yaml.safe_load((folder / "thread.yaml").read_text())
+    return thread
+
+
+def figure(result: Result, name: str, of: dict[str, str] | None) -> float:
+    if name == "instances_used":
+        sent = Counter(result.requests["instance"][result.requests["instance"] >= 0].tolist())
+        return sum(count > 0.05 * sent.total() for count in sent.values())
+    if name == "attempts":
+        return float(result.ledger["attempts"])
+    figures = result.summary()
+    for group, value in (of or {}).items():
+        figures = result.by_tenant()[value] if group == "tenant" else result.by_class()[value]
+    if name == "refused":
+        return 1 - figures["completed"] / figures["offered"]
+    value = figures[name]
+    return math.nan if value is None else float(value)
+
+
+def misses(thread: dict[str, Any], result: Result, which: str) -> list[str]:
+    """The figures that are outside of their bounds."""
+    found = []
+    for expected in thread["expect"]:
+        if which not in expected:
+            continue
+        least, most = (bound if bound is not None else None for bound in expected[which])
+        value = figure(result, expected["figure"], expected.get("of"))
+        is_within = (least is None or value >= least) and (most is None or value <= most)
+        if not is_within:
+            of = expected.get("of") or ""
+            found.append(
+                f"{which}: {expected['figure']} {of} = {value:.5g}, not in {least}..{most}"
+            )
+    return found
+
+
+@pytest.mark.parametrize("folder", THREADS, ids=lambda folder: folder.name)
+def test_the_thread_shows_what_was_reported_and_what_the_remedy_gains(folder: Path) -> None:
+    thread = read(folder)
+    assert (
+        {"source", "asked", "shows", "expect"}
+        <= thread.keys()
+        <= {
+            *("source", "asked", "shows", "remedy", "expect", "findings", "seed"),
+        }
+    )
+    simulation = spillway.load(folder / "configuration.yaml")
+    seed = thread.get("seed", 1)
+    found = misses(thread, spillway.simulate(simulation, seed), "base")
+    findings = [str(finding) for finding in spillway.check(simulation)]
+    for text in thread.get("findings", ()):
+        assert any(text in finding for finding in findings), findings
+    remedy = thread.get("remedy")
+    assert (remedy is None) == (number_of(folder) in WITHOUT_REMEDY)
+    if remedy is not None:
+        cured = simulation.with_(remedy)
+        assert any("remedy" in expected for expected in thread["expect"])
+        found += misses(thread, spillway.simulate(cured, seed), "remedy")
+    assert found == []
+
+
+def test_every_number_is_a_thread_or_pending() -> None:
+    numbers = [number_of(folder) for folder in THREADS]
+    assert sorted([*numbers, *PENDING]) == list(NUMBERS)
+
+
+@pytest.mark.parametrize("number", PENDING)
+def test_what_a_pending_thread_lacks_does_not_exist(number: int) -> None:
+    path, _, value = PENDING[number].setting.partition("=")
+    if value:
+        assert value not in describe.descriptor(path)["choices"]
+        return
+    with pytest.raises(ConfigError):
+        describe.descriptor(path)
+
+
+def test_the_page_lists_every_thread() -> None:
+    page = (FOLDER / "README.md").read_text()
+    rows = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
+    assert [int(row) for row in rows] == list(NUMBERS)
+    for folder in THREADS:
+        assert f"[{folder.name}]({folder.name}/thread.yaml)" in page
