@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway._core.sim import ConfigError
 from spillway.config.classes import config_error
-from spillway.files.deployments import target_named, unchecked
+from spillway.files.deployments import TARGETS, unchecked
 from spillway.files.deployments.target import pattern_of
 from spillway.study.space import BoundSpace, Choice, Kinds, Space
 
@@ -36,6 +36,7 @@ def carried(space: Space, simulation: Simulation, to: str) -> Carried:
 
     Raises ConfigError for an unknown system, and if nothing is left.
     """
+    as_it_is = unchecked(simulation, to)
     found = _Found(space.bind(simulation), to)
     dimensions: dict[str, Any] = {}
     for path, dimension in space.dimensions.items():
@@ -64,7 +65,7 @@ def carried(space: Space, simulation: Simulation, to: str) -> Carried:
     if not dimensions:
         reasons = "\n".join(found.left_out)
         raise config_error([("space", "", f"holds nothing that {to} can carry:\n{reasons}")])
-    bare, absent = _without_lost(simulation, list(dimensions), to)
+    bare, absent = _without_lost(simulation, as_it_is, list(dimensions))
     return Carried(Space(dimensions, space.order_lines()), bare, (*absent, *found.left_out))
 
 
@@ -74,7 +75,7 @@ class _Found:
     def __init__(self, space: BoundSpace, to: str) -> None:
         self._space = space
         self._to = to
-        self._target, _ = target_named(to, "to")
+        self._target = TARGETS[to.partition("@")[0]]
         self.left_out: list[str] = []
 
     def has_field(self, name: str) -> bool:
@@ -147,12 +148,12 @@ class _Found:
 
 
 def _without_lost(
-    simulation: Simulation, searched: list[str], to: str
+    simulation: Simulation, export: Export, searched: list[str]
 ) -> tuple[Simulation, list[str]]:
     """The simulation without lost guards, but for those that are searched, and lines of them."""
     lost = [
         loss
-        for loss in unchecked(simulation, to).lost_guards
+        for loss in export.lost_guards
         if not any(pattern_of(path).startswith(pattern_of(loss.path)) for path in searched)
     ]
     lines = [

@@ -484,6 +484,17 @@ REFUSED = {
             f"{CONFIG}flowControl: {{usageLimitPolicyPluginRef: priority-holdback-policy}}",
             "must be a plugin under `plugins`",
         ),
+        (
+            f"{CONFIG}flowControl: {{priorityBands: [{{priority: 5000}}]}}",
+            "a.yaml: priority = 5000: must be >= -1000 and <= 1000",
+        ),
+        (
+            (
+                f"{HEAD}plugins: [{{name: q, type: queue-scorer}}]\n"
+                "schedulingProfiles: [{name: a, plugins: [{pluginRef: q, weight: 1e12}]}]"
+            ),
+            "a.yaml: scorers[0].weight = 1000000000000: must be > 0",
+        ),
         (f"{HEAD}featureGates: [flowControl=yes]", "must be flowControl, flowControl=true or"),
         (
             (

@@ -124,10 +124,10 @@ class Export:
     """
 
     target: str
-    files: Mapping[str, str] = field(repr=False)
+    files: Mapping[str, str]
     losses: tuple[Loss, ...]
     outside: tuple[str, ...]
-    deployed: Simulation = field(repr=False)
+    deployed: Simulation
     notes: tuple[str, ...] = ()
     moved: frozenset[str] = frozenset()
 
@@ -250,7 +250,7 @@ def export(
     """
     found = unchecked(simulation, to, rest=rest)
     if not found.files:
-        doc = target_named(to, "to")[0].doc
+        doc = _target(to, "to")[0].doc
         allowed = f"would be empty: nothing of the simulation is in {doc}"
         raise config_error([(f"export to {found.target}", "", allowed)])
     if found.lost_guards and not allow_lossy:
@@ -260,7 +260,7 @@ def export(
 
 def unchecked(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Export:
     """`export`, whatever is lost, and even if there are no files."""
-    target, version = target_named(to, "to")
+    target, version = _target(to, "to")
     if rest not in get_args(Rest):
         raise config_error([("rest", repr(rest), f"must be one of {', '.join(get_args(Rest))}")])
     settings = checked_simulation(simulation).to_dict()
@@ -365,7 +365,7 @@ def carriers(path: str, to: str | None = None) -> tuple[Carrier, ...] | None:
     every = [(target, version) for target in TARGETS.values() for version in target.versions]
     found = [
         Carrier(f"{target.name}@{version}", lost)
-        for target, version in (every if to is None else [target_named(to, "to")])
+        for target, version in (every if to is None else [_target(to, "to")])
         if target.decides(field) and (lost := _lost_of(policy, target, version)) is not None
     ]
     return tuple(found)
@@ -432,7 +432,7 @@ def import_(
         invalid values, and what is not modeled.
     """
     texts = _texts(files)
-    only = None if system is None else target_named(system, "system")[0]
+    only = None if system is None else _target(system, "system")[0]
     found = find(texts, TARGETS.values(), only)
     simulation = checked_simulation(Simulation() if onto is None else onto)
     settings = simulation.to_dict()
@@ -551,7 +551,7 @@ def _refuse_lossy(unread: Iterable[Unread], *, allow_lossy: bool) -> None:
         )
 
 
-def target_named(text: str, name: str) -> tuple[Target, str]:
+def _target(text: str, name: str) -> tuple[Target, str]:
     """The system and the version that a text names; `name`: of the argument, for errors."""
     system, _, version = text.partition("@")
     if system not in TARGETS:

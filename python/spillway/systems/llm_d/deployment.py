@@ -10,6 +10,7 @@ request arrives, and band 0 always exists. So no band takes several priorities.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,6 +31,7 @@ from spillway._core.gateway import (
 )
 from spillway._core.router import Weighted
 from spillway._core.signals import Scraped
+from spillway._core.sim import ConfigError
 from spillway._core.workload import SloClass
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse, to_yaml
@@ -336,7 +338,8 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
         if kind == epp.KIND:
             configs.append((document.where, epp.decode(document)))
         elif kind == "InferenceObjective":
-            unread += _objective(document, settings["slo_classes"])
+            with _within(document.where):
+                unread += _objective(document, settings["slo_classes"])
         else:
             document.take("kind", "str")
             unread.append(Unread(f"{document.where}: kind", kind, no_counterpart))
@@ -347,7 +350,24 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     if len(configs) != 1:
         allowed = f"must contain one {epp.KIND}, also as the data of a ConfigMap"
         raise config_error([(", ".join(files), f"{len(configs)}", allowed)])
-    return unread + _picker(*configs[0], settings)
+    with _within(configs[0][0]):
+        unread += _picker(*configs[0], settings)
+        Weighted.from_dict(settings["router"])  # refuses weights that no simulation has
+    return unread
+
+
+@contextlib.contextmanager
+def _within(where: str) -> Iterator[None]:
+    """Names the file in errors of settings: llm-d takes values that no simulation has."""
+    try:
+        yield
+    except ConfigError as error:
+        raise config_error(
+            [
+                (path if path.startswith(where) else f"{where}: {path}", value, allowed)
+                for path, value, allowed in error.violations
+            ]
+        ) from error
 
 
 def _documents(files: Mapping[str, str]) -> Iterator[Fields]:
