@@ -1,8 +1,8 @@
 """Configuration files as patches of Kubernetes objects.
 
-A command line is the command, the arguments and the environment of a container; a file that is no
-object by itself is an entry of a ConfigMap. `kubectl patch` merges these by the name of the
-container, and replaces its arguments as a whole.
+A command line is the command, the arguments and the environment of a container; what configures an
+Envoy is an EnvoyFilter of Istio; another file that is no object by itself is an entry of a
+ConfigMap. `kubectl patch` finds a container by its name, and replaces its arguments as a whole.
 """
 
 from __future__ import annotations
@@ -43,8 +43,11 @@ def _name(name: str) -> str:
 def _patch(name: str, text: str, groups: list[dict[str, Any]], kind: Kind) -> dict[str, Any]:
     if not name.endswith(".sh"):
         content = parse(text, name) if name.endswith(".yaml") else None
-        if isinstance(content, dict) and "apiVersion" in content and content["kind"] not in _OWN:
-            return content
+        if isinstance(content, dict):
+            if "apiVersion" in content and content["kind"] not in _OWN:
+                return content
+            if "typed_config" in content or "circuit_breakers" in content:
+                return _envoy_filter(content)
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -57,6 +60,23 @@ def _patch(name: str, text: str, groups: list[dict[str, Any]], kind: Kind) -> di
     return (
         _service(name, container, replicas) if kind == "kserve" else _workload(container, replicas)
     )
+
+
+def _envoy_filter(content: dict[str, Any]) -> dict[str, Any]:
+    """An HTTP filter, or limits of a cluster, in the proxies of Istio."""
+    if "typed_config" in content:
+        patch = {"operation": "INSERT_BEFORE", "value": content}
+        place = {"applyTo": "HTTP_FILTER", "match": {"context": "GATEWAY"}}
+    else:
+        limits = {key: value for key, value in content.items() if key != "name"}
+        patch = {"operation": "MERGE", "value": limits}
+        place = {"applyTo": "CLUSTER", "match": {"cluster": {"name": content["name"]}}}
+    return {
+        "apiVersion": "networking.istio.io/v1alpha3",
+        "kind": "EnvoyFilter",
+        "metadata": {"name": "$ENVOY_FILTER"},
+        "spec": {"configPatches": [{**place, "patch": patch}]},
+    }
 
 
 def _container(text: str) -> dict[str, Any]:
