@@ -451,8 +451,12 @@ REFUSED = {
             "must not be the name of two plugins",
         ),
         (
-            f"{HEAD}plugins: [{{type: queue-scorer, parameters: {{weight: 1}}}}]",
-            "plugins[0]: parameters: weight: is unknown",
+            f"{HEAD}plugins: [{{type: load-aware-scorer, parameters: {{weight: 1}}}}]",
+            "plugins[0]: parameters: weight: is unknown to llm-d 0.10",
+        ),
+        (
+            f"{HEAD}plugins: [{{type: prefix-cache-scorer, parameters: {{blockSize: 64}}}}]",
+            "blockSize: is unknown to llm-d 0.10: it is one of approx-prefix-cache-producer",
         ),
         (
             f"{HEAD}plugins: [{{type: max-score-picker}}, {{type: random-picker}}]",

@@ -30,8 +30,10 @@ def test_every_type_with_parameters_is_registered() -> None:
 
 
 def test_parameters_of_other_plugins_are_kept_as_they_are() -> None:
-    found = plugin("token-producer", "x", {"a": {"b": 1}}, "x")
-    assert found.changed() == {"a": {"b": 1}}
+    for kind in ("token-producer", "queue-scorer"):
+        assert plugin(kind, "x", {"a": {"b": 1}}, "x").changed() == {"a": {"b": 1}}
+    with pytest.raises(ConfigError, match="a: is unknown"):
+        plugin("soft-reflective-ceiling-policy", "x", {"a": 1}, "x")
 
 
 @pytest.mark.parametrize(

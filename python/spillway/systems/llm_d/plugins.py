@@ -1,7 +1,7 @@
 """llm-d: the types of plugins of its router, their parameters, and the values that are in force.
 
 Names, defaults and rules: recordings of llm-d-router @ ebab6879 and the READMEs of its plugins. A
-type without parameters here takes any, and is none of those that a simulation has.
+type without parameters here takes any, and has no use for them.
 """
 
 from __future__ import annotations
@@ -117,6 +117,8 @@ class Parameter:
 
 
 _NAME = Parameter("str", "")
+_WITHOUT = "soft-reflective-ceiling-policy"  # refuses parameters
+_PRODUCER = "approx-prefix-cache-producer"
 _ENDPOINTS = {"maxNumOfEndpoints": Parameter("int", 1, _POSITIVE_OR_DEFAULT)}
 
 PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
@@ -245,14 +247,14 @@ PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
     },
     "weighted-random-picker": _ENDPOINTS,
 }
-"""By type, the parameters that it takes; no others."""
+"""By type, the parameters that it takes; no others, if there are any."""
 
 
 @dataclass(frozen=True)
 class Plugin:
     """A plugin of a configuration.
 
-    `parameters`: those in force; of a type that is not in `PARAMETERS`, those that it states.
+    `parameters`: those in force; of a type without parameters, those that the file states.
     `where`: its place, for messages.
     """
 
@@ -280,17 +282,21 @@ def plugin(kind: str, name: str, given: Any, where: str) -> Plugin:
         allowed = "is not a type of plugin of llm-d 0.10"
         raise config_error([(f"{where}: type", repr(kind), allowed)])
     fields = Fields(f"{where}: parameters", {} if given is None else given)
-    if kind not in PARAMETERS:
+    known = PARAMETERS.get(kind, {})
+    if not known and kind != _WITHOUT:
         return Plugin(name, kind, dict(fields.values), where)
-    known = PARAMETERS[kind]
-    if unknown := [
-        (f"{fields.where}: {key}", "", "is unknown") for key in fields.values if key not in known
-    ]:
-        raise config_error(unknown)
+    if unknown := [key for key in fields.values if key not in known]:
+        raise config_error([(f"{fields.where}: {key}", "", _unknown(kind, key)) for key in unknown])
     values = {key: _value(fields, key, parameter) for key, parameter in known.items()}
     if problem := _contradiction(kind, values):
         raise config_error([(fields.where, f"{dict(fields.values)!r:.60}", problem)])
     return Plugin(name, kind, values, where)
+
+
+def _unknown(kind: str, key: str) -> str:
+    """What is wrong with a parameter; in older versions some were those of the scorer."""
+    is_moved = kind == "prefix-cache-scorer" and key in PARAMETERS[_PRODUCER]
+    return f"is unknown to llm-d 0.10{f': it is one of {_PRODUCER}' if is_moved else ''}"
 
 
 def _value(fields: Fields, key: str, parameter: Parameter) -> Any:
