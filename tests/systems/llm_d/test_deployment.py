@@ -297,6 +297,38 @@ flowControl: {saturationDetector: {pluginRef: concurrency-detector}}
     assert reasons[2] == "a simulation has no negative weights: left out"
 
 
+def test_of_two_stages_the_first_is_simulated(tmp_path: Path) -> None:
+    text = """\
+plugins:
+- {type: approx-prefix-cache-producer, parameters: {lruCapacityPerServer: 20000}}
+- {type: prefix-cache-scorer}
+- {type: prefill-filter}
+- {type: decode-filter}
+- {type: disagg-profile-handler, parameters: {deciders: {prefill: prefix-based-pd-decider}}}
+- {type: prefix-based-pd-decider, parameters: {nonCachedTokens: 16}}
+schedulingProfiles:
+- {name: prefill, plugins: [{pluginRef: prefill-filter}, {pluginRef: prefix-cache-scorer}]}
+- {name: decode, plugins: [{pluginRef: decode-filter}]}
+dataLayer: {sources: []}
+"""
+    found = imported(tmp_path, text)
+    assert found.simulation.router == router.Weighted(
+        scorers=[router.PrefixAffinity()], picker=BEST
+    )
+    listed = {unread.field.partition("epp.yaml: ")[2]: unread for unread in found.unread}
+    assert {field: unread.value for field, unread in listed.items()} == {
+        "dataLayer": {"sources": []},
+        "schedulingProfiles": "decode",
+        "plugins[0]: type": "approx-prefix-cache-producer",
+        "plugins[2]: type": "prefill-filter",
+        "plugins[3]: type": "decode-filter",
+        "plugins[4]: type": "disagg-profile-handler",
+        "plugins[5]: type": "prefix-based-pd-decider",
+    }
+    reason = "of several profiles the first is simulated, prefill"
+    assert listed["schedulingProfiles"].reason == reason
+
+
 def test_a_half_life_of_zero_is_the_decay_per_second(tmp_path: Path) -> None:
     text = """\
 featureGates: [flowControl]
