@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway.cli import configuration, output
+from spillway.config.differences import ABSENT
 
 if TYPE_CHECKING:
     import argparse
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
     from spillway.comparison import Comparison
-    from spillway.files.deployments import Export
+    from spillway.files.deployments import Export, Loss
 
 
 _LEAST_SEEDS = 2  # of a comparison
@@ -49,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     output.add_json(
         parser,
-        "target, files {NAME: TEXT}, losses, outside, notes, lost_guards, price (null without "
-        "--price)",
+        "target, files {NAME: TEXT}, losses, outside, notes, lost_guards, moved (paths of losses "
+        "that the system has in another form), price (null without --price)",
     )
 
 
@@ -99,11 +100,20 @@ def run(options: argparse.Namespace) -> int:
         lines.append(f"\n{price}")
 
     def document() -> dict[str, Any]:
-        names = ("target", "files", "losses", "outside", "notes", "lost_guards")
-        return {name: getattr(found, name) for name in names} | {"price": price}
+        names = ("target", "files", "outside", "notes")
+        losses = {
+            name: list(map(_loss, getattr(found, name))) for name in ("losses", "lost_guards")
+        }
+        known = {name: getattr(found, name) for name in names}
+        return known | losses | {"moved": sorted(found.moved), "price": price}
 
     output.show(options, "\n".join(lines), document)
     return 0
+
+
+def _loss(loss: Loss) -> dict[str, Any]:
+    """A loss for JSON; without the value on the side that does not have the setting."""
+    return {name: value for name, value in loss._asdict().items() if value is not ABSENT}
 
 
 def _lost(found: Export) -> Iterator[str]:

@@ -146,6 +146,16 @@ def test_an_export_without_a_file_is_an_error(tmp_path: Path, called: Callable[.
     assert err.startswith("spillway: export to envoy@v3: would be empty: nothing of the simulation")
 
 
+def test_a_limit_in_another_form_is_no_loss_of_a_guard(
+    tmp_path: Path, printed: Callable[..., str]
+) -> None:
+    config = tmp_path / "a.yaml"
+    config.write_text("schema: 1\ngateway: {limit: {kind: fixed, max_in_flight: 24}}\n")
+    found = json.loads(printed("export", config, "--to", "llm-d", "--json"))
+    assert (found["lost_guards"], found["moved"]) == ([], ["gateway.limit"])
+    assert "maxConcurrency: 24\n" in found["files"]["endpointpickerconfig.yaml"]
+
+
 def test_patches_of_kubernetes_objects(tmp_path: Path, printed: Callable[..., str]) -> None:
     config, folder = tmp_path / "a.yaml", tmp_path / "deploy"
     config.write_text("schema: 1\n")
