@@ -6,6 +6,7 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
+from documentation import flags
 from documentation.markdown import (
     code,
     facts,
@@ -40,7 +41,7 @@ def pages(root: Path) -> dict[str, str]:
         "reference/formats/traces": _traces(),
         "reference/formats/measurements": _measurements(),
         "reference/formats/loads": _loads(),
-        "reference/formats/deployments": _deployments(),
+        "reference/formats/deployments": _deployments(root),
         "reference/formats/results": _results(),
         "reference/formats/study": _keys("study"),
         "reference/formats/sweep": _keys("sweep"),
@@ -149,13 +150,23 @@ def _loads() -> str:
     return page(*blocks)
 
 
-def _deployments() -> str:
+def _flags(root: Path, form: deployments.Target) -> Iterator[str]:
+    """How every flag of a system is read, by version."""
+    if form.read_pieces is None:
+        return
+    folder = root / "python" / "spillway" / "systems" / form.name.replace("-", "_")
+    yield table(["program", "are", "versions", "flags"], flags.rows(folder, form))
+    yield table(["approximated flag", "how"], flags.near(form))
+
+
+def _deployments(root: Path) -> str:
     blocks = [
         "# Deployments",
         (
             "Systems whose configuration files `spillway import` reads and `spillway export` "
             "writes. What files cannot carry is a loss; what has no counterpart in a simulation "
-            "is unread."
+            "is unread. Of flags the tables say which are exact, approximated, not simulated, and "
+            "not modeled: an import refuses these unless `--allow-lossy`."
         ),
     ]
     for name, form in deployments.TARGETS.items():
@@ -166,6 +177,7 @@ def _deployments() -> str:
             sentence(prose(form.doc)),
             facts(("versions", _codes(form.versions)), ("decides", _codes(form.covers))),
             table(["not expressed", "why"], lost) if lost else "",
+            *_flags(root, form),
         )
     return page(*blocks)
 

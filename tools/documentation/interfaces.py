@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import spillway
 from documentation.markdown import code, fence, label, link, page, prose, sentence, table
 from documentation.settings import MissingTextError
-from spillway.cli import output
+from spillway.cli import STATUSES, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,9 +44,10 @@ def command_pages(commands: Mapping[str, str], root: Path) -> dict[str, str]:
     found["reference/commands/index"] = page(
         "# Commands",
         "`spillway COMMAND`; `spillway COMMAND --help` prints the same. Every command that prints "
-        "a result has `--json`. The exit status is 0, or 1 where the command answers a question "
-        "with no, 2 for an invalid argument, setting or file, and 130 after Ctrl-C.",
+        "a result has `--json`.",
         table(["command", "what it does"], rows),
+        "The exit status is the same for all of them:",
+        table(["status", "when"], [[str(key), prose(text)] for key, text in STATUSES.items()]),
     )
     return found
 

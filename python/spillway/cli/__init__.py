@@ -23,8 +23,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import NoReturn
 
+NOT_MET = 1
+"""Exit status if a check that was asked for is not met."""
+
 BAD_INPUT = 2
 """Exit status for invalid settings, files or arguments."""
+
+NOT_IDENTIFIED = 3
+"""Exit status if the data do not decide what was asked."""
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
+
+STATUSES: Mapping[int, str] = {
+    0: "done, also if the result is empty or undecided",
+    NOT_MET: "a check that was asked for is not met: no feasible setting (optimize), runs that "
+    "differ (validate), a policy that is lost (export --strict)",
+    BAD_INPUT: "the input is refused, and nothing is written: in Python ConfigError, TraceError, "
+    "UsageError, LivelockError, MissingExtraError, OSError or MemoryError",
+    NOT_IDENTIFIED: "the data do not identify what was asked (calibrate)",
+    INTERRUPTED: "interrupted by Ctrl-C: in Python KeyboardInterrupt",
+}
+"""The exit statuses of all commands."""
 
 COMMANDS: Mapping[str, str] = {
     "run": "run a simulation and print its results",
@@ -94,7 +114,7 @@ def main(
         return BAD_INPUT
     except KeyboardInterrupt:
         output.error("interrupted")
-        return 130
+        return INTERRUPTED
     return status
 
 
@@ -126,6 +146,7 @@ def _run(arguments: Sequence[str]) -> int:
     parser = _Parser(
         prog="spillway",
         description="Simulator for overload control in LLM serving.",
+        epilog="exit status: " + "; ".join(f"{key} {text}" for key, text in STATUSES.items()),
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"spillway {spillway.__version__}")

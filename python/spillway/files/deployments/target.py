@@ -173,6 +173,8 @@ class Target:
         Whether `read_pieces` takes an accelerator.
     hands_on
         A piece of this system → the part of it that another system knows, or None.
+    approximated
+        The flags whose settings are not exact, and how they are read.
     notes
         Complete settings and a version → what to know about the values in the files. None: nothing.
     absorb
@@ -195,6 +197,7 @@ class Target:
     ) = None
     computes_servers: bool = False
     hands_on: Callable[[Piece], Piece | None] | None = None
+    approximated: tuple[tuple[str, str], ...] = ()
     notes: Callable[[Mapping[str, Any], str], list[str]] | None = None
     absorb: Callable[[dict[str, Any], str], dict[str, str]] | None = None
 

@@ -63,13 +63,16 @@ _RANDOM = {
 }
 _STATUS = "DYN_HTTP_OVERLOAD_STATUS_CODE"
 _FRONTEND, _ROUTER = "dynamo.frontend", "dynamo.router"
-_ENGINES = {"dynamo.vllm": "vllm", "dynamo.sglang": "sglang", "dynamo.trtllm": "tensorrt-llm"}
-# Flags of workers that are those of the engine.
-_SHARED = {
+ENGINES = {"dynamo.vllm": "vllm", "dynamo.sglang": "sglang", "dynamo.trtllm": "tensorrt-llm"}
+"""The workers, and the system of the engine of each."""
+
+ENGINE_FLAGS = {
     *("model", "model-path", "config", "headless", "max-batch-size", "max-num-tokens"),
     *("max-seq-len", "tensor-parallel-size", "pipeline-parallel-size", "kv-block-size"),
     *("expert-parallel-size", "free-gpu-memory-fraction", "extra-engine-args", "max-beam-width"),
 }
+"""The flags of workers that are those of the engine."""
+
 _LIMIT = "engine-request-limit"
 _QUEUES = {"1.2": 4.0, "1.3": 16.0}  # the default of --router-queue-threshold
 _DISAGGREGATED = "prefill and decode on workers of their own are not modeled"
@@ -203,10 +206,10 @@ def read_pieces(
     unread: list[Unread] = []
     found: dict[str, Any] = {}
     where, status = pieces[0].where if pieces else "dynamo", None
-    workers = [piece for piece in by_name(pieces) if piece.program in _ENGINES]
+    workers = [piece for piece in by_name(pieces) if piece.program in ENGINES]
     for i, piece in enumerate(workers):
         unread += _worker(piece, i, len(workers), settings["instances"], version)
-    frontends = [piece for piece in pieces if piece.program not in _ENGINES]
+    frontends = [piece for piece in pieces if piece.program not in ENGINES]
     for piece in sorted(frontends, key=lambda piece: piece.content is None):
         if piece.content is not None:
             given, own = _content(piece)
@@ -269,7 +272,7 @@ def _command(piece: Piece, version: str) -> tuple[dict[str, Any], list[Unread]]:
 
 def hands_on(piece: Piece) -> Piece | None:
     """The command line of the engine in that of a worker, if it states more than the model."""
-    if piece.program not in _ENGINES:
+    if piece.program not in ENGINES:
         return None
     own = table(_TABLE, piece.program, _VERSIONS[-1])
     words, left = [], list(piece.words)
@@ -279,7 +282,7 @@ def hands_on(piece: Piece) -> Piece | None:
         name = word.partition("=")[0]
         flag = own.exactly(name) or own.exactly(f"--{name[5:]}" if name[:5] == "--no-" else "")
         is_limit = name.replace("_", "-") == f"--{_LIMIT}"
-        is_own = is_limit or (flag is not None and flag.name not in _SHARED)
+        is_own = is_limit or (flag is not None and flag.name not in ENGINE_FLAGS)
         taken = [word]
         while left and not re.match(r"--?[a-zA-Z]", left[0]):
             taken.append(left.pop(0))
@@ -289,7 +292,7 @@ def hands_on(piece: Piece) -> Piece | None:
     if not num_given:
         return None
     return dataclasses.replace(
-        piece, system=_ENGINES[piece.program], program="", words=tuple(words), environment={}
+        piece, system=ENGINES[piece.program], program="", words=tuple(words), environment={}
     )
 
 
@@ -315,7 +318,7 @@ def _worker(
     for name, value in line.values.items():
         if name == _LIMIT:
             continue
-        if name in _SHARED:
+        if name in ENGINE_FLAGS:
             if not is_handed:
                 reason = "does not concern a simulation"
                 unread.append(Unread(f"{piece.where}: {name}", value, reason, "irrelevant"))
@@ -439,11 +442,15 @@ TARGET = Target(
     programs=(
         Program(_FRONTEND, (("-m", _FRONTEND),)),
         Program(_ROUTER, (("-m", _ROUTER),)),
-        *(Program(name, (("-m", name),)) for name in _ENGINES),
+        *(Program(name, (("-m", name),)) for name in ENGINES),
     ),
     documents=is_settings,
     expected=_EXPECTED,
     read_pieces=read_pieces,
     hands_on=hands_on,
     absorb=absorb,
+    approximated=(
+        ("router-mode", "kv, round-robin and random; other modes are listed, and round-robin"),
+        ("router-kv-events", "without events: the requests that the router has sent"),
+    ),
 )

@@ -270,4 +270,13 @@ TARGET = Target(
     expected=_EXPECTED,
     read_pieces=read_pieces,
     computes_servers=True,
+    approximated=(
+        ("chunked-prefill-size", "the tokens of a step, which prompts and decodes share"),
+        ("enable-priority-scheduling", "the priorities of vLLM"),
+        ("disable-overlap-schedule", "one step ahead, as in vLLM"),
+        ("config", "the flags of the file, which must be among those given"),
+        ("mem-fraction-static", "with --gpu: the share of memory that vLLM takes"),
+        ("quantization", "with --gpu: the type of the weights, not the kernels"),
+        ("kv-cache-dtype", "with --gpu: its size, not the kernels"),
+    ),
 )

@@ -142,14 +142,12 @@ def _apply(fields: Fields, group: dict[str, Any], gpu: str | None) -> list[Unrea
         fields.drop(name)
         unread.append(Unread(f"{where}: {name}", fields.values[name], reason, effect))
 
-    described = ("model", "tensor-parallel-size", "pipeline-parallel-size")
-    for name in (*described, "moe-expert-parallel-size", "free-gpu-memory-fraction"):
-        value = fields.values.get(name)
-        if name == "pipeline-parallel-size" and value not in (None, 1):
-            listed(name, "pipeline parallelism is not modeled", "not_modeled")
-        elif value not in (None, 1, "$MODEL") and (gpu is None or name not in described):
+    for name in ("model", "tensor-parallel-size"):
+        if fields.values.get(name) not in (None, 1, "$MODEL") and gpu is None:
             listed(name, "describes the server: give gpu, and it is computed")
         fields.drop(name)
+    if count(fields, "pipeline-parallel-size", 1) != 1:
+        listed("pipeline-parallel-size", "pipeline parallelism is not modeled", "not_modeled")
     cache = fields.map("kv-cache-config")
     group["data_parallel_size"] = 1
     group["max_num_seqs"] = count(fields, "max-batch-size", _SEATS)
@@ -238,4 +236,8 @@ TARGET = Target(
     expected=_EXPECTED,
     read_pieces=read_pieces,
     computes_servers=True,
+    approximated=(
+        ("enable-chunked-prefill", "prompts are computed in chunks also without it"),
+        ("config", "the options of the file, which must be among those given"),
+    ),
 )

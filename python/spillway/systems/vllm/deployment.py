@@ -491,6 +491,18 @@ TARGET = Target(
     expected=_EXPECTED,
     read_pieces=read_pieces,
     computes_servers=True,
+    approximated=(
+        ("max-num-queued-reqs", "beside a limit of tokens: waiting requests, all seats subtracted"),
+        ("pipeline-parallel-size", "with --gpu: a rank per stage, with an equal part of memory"),
+        ("enable-expert-parallel", "with --gpu: an uneven use of experts is not modeled"),
+        ("quantization", "with --gpu: the type of the weights, not the kernels"),
+        ("kv-cache-dtype", "with --gpu: its size, not the kernels"),
+        ("gpu-memory-utilization", "with --gpu: the computed memory"),
+        ("async-scheduling", "one step ahead"),
+        ("enable-chunked-prefill", "prompts are computed in chunks also without it"),
+        ("kv-transfer-config", "refused if servers share KV memory, else not simulated"),
+        ("config", "the flags of the file, which must be among those given"),
+    ),
     notes=notes,
     absorb=absorb,
 )
