@@ -283,3 +283,47 @@ def test_aliases_do_not_grow(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("\n".join(lines))
     assert "too large" in refused(path)
+
+
+IMAGE = "vllm/vllm-openai:v0.19.1"
+FLAGS = ["--max-num-seqs=64"]
+
+
+@pytest.mark.parametrize(
+    ("container", "note"),
+    [
+        ({"image": IMAGE, "args": ["--model", "m", *FLAGS]}, "read as 0.19"),
+        ({"image": "ghcr.io/llm-d/llm-d-cuda:v0.6.0", "args": ["m", *FLAGS]}, "read as"),
+        ({"name": "modelserver", "args": FLAGS}, "is taken for vllm serve"),
+        ({"image": "private/server:1", "name": "vllm", "args": FLAGS}, "is taken for vllm serve"),
+    ],
+)
+def test_programs_that_no_word_names(tmp_path: Path, container: dict[str, Any], note: str) -> None:
+    files = {"a.yaml": dumped(manifest("Deployment", container))}
+    found = imported(tmp_path, files, "vllm")
+    assert found.simulation.instances[0].max_num_seqs == 64
+    assert note in str(found.notes)
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"image": IMAGE, "command": ["sleep", "infinity"]},
+        {"image": IMAGE, "command": ["python3", "bench.py"], "args": ["--max-num-seqs", "64"]},
+        {"image": "lmcache/vllm-router:1", "args": ["--port", "80"]},
+        {"image": "private/server:1", "args": FLAGS},
+    ],
+)
+def test_other_programs_are_not_taken_for_a_server(
+    tmp_path: Path, container: dict[str, Any]
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(dumped(manifest("Deployment", container)))
+    assert "nothing in it is known" in refused(path, system="vllm")
+
+
+def test_what_a_script_does_several_times_is_listed(tmp_path: Path) -> None:
+    text = "for i in 0 1; do\n  CUDA_VISIBLE_DEVICES=$i vllm serve m --port $((8000 + i)) &\ndone\n"
+    found = imported(tmp_path, {"a.sh": text}, "vllm")
+    assert any("is gone through once" in unread.reason for unread in found.unread)
+    assert [entry.value for entry in found.irrelevant] == ["$((8000 + i))", "$i"]

@@ -59,6 +59,12 @@ def test_options_that_are_not_given_are_not_known(tmp_path: Path) -> None:
         import_(written(tmp_path, a__sh=text), system="tensorrt-llm")
 
 
+def test_disaggregated_serving_is_refused(tmp_path: Path) -> None:
+    text = "trtllm-serve disaggregated -c disagg.yaml"
+    with pytest.raises(ConfigError, match="prefill and decode on workers of their own"):
+        import_(written(tmp_path, a__sh=text), system="tensorrt-llm")
+
+
 REFUSED = {
     "a.sh": [
         ("trtllm-serve m --max_batch_size many", "must be a whole number"),

@@ -205,7 +205,11 @@ class Commands:
         """A program that is implied: by the kind of a component, or of a service."""
         call = next(call for _, program, call in self.calls if program.name == name)
         model = [context.model] if context.model and name == "vllm" else []
-        self.command(where, [*call, *model, *context.flags, *words], context)
+        reason = "is what runs where no command is given"
+        self.result.unread.append(Unread(f"{where}: command", list(call), reason, "irrelevant"))
+        self.result.unread += (
+            self.command(where, [*call, *model, *context.flags, *words], context) or []
+        )
 
     def program_in(self, words: Sequence[str]) -> tuple[Target, Program, int, int] | None:
         """The system and the program of a command, and where its words begin and end."""

@@ -298,9 +298,10 @@ class _Finder(Commands):
     ) -> list[Unread] | None:
         """A mapping with an image or a command: of Kubernetes, of compose, of a chart."""
         image = value.get("image")
-        if isinstance(image, dict):
-            image = ":".join(str(image[key]) for key in ("repository", "tag") if image.get(key))
         command = words_of(value.get("command"))
+        if isinstance(image, dict):
+            command = command or words_of(image.get("command"))
+            image = ":".join(str(image[key]) for key in ("repository", "tag") if image.get(key))
         entry = words_of(value.get("entrypoint"))
         arguments = words_of(value.get("args"))
         is_server = context.default and "name" in value and ("env" in value or "resources" in value)
@@ -320,7 +321,14 @@ class _Finder(Commands):
             words = ["vllm", "serve", context.model, *context.flags, *words]
         elif value.get("modelCommand") == "imageDefault" and context.model:
             words = ["--model", context.model, *context.flags, *words]
-        left = self.started(where, image if isinstance(image, str) else "", words, inside)
+        # A command of compose is an argument of what the image starts; others replace that.
+        is_replaced = entry is not None or (
+            command is not None and ("args" in value or "ontainer" in where.rpartition(": ")[2])
+        )
+        image = image if isinstance(image, str) and not is_replaced else ""
+        left = self.started(where, image, words, inside)
+        if left is None and not command and not entry and words[:1] and words[0][:1] == "-":
+            left = self.named(where, str(name), words, inside)
         if left is None and context.default and not command and not entry:
             extra = shlex.split(environment.get("VLLM_ADDITIONAL_ARGS", ""))
             known = {k: v for k, v in environment.items() if k != "VLLM_ADDITIONAL_ARGS"}
@@ -337,6 +345,17 @@ class _Finder(Commands):
             *(leftovers.field(f"{where}: {key}", key, entry) for key, entry in value.items()
               if key not in names),
         ]  # fmt: skip
+
+    def named(
+        self, where: str, name: str, words: list[str], context: Context
+    ) -> list[Unread] | None:
+        """The program of a container that has flags and no command, by its name."""
+        for _, program, call in self.calls:
+            if call == program.calls[0] and re.fullmatch(program.containers, name):
+                reason = f"has no command and is taken for {' '.join(call)}"
+                left = self.command(where, [*call, *words], context)
+                return [*(left or []), Unread(f"{where}: container", name, reason, "assumed")]
+        return None
 
     def environment(
         self, where: str, value: Mapping[str, Any], context: Context

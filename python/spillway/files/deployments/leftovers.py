@@ -16,10 +16,11 @@ _SMALL = frozenset(
     echo cd mkdir set sleep source . pip pip3 apt-get apt curl wait trap kill nvidia-smi hf
     huggingface-cli ulimit chmod kubectl helm test [ [[ ls cat rm cp mv ln wget git true exit
     printf unset return shift read grep sed awk tee date hostname which command nc ray docker
-    podman break continue case for : python3 python uv conda module srun export tail head until
+    podman break continue case : python3 python uv conda module srun export tail head until
     ps
     """.split()  # noqa: SIM905
 )
+_LOOPS = ("for", "while", "until")
 _IRRELEVANT = frozenset(
     """
     apiVersion kind metadata name labels annotations selector matchLabels status volumes
@@ -65,6 +66,8 @@ def command(where: str, words: Sequence[str]) -> list[Unread]:
     """A command that is not of a known program."""
     name = words[0].rpartition("/")[2]
     value = list(words)
+    if name in _LOOPS:
+        return [Unread(f"{where}: {name}", value, "is gone through once")]
     if name in _SMALL and not (name.startswith("python") and "-m" in words):
         return [Unread(f"{where}: {name}", value, irrelevant, "irrelevant")]
     return [Unread(f"{where}: {name}", value, "is not a program that is simulated")]

@@ -40,7 +40,7 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(
     r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?(?::?[-=]([^}]*)|:?[?+][^}]*)?\}|([A-Za-z_]\w*))"
 )
-_KEYWORDS = {"if", "then", "else", "elif", "do", "while", "until", "{", "}", "(", ")", "!", "time"}
+_KEYWORDS = {"if", "then", "else", "elif", "do", "{", "}", "(", ")", "!", "time"}
 _ENDS = {"fi", "done", "esac"}
 _DECLARING = {"export", "declare", "local", "readonly", "typeset"}
 _SEPARATORS = re.compile(r"[;&|]+")

@@ -91,11 +91,14 @@ class Program:
         The words that start it, by which it is recognized; the first ones are those to write.
     images
         A pattern of the container images that start it, of their last name.
+    containers
+        A pattern of the names of containers that start it, if they have flags and no command.
     """
 
     name: str
     calls: tuple[tuple[str, ...], ...]
     images: str = r"(?!)"
+    containers: str = r"(?!)"
 
 
 @dataclass(frozen=True, kw_only=True)

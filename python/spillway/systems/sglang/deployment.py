@@ -264,6 +264,7 @@ TARGET = Target(
         Program(
             "sglang",
             (("-m", "sglang.launch_server"), ("sglang", "serve"), ("-m", "sglang", "serve")),
+            containers=r"sglang(?:-\w+)?",
         ),
     ),
     documents=is_config,

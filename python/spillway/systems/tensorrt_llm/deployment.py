@@ -39,6 +39,7 @@ _EXPECTED = (
     "a command line of `trtllm-serve`, or its --config with max_batch_size or kv_cache_config"
 )
 _DISAGGREGATED = "prefill and decode on workers of their own are not modeled"
+_SUBCOMMANDS = ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve")
 _NOT_MODELED = {
     "speculative-config": "speculative decoding is not modeled",
     "lora-config": "adapters of LoRA are not modeled",
@@ -108,6 +109,9 @@ def _fields(piece: Piece, version: str) -> tuple[Fields, list[Unread]]:
     line = table(_TABLE, "tensorrt_llm", version).line(piece.words, piece.where)
     unread = [*line.unread]
     words = [word for word in line.words if word != "serve"]
+    if words and words[0] in _SUBCOMMANDS:
+        unread.append(Unread(f"{piece.where}: {words[0]}", words, _DISAGGREGATED, "not_modeled"))
+        words = []
     if words:
         line.values["model"] = words.pop(0)
     unread += [Unread(f"{piece.where}: words", word, "is not a flag") for word in words]
@@ -230,6 +234,7 @@ TARGET = Target(
         Program(
             "tensorrt_llm",
             (("trtllm-serve",), ("-m", "tensorrt_llm.commands.serve")),
+            containers=r"trtllm(?:-\w+)?|tensorrt-llm",
         ),
     ),
     documents=is_config,

@@ -479,7 +479,9 @@ TARGET = Target(
                 ("-m", "vllm.entrypoints.cli.main", "serve"),
                 ("-m", "vllm.entrypoints.api_server"),
             ),
-            images=r"(?:.*/)?vllm-openai(?:-\w+)*",
+            images=r"(?!.*(?:router|runtime|proxy|sim|sidecar|exporter|bench))(?:.*/)?"
+            r"(?:[\w-]*vllm[\w-]*|llm-d-(?:cuda|rocm|xpu|hpu|cpu|aws|gb200))",
+            containers=r"vllm(?:-\w+)?|modelserver|model-server",
         ),
         Program(
             _HUGGING_FACE,
