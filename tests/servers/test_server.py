@@ -291,3 +291,20 @@ def test_draws_have_the_stated_widths() -> None:
     entry = np.log([group.latency.alpha0_us for group in SMALL.draws(2000)])
     assert entry.std() == pytest.approx(widths["entry_us"], rel=0.1)
     assert entry.mean() == pytest.approx(np.log(SMALL.group.latency.alpha0_us), abs=0.1)
+
+
+def test_mixtures_of_many_experts_have_their_own_prior() -> None:
+    """No measurement says anything about them on this accelerator; few experts act like none."""
+    many, few = (Server(model=name, gpu="a100", tp=16) for name in ("deepseek-v3", "mixtral-8x7b"))
+    assert many.knowledge.efficiencies.arithmetic < 0.25
+    assert few.knowledge.efficiencies.arithmetic > 0.5
+
+
+def test_an_engine_newer_than_the_rules_says_so() -> None:
+    with pytest.warns(UserWarning, match=r"vllm-0\.33 is newer than the rules for its defaults"):
+        dataclasses.replace(SMALL, engine="vllm-0.33")
+
+
+def test_wide_expert_parallelism_is_stated_as_data_parallel_ranks() -> None:
+    with pytest.raises(ConfigError, match=r"tp = 36: must divide .*: state these as dp"):
+        Server(model="deepseek-v3", gpu="b200", tp=36)

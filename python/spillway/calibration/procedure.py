@@ -16,7 +16,7 @@ from spillway.calibration.hull import Hull, states_of
 from spillway.calibration.log_prior import fitted_logs, logged_states, prior_of
 from spillway.calibration.memory import Scan, lightest, scan
 from spillway.calibration.parts import Part
-from spillway.calibration.points import ASSUMED, parts_of
+from spillway.calibration.points import ASSUMED, PointPart, parts_of
 from spillway.calibration.profile import Choice, Profile, UnidentifiedError
 from spillway.calibration.refinement import (
     ENTRY,
@@ -326,6 +326,8 @@ def _outcome(found: _Found, logs: Sequence[StepLog], tell: Callable[[int, str], 
         limits=limits,
         misfits=wrong,
         causes=causes_of(facts, parts, best) if wrong else (),
+        unknown=[text for text, _ in _gaps(parts)],
+        measure=[text for _, text in _gaps(parts)],
     )
     return _Outcome(covariance, states, reports, limits, verdict)
 
@@ -477,6 +479,16 @@ def _warm(part: Measured, warms: int) -> Measured:
     return Part(dataclasses.replace(part.replay, warms=warms), part.rows)
 
 
+def _gaps(parts: Sequence[Measured]) -> list[tuple[str, str]]:
+    """What kinds of measurements leave open, and what would not."""
+    found = []
+    if len({id(part.source) for part in parts}) == 1:
+        found.append(("whether it holds at another load: there is one", "a run at another load"))
+    if all(isinstance(part, PointPart) for part in parts):
+        found.append(("percentiles of latencies: means hold none", "requests with latencies"))
+    return found
+
+
 def _misfits(parts: Sequence[Measured], reports: Sequence[FittedRun], best: Fit) -> list[str]:
     found = []
     for part, report, trust in zip(parts, reports, best.trust, strict=True):
@@ -609,9 +621,9 @@ def _covariance(
 
     Resampled measurements give what their noise leaves open (a block bootstrap of recorded
     requests, other seeds of a generator): the residuals change with them, and the coefficients
-    follow by one Gauss-Newton step. To it comes the inverse curvature times the mean square of the
-    remaining residuals, at least that of repeated measurements, for the errors of the model; in
-    directions that the data do not determine it is that of the prior.
+    follow by one Gauss-Newton step. To it comes, for the errors of the model, what residuals of the
+    remaining size, at least that of repeated measurements, leave open beside the prior; in
+    directions that the data do not determine that is the covariance of the prior.
     """
     rng = np.random.default_rng(0)
     inverse = np.linalg.inv(best.curvature())
@@ -626,4 +638,5 @@ def _covariance(
     noise = np.cov(np.array(moves), rowvar=False)
     finite = best.residuals[np.isfinite(best.residuals)]
     error = max(float(np.mean(finite**2)), _LEAST_ERROR**2)
-    return np.asarray(noise + error * inverse)
+    of_data = (best.curvature() - best.ridge) / error
+    return np.asarray(noise + np.linalg.inv(of_data + best.ridge / PRIOR_WEIGHT**2))

@@ -32,6 +32,15 @@ MOST_SHARE_ERROR = 15.0
 MOST_SPREAD = 0.10
 """Relative standard errors of a step time beyond which it is not identified."""
 
+_MOST_ENTRY_S = 2.0
+_MOST_ENTRY_PER_TOKEN_S = 50e-6
+"""Requests that take longer to an idle engine did not go straight there."""
+
+_WAITED = (
+    "requests waited outside of the engine, e.g. in a queue before it, or behind load that the "
+    "file does not list"
+)
+
 _CONFIDENCE = 1.96
 _KNOWN = ("stated", "fitted")  # sources of limits
 _BEYOND = 2.0  # how far beyond the fitted batches an identified server is known
@@ -197,7 +206,12 @@ def judged(
     `states`: running requests and their share of the KV memory, as fitted. `unknown`, `measure`:
     what is not identified for other reasons, and what would identify it.
     """
-    unknown, measure = [*unknown], [*measure]
+    unknown, measure, misfits = [*unknown], [*measure], [*misfits]
+    prompt_tokens = ranges.get("input_tokens", (0.0, 0.0))[1]
+    entry_s = (latency.alpha0_us + getattr(latency, "alpha_input_us", 0) * prompt_tokens) / 1e6
+    if entry_s > _MOST_ENTRY_S + _MOST_ENTRY_PER_TOKEN_S * prompt_tokens:
+        misfits.append(f"{entry_s:,.3g} s of TTFT pass before the first step of a long prompt")
+        causes = [_WAITED, *causes]
     is_pinned = not ranges or len(states) > 0
     if isinstance(latency, instance.Roofline) and len(states):
         running = float(np.percentile(states[:, 0], 95))

@@ -221,3 +221,31 @@ def test_an_accelerator_moves_to_another_host() -> None:
     table = calibrate(run, table=TABLE, allow_unidentified=True)
     with pytest.raises(ConfigError, match="must be a roofline in both fits"):
         profile().on_host_of(table)
+
+
+def test_a_wait_outside_of_the_engine_is_no_entry_delay() -> None:
+    """Every first token comes a minute late: a delay could explain it, and none is so long."""
+    runs = [late(run, 60) for run in three_runs(requests=150)]
+    with pytest.raises(UnidentifiedError) as error:
+        calibrate(runs, norms=NORMS)
+    verdict = error.value.profile.verdict
+    assert verdict is not None
+    assert any("pass before the first step" in text for text in verdict.misfits)
+    assert verdict.causes[0].startswith("requests waited outside of the engine")
+
+
+def test_one_load_says_nothing_of_another() -> None:
+    found = calibrate(three_runs()[2], norms=NORMS)
+    assert found.verdict is not None
+    assert found.verdict.kind == "usable"
+    assert any("another load" in text for text in found.verdict.open)
+
+
+def test_what_the_data_do_not_determine_keeps_its_prior() -> None:
+    """Prompts of a few tokens cost nothing that is seen: their coefficients are not identified."""
+    short = measured_run("short", 2, (4, 8), (50, 90), requests=150)
+    found = calibrate(short, norms=NORMS, allow_unidentified=True)
+    assert found.relative_errors()["prefill_context_us"] > 1
+    assert "prefill_context_us" in found.text()
+    (line,) = [line for line in found.text().splitlines() if line.startswith("prefill_context")]
+    assert "not identified" in line
