@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,18 @@ class PointPart:
             same &= self.points.requests_per_s == self.rate_per_s
         known = values[same & np.isfinite(values)]
         return float(known.mean()) if len(known) else math.nan
+
+    @property
+    def alone(self) -> LatencyPoints:
+        """A table of this load."""
+        rates = None if self.points.requests_per_s is None else np.array([self.rate_per_s])
+        return dataclasses.replace(
+            self.points,
+            concurrency=np.array([self.users]),
+            ttft_s=np.array([self.ttft_s]),
+            itl_s=np.array([self.itl_s]),
+            requests_per_s=rates,
+        )
 
     def simulation(self, group: InstanceGroup) -> Simulation:
         """The load on a server, by the assumed protocol."""

@@ -97,7 +97,7 @@ def facts_of(given: Measurements) -> ServerFacts:
     Raises TraceError if they are of several servers.
     """
     runs, points = given.runs, given.points
-    keys = sorted({run.server.key for run in runs}) or sorted({_key(of) for of in points})
+    keys = sorted({run.server.key for run in runs}) or sorted({key_of(of) for of in points})
     if len(keys) > 1:
         what = "runs" if runs else "points"
         raise TraceError(
@@ -120,7 +120,7 @@ def facts_of(given: Measurements) -> ServerFacts:
     return facts
 
 
-def _key(points: LatencyPoints) -> str:
+def key_of(points: LatencyPoints) -> str:
     """The server of points, with what else its table states of it."""
     others = [f"{name}={text}" for name, text in points.group.items() if name not in _LENGTHS]
     return " ".join([points.server.key, *others])

@@ -15,11 +15,13 @@ import numpy as np
 from spillway.calibration.hull import states_of
 from spillway.calibration.latencies import METRICS, Latencies, measured, simulated
 from spillway.calibration.parts import with_timeline
+from spillway.calibration.points import PointPart, means, parts_of
 from spillway.calibration.procedure import MAX_ERROR_SHARE, NORMS, calibrate
 from spillway.calibration.replay import Replay
-from spillway.calibration.server_measurements import check_completeness, read
+from spillway.calibration.server_measurements import check_completeness, key_of, read
 from spillway.config import formatting
 from spillway.config.progress import reporting
+from spillway.data.recording import LatencyPoints, Recording
 from spillway.files.traces import TraceError
 from spillway.simulate import simulate
 
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 
     from spillway.calibration.profile import Profile
     from spillway.config.progress import Remarks
-    from spillway.data.recording import Recording
+
+    _Measurement = Recording | LatencyPoints
 
 __all__ = ["LEAST_SHARE_INSIDE", "Report", "RunReport", "validate"]
 
@@ -132,10 +135,10 @@ class Report:
                 run.run,
                 str(run.requests),
                 "in" if run.in_range else "out",
-                *(f"{run.error_percent('ttft', name):+.1f}" for name in ("mean", "p50", "p99")),
-                f"{run.error_percent('itl', 'mean'):+.1f}",
-                *(f"{run.error_percent('e2e', name):+.1f}" for name in ("mean", "p99")),
-                f"{run.error_percent('capacity', ''):+.1f}",
+                *(_signed(run.error_percent("ttft", name)) for name in ("mean", "p50", "p99")),
+                _signed(run.error_percent("itl", "mean")),
+                *(_signed(run.error_percent("e2e", name)) for name in ("mean", "p99")),
+                _signed(run.error_percent("capacity", "")),
                 *("-" if value is None else f"{value:.1f}" for value in medians),
                 "" if run.profile.verdict is None else run.profile.verdict.kind,
             ))  # fmt: skip
@@ -166,7 +169,9 @@ def validate(
         `fit` is predicted by a profile of the server's other runs; a server with a single run is
         treated as with `half`.
     half : bool
-        Replay whole runs, fit to the first half of the requests of each, compare the second.
+        Replay whole runs, fit to the first half of the requests of each, compare the second. Of
+        mean latencies at stated loads the lower half of the loads is fitted and the upper one
+        predicted, without `score` in any case.
     norms, ahead, repeats
         See `calibrate`; they give baselines.
     allow_mismatch : bool
@@ -187,14 +192,14 @@ def validate(
     if half and score is not None:
         raise TraceError("give either runs to score or half, which scores those of the fit")
 
-    def runs_of(path: str | os.PathLike[str]) -> dict[str, list[Recording]]:
-        runs, *_ = read(path, None, **reading)
-        check_completeness(runs, allow_mismatch=allow_mismatch)
-        return _by_server(runs)
+    def measurements_of(path: str | os.PathLike[str]) -> dict[str, list[_Measurement]]:
+        given = read(path, None, **reading)
+        check_completeness(given.runs, allow_mismatch=allow_mismatch)
+        return _by_server([*given.runs, *given.points])
 
-    known = runs_of(fit)
+    known = measurements_of(fit)
     reports: list[RunReport] = []
-    wanted = known if score is None else runs_of(score)
+    wanted = known if score is None else measurements_of(score)
     if missing := [key for key in wanted if key not in known]:
         raise TraceError(
             f"{score}: there is no run in {fit} to fit this server:\n{missing[0]}\n"
@@ -203,7 +208,7 @@ def validate(
     num_runs = sum(map(len, wanted.values()))
     with reporting(progress, "predicted runs", tells=True) as report:
 
-        def fitted(runs: Sequence[Recording], rows: Any = None) -> Profile:
+        def fitted(runs: Sequence[_Measurement], rows: Any = None) -> Profile:
             def tell(text: str) -> None:
                 if report is not None:
                     report(len(reports), num_runs, text)
@@ -219,11 +224,19 @@ def validate(
             replay = Replay(run, profile.turnaround_s, repeats, profile.warms)
             return predict(replay, profile, rows)
 
-        for key, runs in wanted.items():
+        for key, found in wanted.items():
+            runs = [run for run in found if isinstance(run, Recording)]
+            loads = [part for of in found if isinstance(of, LatencyPoints) for part in parts_of(of)]
             if score is not None:
                 profile = fitted(known[key])
                 reports.extend(predicted(run, profile) for run in runs)
+                reports.extend(_predict_means(load, profile) for load in loads)
                 continue
+            if loads:
+                ordered = sorted(loads, key=lambda load: (load.users, load.rate_per_s))
+                few = ordered[: (len(ordered) + 1) // 2]
+                profile = fitted([load.alone for load in few])
+                reports.extend(_predict_means(load, profile) for load in ordered[len(few) :])
             for run in runs:
                 others = [other for other in runs if other is not run and _is_usable(other)]
                 if _is_usable(run) and (half or not others):
@@ -234,11 +247,43 @@ def validate(
         return Report(tuple(reports))
 
 
-def _by_server(runs: Sequence[Recording]) -> dict[str, list[Recording]]:
-    found: dict[str, list[Recording]] = {}
-    for run in runs:
-        found.setdefault(run.server.key, []).append(run)
+def _by_server(given: Sequence[_Measurement]) -> dict[str, list[_Measurement]]:
+    found: dict[str, list[_Measurement]] = {}
+    for item in given:
+        key = item.server.key if isinstance(item, Recording) else key_of(item)
+        found.setdefault(key, []).append(item)
     return found
+
+
+def _predict_means(load: PointPart, profile: Profile) -> RunReport:
+    """Simulates a load of which means are known."""
+    result = simulate(load.sampled(profile.group))
+    itl_s, ttft_s = means(result)
+    inside = profile.hull.share_inside(states_of(result))
+    nothing: dict[str, float | None] = {
+        f"{name}_{source}": None for name in _STATISTICS for source in ("real", "sim")
+    }
+    nothing["median_ape_percent"] = None
+    pairs = {"ttft": (load.ttft_s, ttft_s), "itl": (load.itl_s, itl_s)}
+    return RunReport(
+        run=load.name,
+        requests=len(result.requests["ttft_s"]),
+        in_range=inside >= LEAST_SHARE_INSIDE,
+        share_inside=inside,
+        share_failed=0.0,
+        closed_loop=load.users > 0,
+        profile=profile,
+        statistics={
+            metric: nothing
+            | (
+                {"mean_real": _finite(pairs[metric][0]), "mean_sim": _finite(pairs[metric][1])}
+                if metric in pairs
+                else {}
+            )
+            for metric in METRICS
+        },
+        capacity={"real": None, "sim": None},
+    )
 
 
 def _is_usable(run: Recording) -> bool:
@@ -271,6 +316,10 @@ def predict(replay: Replay, profile: Profile, rows: npt.NDArray[np.bool_] | None
         },
         capacity={"real": _finite(real.capacity_per_s), "sim": _finite(sim.capacity_per_s)},
     )
+
+
+def _signed(error: float) -> str:
+    return f"{error:+.1f}" if np.isfinite(error) else "-"
 
 
 def _finite(value: float) -> float | None:

@@ -12,9 +12,11 @@ from support.measured_runs import FACTS, LATENCY, server
 from spillway import TraceError, calibrate, simulate
 from spillway.calibration.points import PointPart, means, parts_of
 from spillway.data.recording import LatencyPoints
+from spillway.validation import real
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 
 def points(users: Sequence[int], *, prompt: int = 500, output: int = 100) -> LatencyPoints:
@@ -41,6 +43,27 @@ def test_means_at_low_loads_predict_higher_ones() -> None:
     itl_s, ttft_s = means(simulate(part.simulation(fitted.group)))
     assert itl_s == pytest.approx(part.itl_s, rel=0.06)
     assert ttft_s == pytest.approx(part.ttft_s, rel=0.15)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_higher_loads_are_predicted_from_lower_ones(tmp_path: Path) -> None:
+    table = points((1, 4, 16, 40))
+    file = tmp_path / "points.csv"
+    rows = zip(table.concurrency, table.ttft_s, table.itl_s, strict=True)
+    lines = [f"{users},500,100,{1e3 * ttft},{1e3 * itl}" for users, ttft, itl in rows]
+    file.write_text("\n".join(["users,prompt,output,ttft_ms,tpot_ms", *lines]))
+    columns = {
+        "concurrency": "users", "input_tokens": "prompt", "output_tokens": "output",
+        "ttft_s": "ttft_ms", "itl_s": "tpot_ms",
+    }  # fmt: skip
+    report = real.validate(file, norms=(LATENCY.norm,), columns=columns)
+    assert [run.run for run in report.runs] == [
+        "16 in flight, 500/100 tokens", "40 in flight, 500/100 tokens"
+    ]  # fmt: skip
+    for run in report.runs:
+        assert abs(run.error_percent("itl", "mean")) < 15
+        assert run.statistics["ttft"]["p99_sim"] is None
+    assert "+nan" not in report.table()
 
 
 def test_loads_measured_twice_count_once() -> None:
