@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 with importing_from(ROOT / "tools"):
-    from documentation import formats, interfaces, reference, results, settings, site, versions
+    from documentation import (
+        build,
+        formats,
+        interfaces,
+        reference,
+        results,
+        settings,
+        site,
+        versions,
+    )
 
 SYSTEMS = ROOT / "python" / "spillway" / "systems"
 
@@ -275,3 +284,19 @@ def test_files_that_the_background_names_exist() -> None:
     for path in (ROOT / "docs").glob("background/*.md"):
         for name in re.findall(r"`((?:tests|cpp)/[\w/.]+)`", path.read_text(encoding="utf-8")):
             assert (ROOT / name).exists(), f"{path.name}: {name}"
+
+
+def test_pictures_are_part_of_the_site(pages: dict[str, str], tmp_path: Path) -> None:
+    sources = site.Sources(ROOT, pages)
+    for name in ("index.md", "overview.md"):
+        shown = re.findall(
+            r"^```\{image\} (\S+)\n:alt: \w.*\n:class: only-(light|dark)\n```$",
+            str(sources.files[name]),
+            re.MULTILINE,
+        )
+        assert [theme for _, theme in shown] == ["light", "dark"]
+        assert {picture for picture, _ in shown} <= sources.files.keys()
+    (tmp_path / "page.html").write_text('<img alt="" src="here.svg"><img src="data:image/png,">')
+    assert build.without_picture(tmp_path) == ["page.html: here.svg"]
+    (tmp_path / "here.svg").touch()
+    assert build.without_picture(tmp_path) == []

@@ -2,9 +2,9 @@
 
     python tools/documentation/build.py [--links]
 
-Every warning of Sphinx is an error; so are links and anchors within the site that lead nowhere, and
-pages that load anything from elsewhere. `--links` checks the addresses outside of the site instead,
-which needs the network.
+Every warning of Sphinx is an error; so are links and anchors within the site that lead nowhere,
+pictures that are missing, and pages that load anything from elsewhere. `--links` checks the
+addresses outside of the site instead, which needs the network.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "docs"
-sys.path.insert(0, str(ROOT / "tools"))
+if str(ROOT / "tools") not in sys.path:
+    sys.path.insert(0, str(ROOT / "tools"))
 
 from documentation import reference  # noqa: E402
 from documentation.site import Sources  # noqa: E402
 from spillway.files.deployments import carriers  # noqa: E402
 
+_PICTURE = re.compile(r"<(?:img|source)[^>]*\s(?:src|srcset)=\"(?!data:|https?:)([^\"?#]+)")
 _LOADED = re.compile(
     r"<(?:script|img|iframe)[^>]*\ssrc=\"(?:https?:)?//|<link[^>]*stylesheet[^>]*\"(?:https?:)?//"
 )
@@ -49,8 +51,18 @@ def foreign(folder: Path) -> list[str]:
     ]
 
 
+def without_picture(folder: Path) -> list[str]:
+    """Pages that show a picture which is not part of the site."""
+    return [
+        f"{path.relative_to(folder)}: {picture}"
+        for path in sorted(folder.rglob("*.html"))
+        for picture in _PICTURE.findall(path.read_text("utf-8"))
+        if not (path.parent / picture).exists()
+    ]
+
+
 def main() -> int:
-    """Command line; the exit status of Sphinx, or 1 for pages that need the network."""
+    """Command line; the exit status of Sphinx, or 1 for pages that are not complete."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--links", action="store_true", help="check addresses outside of the site")
     options = parser.parse_args()
@@ -74,6 +86,9 @@ def main() -> int:
     status = subprocess.run(command, check=False).returncode
     if status == 0 and builder == "html" and (found := foreign(FOLDER / "html")):
         print("These pages load something from elsewhere:", *found, sep="\n  ")
+        status = 1
+    if status == 0 and builder == "html" and (found := without_picture(FOLDER / "html")):
+        print("These pages lack a picture:", *found, sep="\n  ")
         status = 1
     print(f"{'built' if status == 0 else 'FAILED'} after {time.monotonic() - start_s:.0f} s")
     return status

@@ -50,12 +50,13 @@ pygments_dark_style = "monokai"
 
 def _as_restructured_text(*arguments: Any) -> None:
     """Lists, indented code and `names`s of a docstring, as reStructuredText needs them."""
-    lines: list[str] = arguments[-1]
+    what, lines = arguments[1], arguments[-1]
     text = "\n".join(lines)
     text = re.sub(r"(`[^`\n]+`)(\w?)", lambda span: "\\ ".join(filter(None, span.groups())), text)
     text = re.sub(r"(?<=[^\n])\n(?= *- )", "\n\n", text)
     text = re.sub(r"^(?![-: ])(.+)\n\n(?=    )", r"\1\n\n::\n\n", text, flags=re.MULTILINE)
-    lines[:] = text.split("\n")
+    # Of a property, napoleon takes the text before a colon in the first line for a type.
+    lines[:] = ["", *text.split("\n")] if what == "property" else text.split("\n")
 
 
 def _navigate(

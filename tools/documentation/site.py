@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 _FENCE = re.compile(r"^(`{3,}).*?^\1`*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
+_PICTURE = re.compile(
+    r'<picture>\s*<source media="\(prefers-color-scheme: dark\)" srcset="(?P<dark>[^"]+)">\s*'
+    r'<img src="(?P<light>[^"]+)" alt="(?P<alt>[^"]+)">\s*</picture>'
+)
 _ROOTED = re.compile(r"\]\(/([^)#\s]+)")
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".sh": "bash", ".cff": "yaml", ".h": "cpp"}
 _FOLDERS = (
@@ -116,10 +120,22 @@ class Sources:
     def _linked(self, text: str, path: str, name: str, *, escaped: bool = False) -> str:
         """A document with the links of the site in place of those of the repository."""
 
-        def target(found: re.Match[str]) -> str:
-            goal = posixpath.normpath(posixpath.join(posixpath.dirname(path), found[1]))
-            return f"]({self._place(goal, name)}{found[2] or ''})"
+        def place(link: str) -> str:
+            goal = posixpath.normpath(posixpath.join(posixpath.dirname(path), link))
+            return self._place(goal, name)
 
+        def target(found: re.Match[str]) -> str:
+            return f"]({place(found[1])}{found[2] or ''})"
+
+        def picture(found: re.Match[str]) -> str:
+            """Both pictures; the theme shows the one that fits it."""
+            return "\n\n".join(
+                f"```{{image}} {place(found[theme])}\n"
+                f":alt: {found['alt']}\n:class: only-{theme}\n```"
+                for theme in ("light", "dark")
+            )
+
+        text = _PICTURE.sub(picture, text)
         kept, end = [], 0
         for block in () if escaped else _FENCE.finditer(text):
             kept += [_LINK.sub(target, text[end : block.start()]), block[0]]
