@@ -13,13 +13,17 @@ from __future__ import annotations
 import argparse
 import math
 
-import cmaes
 import numpy as np
 
 import spillway
 from spillway import gateway, instance, study, workload
 from spillway.data.intervals import interval
 from spillway.envs import GatewayEnv
+
+try:
+    import cmaes
+except ImportError:
+    raise SystemExit("cmaes is missing: pip install 'spillway-sim[study,rl]'") from None
 
 CAP = "gateway.limit.max_in_flight"
 CAPS = (8, 256)

@@ -139,6 +139,8 @@ class _Parser(argparse.ArgumentParser):
             choices = re.findall(r"[^\s',]+", found[2])
             near = difflib.get_close_matches(found[1], choices, n=1)
             message += f"; did you mean {near[0]!r}?" if near else ""
+        elif message.endswith("required: COMMAND"):
+            message += f"; {self.prog} --help lists the commands"
         super().error(message)
 
 

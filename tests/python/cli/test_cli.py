@@ -729,8 +729,8 @@ def test_describe_scenarios(run: Callable[..., str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        ([], "required"),
         (["walk"], "walk"),
+        ([], "required: COMMAND; spillway --help lists the commands"),
         (["chek", "config.yaml"], "did you mean 'check'?"),
         (["run"], "CONFIG"),
         (["run", "config.yaml", "--seed", "1.5"], "--seed"),
