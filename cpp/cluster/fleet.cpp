@@ -151,10 +151,19 @@ void Fleet::set_target(std::int64_t instances) {
   schedule_resize();
 }
 
-bool Fleet::resize(std::int64_t queued, std::int64_t shed) {
+bool Fleet::resize(std::int64_t queued, std::int64_t shed, std::int64_t in_flight) {
   if (next_event_ <= context_.now) next_event_ = sim::kForever;
   const std::int64_t before = num_ready();
-  resizer_.apply(state_, queued, shed, context_.now);
+  fleet::FleetLoad load{.queued = queued, .in_flight = in_flight};
+  if (resizer_.reads_load(context_.now) && before > 0) {
+    for (const sim::InstanceId id : state_.ready()) {
+      const signals::InstanceSignal reported = seen(id);
+      load.waiting += reported.waiting;
+      load.running += reported.running;
+      load.kv_utilization += reported.kv_utilization;
+    }
+  }
+  resizer_.apply(state_, queued, shed, context_.now, load);
   state_.update(context_.now);
   note_ready();
   return num_ready() != before;

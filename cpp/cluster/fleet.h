@@ -71,8 +71,9 @@ class Fleet final : public gateway::ServiceMeter {
   /// The number of instances to be in service from now on: an event of phase `fleet_change` is due.
   void set_target(std::int64_t instances);
   /// Applies a new target and the autoscaler's decision, and makes due instances ready.
-  /// `queued`, `shed`: requests of all gateways. True: the number of ready instances has changed.
-  bool resize(std::int64_t queued, std::int64_t shed);
+  /// `queued`, `shed`, `in_flight`: requests of all gateways. True: the number of ready instances
+  /// has changed.
+  bool resize(std::int64_t queued, std::int64_t shed, std::int64_t in_flight = 0);
   /// Schedules the next of these, unless an earlier one is scheduled.
   void schedule_resize();
 

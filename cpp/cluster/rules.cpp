@@ -249,15 +249,27 @@ void target_instances_exist(Inspection& seen) {
   const auto& target = seen.simulation.fleet.target_instances;
   if (target) must_exist(seen, *target, "fleet.target_instances");
 }
+// Calls `check` with the least and the most instances of the autoscaler, if there is one.
+void with_range_of_scaler(const Inspection& seen, const auto& check) {
+  std::visit(
+      [&]<class Scaler>(const Scaler& scaler) {
+        if constexpr (requires { scaler.max_instances; }) {
+          check(scaler.min_instances, scaler.max_instances);
+        }
+      },
+      seen.simulation.fleet.autoscaler);
+}
 void scaled_instances_exist(Inspection& seen) {
-  const auto* scaler = std::get_if<fleet::QueueScaler>(&seen.simulation.fleet.autoscaler);
-  if (scaler) must_exist(seen, scaler->max_instances, "fleet.autoscaler.max_instances");
+  with_range_of_scaler(seen, [&](std::int64_t, std::int64_t most) {
+    must_exist(seen, most, "fleet.autoscaler.max_instances");
+  });
 }
 void scaler_has_a_range(Inspection& seen) {
-  const auto* scaler = std::get_if<fleet::QueueScaler>(&seen.simulation.fleet.autoscaler);
-  if (!scaler || scaler->min_instances <= scaler->max_instances) return;
-  seen.report("fleet.autoscaler.min_instances", std::to_string(scaler->min_instances),
-              "must be <= max_instances (" + std::to_string(scaler->max_instances) + ")");
+  with_range_of_scaler(seen, [&](std::int64_t least, std::int64_t most) {
+    if (least <= most) return;
+    seen.report("fleet.autoscaler.min_instances", std::to_string(least),
+                "must be <= max_instances (" + std::to_string(most) + ")");
+  });
 }
 
 // ---- what parts require of each other ------------------------------------------------------

@@ -414,7 +414,7 @@ class Run final : public HeldRun, workload::RequestListener {
 
   void resize_fleet() {
     const gateway::GatewayCounters counters = gateways_.counters();
-    if (fleet_.resize(counters.queued(), counters.shed())) {
+    if (fleet_.resize(counters.queued(), counters.shed(), counters.in_flight())) {
       for (const auto& gateway : gateways_.replicas()) {
         if (gateway->set_workers(fleet_.num_ready())) drain(*gateway);
       }

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 #include <variant>
 
+#include "sim/schema/enum.h"
 #include "sim/schema/range.h"
 #include "sim/time.h"
 
@@ -80,7 +82,90 @@ struct QueueScaler {
   }
 };
 
-using Autoscaler = std::variant<NoAutoscaler, QueueScaler>;
+/// The metric of a target scaler, per instance.
+enum class ScalerMetric : std::uint8_t { in_flight, queued, waiting, running, kv_utilization };
+
+}  // namespace spillway::fleet
+
+template <>
+struct spillway::sim::EnumNames<spillway::fleet::ScalerMetric> {
+  static constexpr std::array<std::string_view, 5> names{"in_flight", "queued", "waiting",
+                                                         "running", "kv_utilization"};
+};
+
+namespace spillway::fleet {
+
+/// Scales to a target of a metric per instance.
+struct TargetScaler {
+  ScalerMetric metric = ScalerMetric::in_flight;
+  double target = 32;
+  double tolerance = 0.1;
+  double poll_s = 15;
+  std::int64_t min_instances = 1;
+  std::int64_t max_instances = 4;
+  double up_stabilization_s = 0;
+  std::int64_t up_instances = 4;
+  double up_share = 1;
+  double down_stabilization_s = 300;
+  double down_share = 1;
+
+  static constexpr std::string_view kind = "target", type_name = "TargetScaler";
+  static constexpr std::string_view doc =
+      "The rule of Kubernetes' horizontal pod autoscaler: the recommendation is the total of the "
+      "metric over the instances ÷ target, rounded up, or the present number within the tolerance. "
+      "The fleet scales up to the smallest recommendation in up_stabilization_s and down to the "
+      "largest in down_stabilization_s, at each poll by no more than the limits. Instances that "
+      "start count with 0. A fleet without instances starts one as soon as a request waits.";
+  static void fields(auto field) {
+    using Self = TargetScaler;
+    const auto window = sim::between(0, sim::kLongestSpan_s);
+    field("metric", &Self::metric,
+          "in_flight: requests that the gateway has dispatched; queued: those in its queues; "
+          "waiting, running: those in the engines' queues and batches; kv_utilization: share of KV "
+          "memory in use. The last three are as the instances report them (signals).");
+    field("target", &Self::target, "Target of the metric per instance.")
+        .dimensionless()
+        .range(sim::positive_up_to(1e9))
+        .log_search(0.1, 256);
+    field("tolerance", &Self::tolerance,
+          "Relative difference from the target up to which the number of instances stays.")
+        .dimensionless()
+        .range(sim::between(0, 10));
+    field("poll_s", &Self::poll_s, "Polling interval of the metric.")
+        .unit("s")
+        .range(sim::between(0.1, sim::kLongestSpan_s));
+    field("min_instances", &Self::min_instances,
+          "Minimum number of instances; 0: an idle fleet scales to zero.")
+        .unit("instances")
+        .range(sim::between(0, 100000));
+    field("max_instances", &Self::max_instances,
+          "Maximum number of instances; the simulation must have this many.")
+        .unit("instances")
+        .range(sim::between(1, 100000));
+    field("up_stabilization_s", &Self::up_stabilization_s,
+          "Time for which more instances must be recommended.")
+        .unit("s")
+        .range(window);
+    field("up_instances", &Self::up_instances,
+          "Maximum number of instances that a poll adds, unless up_share allows more.")
+        .unit("instances")
+        .range(sim::between(1, 100000));
+    field("up_share", &Self::up_share,
+          "Maximum share of the present number that a poll adds, unless up_instances allows more.")
+        .dimensionless()
+        .range(sim::between(0, 1000));
+    field("down_stabilization_s", &Self::down_stabilization_s,
+          "Time for which fewer instances must be recommended.")
+        .unit("s")
+        .range(window);
+    field("down_share", &Self::down_share,
+          "Maximum share of the present number that a poll removes, at least one instance.")
+        .dimensionless()
+        .range(sim::between(0, 1));
+  }
+};
+
+using Autoscaler = std::variant<NoAutoscaler, QueueScaler, TargetScaler>;
 
 /// Which of the simulation's instances are in service, and when.
 struct Fleet {

@@ -11,14 +11,22 @@ Resizer::Resizer(const Fleet& config) : target_(config.target_instances) {
     poll_period_ = sim::from_seconds(scaler->poll_s);
     next_poll_ = poll_period_;
   }
+  if (const auto* scaler = std::get_if<TargetScaler>(&config.autoscaler)) {
+    target_scaler_.emplace(*scaler);
+    poll_period_ = sim::from_seconds(scaler->poll_s);
+    next_poll_ = poll_period_;
+  }
 }
 
-void Resizer::apply(FleetState& fleet, std::int64_t queued, std::int64_t shed, sim::Time now) {
+void Resizer::apply(FleetState& fleet, std::int64_t queued, std::int64_t shed, sim::Time now,
+                    const FleetLoad& load) {
   if (const auto target = std::exchange(target_, std::nullopt)) fleet.resize(*target, now);
-  if (scaler_ && next_poll_ <= now) {
-    fleet.resize(scaler_->poll(queued, shed, fleet.started(), now), now);
-    next_poll_ += poll_period_;
-  }
+  if (next_poll_ > now) return;
+  const std::int64_t started = fleet.started();
+  fleet.resize(scaler_ ? scaler_->poll(queued, shed, started, now)
+                       : target_scaler_->poll(load, started, now),
+               now);
+  next_poll_ += poll_period_;
 }
 
 }  // namespace spillway::fleet

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -253,6 +254,87 @@ def test_autoscaler_follows_its_rule(seed: int) -> None:
     assert expected[-1] == 1
 
 
+# --- Kubernetes' rule -----------------------------------------------------------------------------
+
+
+def recommended(config: fleet.TargetScaler, loads: list[float], poll_s: float) -> list[int]:
+    """The rule of the horizontal pod autoscaler, written down plainly."""
+    instances, wishes, result = 1, [], []
+    for k, total in enumerate(loads, start=1):
+        now = k * poll_s
+        wish = math.ceil(total / config.target)
+        if instances and abs(total / (config.target * instances) - 1) <= config.tolerance:
+            wish = instances
+        wishes.append((now, min(max(wish, config.min_instances), config.max_instances)))
+        up = min(w for t, w in wishes if now - t <= config.up_stabilization_s)
+        down = max(w for t, w in wishes if now - t <= config.down_stabilization_s)
+        if up > instances and now >= config.up_stabilization_s:
+            most = max(
+                math.floor(instances * (1 + config.up_share)), instances + config.up_instances
+            )
+            instances = min(up, most)
+        elif down < instances and now >= config.down_stabilization_s:
+            least = math.ceil(instances * (1 - config.down_share))
+            instances = max(down, min(least, instances - 1))
+        result.append(instances)
+    return result
+
+
+@pytest.mark.parametrize("metric", ["in_flight", "running", "kv_utilization"])
+@pytest.mark.parametrize("settings", [{}, {"up_instances": 1, "up_share": 0.5, "down_share": 0.4}])
+def test_target_scaler_follows_its_rule(metric: str, settings: dict[str, Any]) -> None:
+    config = fleet.TargetScaler(
+        metric=metric,
+        target=0.05 if metric == "kv_utilization" else 6,
+        poll_s=5,
+        max_instances=6,
+        up_stabilization_s=10 if settings else 0,
+        down_stabilization_s=30,
+        **settings,
+    )
+    clients = [
+        workload.Client(name="steady", output_tokens=workload.Fixed(tokens=20), requests_per_s=2),
+        workload.Client(
+            name="burst",
+            output_tokens=workload.Fixed(tokens=100),
+            requests_per_s=25,
+            start_s=30,
+            duration_s=90,
+        ),
+    ]
+    result = simulated(
+        1,
+        workload=workload.Synthetic(clients=clients, duration_s=300),
+        instances=[instance.InstanceGroup(count=6, latency=STEP, num_kv_blocks=4000)],
+        router="least_loaded",
+        fleet=fleet.Fleet(initial_instances=1, autoscaler=config, startup_s=0),
+        metrics={"timeline_step_s": 5},
+    )
+    timeline = result.timeline
+    polls = slice(1, None)
+    seen = {
+        "in_flight": timeline["in_flight"],
+        "running": timeline["running"],
+        "kv_utilization": timeline["kv_utilization"] * 6,  # the mean over all instances
+    }[metric][polls]
+    expected = recommended(config, seen.tolist(), 5)
+    found = timeline["ready_instances"][polls].tolist()
+    assert found == expected
+    assert max(found) >= 3
+    assert found[-1] < max(found)
+
+
+def test_target_scaler_starts_from_zero() -> None:
+    scaler = fleet.TargetScaler(min_instances=0, max_instances=2, poll_s=1)
+    result = simulated(
+        workload=workload.Synthetic(num_requests=20, requests_per_s=10),
+        instances=[instance.InstanceGroup(count=2, latency=STEP)],
+        fleet=fleet.Fleet(initial_instances=0, autoscaler=scaler, startup_s=3),
+    )
+    assert result.ledger["completed"] == 20
+    assert result.requests["queue_s"].max() > 3
+
+
 @pytest.mark.parametrize(
     ("settings", "clue"),
     [
@@ -264,6 +346,14 @@ def test_autoscaler_follows_its_rule(seed: int) -> None:
         ),
         (
             {"autoscaler": {"kind": "queue", "min_instances": 3, "max_instances": 2}},
+            "fleet.autoscaler.min_instances = 3: must be <= max_instances (2)",
+        ),
+        (
+            {"autoscaler": {"kind": "target", "max_instances": 5}},
+            "fleet.autoscaler.max_instances = 5: must be <= the number of instances (3)",
+        ),
+        (
+            {"autoscaler": {"kind": "target", "min_instances": 3, "max_instances": 2}},
             "fleet.autoscaler.min_instances = 3: must be <= max_instances (2)",
         ),
     ],

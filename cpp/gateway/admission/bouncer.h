@@ -50,7 +50,7 @@ struct Bouncer {
         "Minimum share of a class's latest requests that is admitted, regardless of the estimate.")
         .dimensionless()
         .range(sim::between(0, 1))
-        .search(0, 0.3);
+        .search(0.01, 0.3);
     field("share_requests", &Bouncer::share_requests,
           "Number of the class's latest requests in that share.")
         .unit("requests")

@@ -98,7 +98,7 @@ void needs_of_each_limit_are_found() {
 void limits_that_first_tokens_free_need_them() {
   for_each_alternative<gateway::Limit>([](const auto& policy) {
     if (policy.kind == "python") return;  // it may, and has no code here
-    const bool is_freed = gateway::make_limit(policy, {})->frees_at_first_token();
+    const bool is_freed = gateway::make_limit(policy, {}, {})->frees_at_first_token();
     check(is_freed == signals::needs_of(policy).first_tokens, std::string(policy.kind));
   });
 }
