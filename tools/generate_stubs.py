@@ -105,6 +105,9 @@ def make_trace(
     segment_tokens: ArrayLike,
     request_id: Sequence[str],
     file: str,
+    answer: ArrayLike | None = ...,
+    accepted_begin: ArrayLike | None = ...,
+    accepted: ArrayLike | None = ...,
 ) -> Trace: ...
 """,
     "metrics": """\
@@ -197,6 +200,9 @@ class Session:
 def advance_all(
     steps: Sequence[tuple[Session, dict[str, Any], float, float]], threads: int
 ) -> None: ...
+def log_steps(
+    simulation: Simulation, seed: int
+) -> tuple[dict[str, Any], list[list[dict[str, Any]]]]: ...
 def random_streams(simulation: Simulation) -> tuple[str, ...]: ...
 def offered_requests(simulation: Simulation, seed: int) -> OfferedRequests | None: ...
 def run(

@@ -360,6 +360,56 @@ py::dict run(const Settings& simulation, std::uint64_t seed, bool reference,
   return to_dict(output);
 }
 
+py::list requests_of(const std::vector<sim::RequestId>& ids) {
+  py::list rows;
+  for (const sim::RequestId id : ids) rows.append(id.value);
+  return rows;
+}
+
+py::list tokens_of(const std::vector<std::pair<sim::RequestId, std::int64_t>>& parts) {
+  py::list rows;
+  for (const auto& [id, tokens] : parts) rows.append(py::make_tuple(id.value, tokens));
+  return rows;
+}
+
+py::list steps_of(const instance::StepLog& log) {
+  py::list steps;
+  for (const instance::ScheduledStep& step : log) {
+    py::dict entry;
+    entry["planned_ns"] = step.planned.ns;
+    if (sim::is_set(step.start)) {
+      entry["start_ns"] = step.start.ns;
+      entry["end_ns"] = step.end.ns;
+    }
+    entry["scheduled"] = tokens_of(step.scheduled);
+    entry["admitted"] = tokens_of(step.admitted);
+    entry["readmitted"] = tokens_of(step.readmitted);
+    entry["preempted"] = requests_of(step.preempted);
+    entry["drafts"] = tokens_of(step.drafts);
+    entry["free_blocks"] = step.free_blocks;
+    entry["waiting"] = step.waiting;
+    entry["running"] = requests_of(step.running);
+    entry["finished"] = requests_of(step.finished);
+    steps.append(entry);
+  }
+  return steps;
+}
+
+// The output of a run without shortcuts, and the steps of each engine.
+py::tuple log_steps(const Settings& simulation, std::uint64_t seed) {
+  cluster::Output output;
+  std::vector<instance::StepLog> logs;
+  {
+    const py::gil_scoped_release unlocked;
+    output = cluster::run(
+        simulation.as<Simulation>(), seed,
+        {.is_checked = true, .reference = true, .step_logs = &logs, .interrupted = signal_raised});
+  }
+  py::list engines;
+  for (const instance::StepLog& log : logs) engines.append(steps_of(log));
+  return py::make_tuple(to_dict(output), engines);
+}
+
 // The outputs in order, None for runs that an interruption skipped. An exception of `progress` ends
 // the batch and passes through.
 py::list run_batch(const std::vector<Settings>& settings, const std::vector<std::uint64_t>& seeds,
@@ -453,6 +503,7 @@ void bind_cluster(py::module_& module) {
       },
       py::arg("simulation"), py::arg("seed"), py::call_guard<py::gil_scoped_release>(),
       "The requests that a simulation offers under a seed; None in streaming mode.");
+  module.def("log_steps", &log_steps, py::arg("simulation"), py::arg("seed"));
   module.def("run", &run, py::arg("simulation"), py::arg("seed"), py::arg("reference") = false,
              py::arg("requests") = py::none(),
              "Runs one experiment under one seed; see spillway.simulate for the public form.");

@@ -48,6 +48,11 @@ std::string digest(const Requests& requests) {
     segments.insert(segments.end(), {segment.content, segment.tokens});
   }
   update(bytes_of(segments));
+  if (!requests.answer.empty()) update(bytes_of(requests.answer));
+  if (!requests.accepted.empty()) {
+    update(bytes_of(requests.accepted_begin));
+    update(bytes_of(requests.accepted));
+  }
   for (const auto* names : {&requests.tenants, &requests.slo_classes, &requests.request_id}) {
     for (const std::string& name : *names) update(py::bytes(name + '\n'));
     update(py::bytes("\n"));
@@ -91,7 +96,10 @@ py::object make_trace(
     const std::vector<std::string>& tenants, const Column<std::uint16_t>& slo_class,
     const std::vector<std::string>& slo_classes, const Column<std::uint32_t>& segment_begin,
     const Column<std::uint64_t>& segment_content, const Column<std::uint32_t>& segment_tokens,
-    const std::vector<std::string>& request_id, const std::string& file) {
+    const std::vector<std::string>& request_id, const std::string& file,
+    const std::optional<Column<std::uint64_t>>& answer,
+    const std::optional<Column<std::uint32_t>>& accepted_begin,
+    const std::optional<Column<std::uint8_t>>& accepted) {
   auto requests = std::make_shared<Requests>();
   for (const std::int64_t ns : copied(arrival_ns)) requests->arrival.push_back({ns});
   requests->input_tokens = copied(input_tokens);
@@ -102,6 +110,9 @@ py::object make_trace(
   requests->slo_classes = slo_classes;
   requests->request_id = request_id;
   set_segments(*requests, segment_begin, segment_content, segment_tokens);
+  if (answer) requests->answer = copied(*answer);
+  if (accepted) requests->accepted = copied(*accepted);
+  if (accepted_begin) requests->accepted_begin = copied(*accepted_begin);
   std::vector<sim::Violation> violations;
   workload::check_requests(*requests, file.empty() ? "trace" : file, violations);
   if (!violations.empty()) throw sim::ConfigError(std::move(violations));
@@ -174,6 +185,16 @@ py::dict trace_columns(const Settings& settings) {
   }
   result["segment_content"] = content;
   result["segment_tokens"] = tokens;
+  if (!requests.answer.empty()) {
+    result["answer"] =
+        column_of<std::uint64_t>(requests, [&](auto row) { return requests.answer[row]; });
+  }
+  if (!requests.accepted_begin.empty()) {
+    result["accepted_begin"] = py::array_t<std::uint32_t>(
+        static_cast<py::ssize_t>(requests.accepted_begin.size()), requests.accepted_begin.data());
+    result["accepted"] = py::array_t<std::uint8_t>(
+        static_cast<py::ssize_t>(requests.accepted.size()), requests.accepted.data());
+  }
   result["request_id"] = requests.request_id;
   result["file"] = trace.file;
   return result;
@@ -218,7 +239,8 @@ void bind_workload(py::module_& module) {
              py::arg("input_tokens"), py::arg("output_tokens"), py::arg("tenant"),
              py::arg("tenants"), py::arg("slo_class"), py::arg("slo_classes"),
              py::arg("segment_begin"), py::arg("segment_content"), py::arg("segment_tokens"),
-             py::arg("request_id"), py::arg("file"),
+             py::arg("request_id"), py::arg("file"), py::arg("answer") = py::none(),
+             py::arg("accepted_begin") = py::none(), py::arg("accepted") = py::none(),
              "A Trace from columns, checked; see spillway.trace for the public form.");
   module.def("_make_streamed_trace", &make_streamed_trace, py::kw_only(), py::arg("paths"),
              py::arg("rows"), py::arg("sha256"), py::arg("tenants"), py::arg("slo_classes"),

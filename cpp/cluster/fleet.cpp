@@ -38,7 +38,8 @@ std::optional<signals::LoadChanges> make_load_changes(const Context& context,
 
 }  // namespace
 
-Fleet::Fleet(Context& context, workload::RequestListener& listener, bool reference)
+Fleet::Fleet(Context& context, workload::RequestListener& listener, bool reference,
+             std::vector<instance::StepLog>* step_logs)
     : context_(context),
       listener_(listener),
       state_(context.simulation.fleet, num_instances(context.simulation)),
@@ -46,8 +47,8 @@ Fleet::Fleet(Context& context, workload::RequestListener& listener, bool referen
       scrapes_(make_scrapes(context)),
       follows_(follows_of(context.simulation, reference)),
       load_changes_(make_load_changes(context, follows_)),
-      signal_store_(context.simulation.signals, make_instances(listener, reference), scrapes_.get(),
-                    load_changes_ ? &*load_changes_ : nullptr),
+      signal_store_(context.simulation.signals, make_instances(listener, reference, step_logs),
+                    scrapes_.get(), load_changes_ ? &*load_changes_ : nullptr),
       emitted_(context.requests.num_groups()) {
   if (context.needs.exact_estimate) {
     exact_estimator_.emplace(instances_);
@@ -56,9 +57,11 @@ Fleet::Fleet(Context& context, workload::RequestListener& listener, bool referen
   note_ready();
 }
 
-std::vector<signals::SignalSource*> Fleet::make_instances(workload::RequestListener& listener,
-                                                          bool reference) {
+std::vector<signals::SignalSource*> Fleet::make_instances(
+    workload::RequestListener& listener, bool reference,
+    std::vector<instance::StepLog>* step_logs) {
   const Simulation& simulation = context_.simulation;
+  if (step_logs) step_logs->resize(num_engines(simulation));
   const instance::Environment environment{
       .requests = context_.requests,
       .states = context_.states,
@@ -71,7 +74,8 @@ std::vector<signals::SignalSource*> Fleet::make_instances(workload::RequestListe
       .notifies_first_tokens = context_.needs.first_tokens || context_.follows_loads,
       .meters_tokens = context_.needs.tokens_by_group ||
                        simulation.busy_monitor.track_output_blocks || context_.counts_tenants,
-      .reference = reference};
+      .reference = reference,
+      .step_logs = step_logs};
   std::vector<signals::SignalSource*> instances;
   instances.reserve(num_instances(simulation));
   for (const auto& group : simulation.instances) {

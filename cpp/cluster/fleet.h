@@ -31,7 +31,9 @@ namespace spillway::cluster {
 class Fleet final : public gateway::ServiceMeter {
  public:
   /// `listener`: notified of first tokens and ends. `reference`: see instance::Stepping.
-  Fleet(Context& context, workload::RequestListener& listener, bool reference);
+  /// `step_logs`: as in RunOptions.
+  Fleet(Context& context, workload::RequestListener& listener, bool reference,
+        std::vector<instance::StepLog>* step_logs);
 
   // ---- life of a request -------------------------------------------------------------------
 
@@ -115,7 +117,8 @@ class Fleet final : public gateway::ServiceMeter {
  private:
   void fail(sim::RequestId id);
   std::vector<signals::SignalSource*> make_instances(workload::RequestListener& listener,
-                                                     bool reference);
+                                                     bool reference,
+                                                     std::vector<instance::StepLog>* step_logs);
   void note_ready();
   void note_change(sim::InstanceId id) {
     if (load_changes_) load_changes_->add(id);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <variant>
 
+#include "instance/plant/step_loop.h"
 #include "sim/randomness.h"
 
 namespace spillway::cluster {
@@ -51,6 +53,11 @@ bool can_change(const Simulation& simulation, sim::Stream stream) {
       return can_draw(simulation.reaction) ||
              std::any_of(simulation.tenants.begin(), simulation.tenants.end(),
                          [](const workload::Tenant& tenant) { return can_draw(tenant.reaction); });
+    case Stream::drafts:
+      return std::ranges::any_of(simulation.instances, [](const instance::InstanceGroup& group) {
+        return std::holds_alternative<instance::StepLoop>(group.plant) &&
+               group.speculative_decoding.draws();
+      });
     case Stream::traffic: {
       const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
       return trace && can_draw(trace->transforms);

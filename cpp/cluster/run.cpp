@@ -46,7 +46,7 @@ class Run final : public HeldRun, workload::RequestListener {
         context_(simulation, seed, options_.requests, options_.interrupted, options_.is_observed,
                  later),
         clients_(context_),
-        fleet_(context_, *this, options_.reference),
+        fleet_(context_, *this, options_.reference, options_.step_logs),
         load_events_(context_, fleet_.instances(), fleet_.scrapes()),
         sampler_(context_),
         fitted_states_(context_),

@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "cluster/config.h"
 #include "cluster/output.h"
+#include "instance/step_loop/step_log.h"
 #include "workload/requests.h"
 
 namespace spillway::cluster {
@@ -14,8 +16,10 @@ namespace spillway::cluster {
 struct RunOptions {
   /// The offered requests if they exist already (see `offered_requests`), otherwise null.
   std::shared_ptr<const workload::Requests> requests;
-  bool is_checked = false;    ///< whether the settings are known to be valid
-  bool reference = false;     ///< without shortcuts; see instance::Stepping
+  bool is_checked = false;  ///< whether the settings are known to be valid
+  bool reference = false;   ///< without shortcuts; see instance::Stepping
+  /// Where the engines log their steps, each in its own; null: nowhere. Requires `reference`.
+  std::vector<instance::StepLog>* step_logs = nullptr;
   bool keep_requests = true;  ///< whether the output has a record
   bool is_observed = false;   ///< whether the state will be looked at during the run
   /// Called now and then, also while requests are generated; once it returns true, the run throws

@@ -55,6 +55,43 @@ void InstanceGroup::validate(const std::string& path, std::vector<sim::Violation
   needs(preemption == Preemption::keep_emitted, "preemption", "restart", "keep_emitted");
   needs(kv_cache.allocation == Allocation::check_then_act, "kv_cache.allocation", "roll_back",
         "check_then_act");
+  const auto rules_need = [&](bool holds, std::string_view field, std::string_view value,
+                              std::string_view needed) {
+    if (engine_rules.are_general() || holds) return;
+    out.push_back({sim::join_path(path, field), std::string(value),
+                   "must be " + std::string(needed) + " with these engine_rules"});
+  };
+  rules_need(completion == Completion::step_end, "completion", "step_start", "step_end");
+  rules_need(preemption == Preemption::keep_emitted, "preemption", "restart", "keep_emitted");
+  rules_need(kv_cache.allocation == Allocation::check_then_act, "kv_cache.allocation", "roll_back",
+             "check_then_act");
+  if (kv_cache.generated_tokens && kv_cache.allocation == Allocation::roll_back) {
+    out.push_back({sim::join_path(path, "kv_cache.allocation"), "roll_back",
+                   "must be check_then_act with generated_tokens"});
+  }
+  if (kv_cache.generated_tokens && preemption == Preemption::restart) {
+    out.push_back({sim::join_path(path, "preemption"), "restart",
+                   "must be keep_emitted with generated_tokens"});
+  }
+  if (speculative_decoding.num_drafts > 0) {
+    const auto drafts_need = [&](bool holds, std::string_view field, std::string_view value,
+                                 std::string_view needed) {
+      if (holds) return;
+      out.push_back({sim::join_path(path, field), std::string(value),
+                     "must be " + std::string(needed) + " with speculative_decoding"});
+    };
+    drafts_need(completion == Completion::step_end, "completion", "step_start", "step_end");
+    drafts_need(preemption == Preemption::keep_emitted, "preemption", "restart", "keep_emitted");
+    drafts_need(kv_cache.allocation == Allocation::check_then_act, "kv_cache.allocation",
+                "roll_back", "check_then_act");
+    drafts_need(!kv_cache.stores_last_token, "kv_cache.stores_last_token", "true", "false");
+    const std::int64_t taken = speculative_decoding.method != DraftMethod::draft_model ? 0
+                               : engine_rules.draft_slots == DraftSlots::all_seats ? max_num_seqs
+                                                                                   : 1;
+    drafts_need(max_num_batched_tokens > taken, "max_num_batched_tokens",
+                std::to_string(max_num_batched_tokens),
+                "above the " + std::to_string(taken) + " slots of the draft model");
+  }
   if (kv_cache.allocation == Allocation::roll_back &&
       (kv_cache.reserve_full_prompt || kv_cache.watermark > 0)) {
     out.push_back({sim::join_path(path, "kv_cache.allocation"), "roll_back",

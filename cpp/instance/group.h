@@ -3,17 +3,20 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <variant>
 #include <vector>
 
+#include "instance/engine_rules.h"
 #include "instance/ingress/policies.h"
 #include "instance/kv_cache/config.h"
 #include "instance/latency/policies.h"
 #include "instance/plant/policies.h"
 #include "instance/scheduler/policies.h"
+#include "instance/speculation.h"
 #include "sim/error.h"
 #include "sim/randomness.h"
 #include "sim/schema/enum.h"
@@ -56,6 +59,10 @@ struct InstanceGroup {
   std::int64_t max_num_seqs = 1024;
   std::int64_t max_num_batched_tokens = 8192;
   std::int64_t long_prefill_token_threshold = 0;
+  bool long_prefill_token_threshold_adaptive = false;
+  bool chunked_prefill = true;
+  std::int64_t prefill_schedule_interval = 1;
+  std::optional<std::int64_t> max_num_active_seqs;
   std::int64_t max_model_len = 131072;
   std::int64_t block_size_tokens = 16;
   std::int64_t num_kv_blocks = 26894;
@@ -66,6 +73,8 @@ struct InstanceGroup {
   Preemption preemption = Preemption::keep_emitted;
   OutputOverhead output_overhead = OutputOverhead::in_step;
   bool async_scheduling = true;
+  SpeculativeDecoding speculative_decoding;
+  EngineRules engine_rules;
   std::string provenance;
   std::vector<BatchState> fitted_states;
 
@@ -115,6 +124,24 @@ struct InstanceGroup {
           "--long-prefill-token-threshold); 0: unlimited.")
         .unit("tokens")
         .range(sim::between(0, 1e9));
+    field("long_prefill_token_threshold_adaptive", &G::long_prefill_token_threshold_adaptive,
+          "Whether that threshold rises to max_num_batched_tokens divided by the requests in batch "
+          "and queue (vLLM 0.31 or later).");
+    field("chunked_prefill", &G::chunked_prefill,
+          "Whether the prompt of a waiting request may be computed in parts. Otherwise a request "
+          "joins only a step that has room for its whole prompt, and those behind it wait (vLLM "
+          "--no-enable-chunked-prefill). A request that never fits is refused.");
+    field("prefill_schedule_interval", &G::prefill_schedule_interval,
+          "While requests decode, prompts are admitted and continued in one of this many steps, "
+          "unless the step that did so last left requests in the queue (vLLM 0.24 or later); 1: in "
+          "every step.")
+        .unit("steps")
+        .range(sim::between(1, 1e6));
+    field("max_num_active_seqs", &G::max_num_active_seqs,
+          "Number of requests in the batch from which none is admitted, if it is below "
+          "max_num_seqs (vLLM 0.31 or later); unset: max_num_seqs alone.")
+        .unit("requests")
+        .range(sim::between(1, 1e6));
     field("max_model_len", &G::max_model_len,
           "Maximum number of tokens of prompt and output together (vLLM --max-model-len); 0: "
           "unlimited.")
@@ -143,6 +170,9 @@ struct InstanceGroup {
           "accelerator never waits for the scheduler (vLLM --async-scheduling, its default in "
           "recent versions). An arrival then joins one step later, and a request that finishes "
           "keeps its seat and memory for one step more.");
+    field("speculative_decoding", &G::speculative_decoding, "Speculative decoding.");
+    field("engine_rules", &G::engine_rules,
+          "Rules of the scheduler that differ between engines and their versions.");
     field("provenance", &G::provenance,
           "Where these settings come from, in words; written by Server. Runs do not depend on it.");
     field(
@@ -161,8 +191,9 @@ struct InstanceGroup {
   static constexpr std::array reasons{
       workload::Reason{"unservable",
                        workload::categories::kUnservable,
-                       "prompt and output exceed num_kv_blocks or max_model_len, so the request "
-                       "could never finish",
+                       "prompt and output exceed num_kv_blocks or max_model_len (without "
+                       "chunked_prefill also max_num_batched_tokens), so the request could never "
+                       "finish",
                        {"instances[].num_kv_blocks", "instances[].max_model_len"}}};
 };
 

@@ -20,6 +20,7 @@
 namespace spillway::instance {
 
 class Lockstep;
+struct ScheduledStep;
 
 /// What an instance needs from its run.
 struct Environment {
@@ -32,8 +33,10 @@ struct Environment {
   std::int64_t quantum_ns = 1;
   bool reports_latencies = false;  ///< write the `reported_*` columns
   bool notifies_first_tokens = false;
-  bool meters_tokens = false;    ///< `add_emitted` will be called
-  bool reference = false;        ///< perform every step singly and request by request
+  bool meters_tokens = false;  ///< `add_emitted` will be called
+  bool reference = false;      ///< perform every step singly and request by request
+  /// Where the engines log their steps, each in its own; null: nowhere. Requires `reference`.
+  std::vector<std::vector<ScheduledStep>>* step_logs = nullptr;
   Lockstep* lockstep = nullptr;  ///< null unless the engines are ranks that step together
 };
 

@@ -14,14 +14,20 @@ namespace spillway::workload {
 class SharedBeginnings {
  public:
   explicit SharedBeginnings(std::span<const Segment> segments) : left_(segments) {}
+  /// `answer` follows the segments, unless it is without tokens.
+  SharedBeginnings(std::span<const Segment> segments, const Segment& answer)
+      : left_(segments), answer_(answer) {}
 
   /// Moves to the next segment; false if there is none.
   bool advance() {
-    if (left_.empty()) return false;
-    const Segment& segment = left_.front();
-    left_ = left_.subspan(1);
-    key_ = sim::mix(sim::mix(key_ ^ segment.content) + segment.tokens);
-    tokens_ += segment.tokens;
+    if (!left_.empty()) {
+      add(left_.front());
+      left_ = left_.subspan(1);
+      return true;
+    }
+    if (answer_.tokens == 0) return false;
+    add(answer_);
+    answer_.tokens = 0;
     return true;
   }
   std::uint64_t key() const { return key_; }
@@ -29,7 +35,13 @@ class SharedBeginnings {
   std::int64_t tokens() const { return tokens_; }
 
  private:
+  void add(const Segment& segment) {
+    key_ = sim::mix(sim::mix(key_ ^ segment.content) + segment.tokens);
+    tokens_ += segment.tokens;
+  }
+
   std::span<const Segment> left_;
+  Segment answer_;
   std::uint64_t key_ = 0;
   std::int64_t tokens_ = 0;
 };

@@ -133,6 +133,7 @@ void RequestTable::copy_from_now_on() {
     taken_->segments.assign(source_->segments.begin(),
                             source_->segments.begin() + begin[next_row_]);
   }
+  if (!source_->answer.empty()) taken_->answer = head(source_->answer);
   num_of_source_ = next_row_;
   stream_ = stream(source_, next_row_);
   next_ = stream_->next();
@@ -198,6 +199,7 @@ sim::RequestId RequestTable::add(const Arrival& arrival) {
     if (keeps_names_) taken_->request_id.emplace_back();
     if (!keeps_all_) {
       segments_.emplace_back();
+      if (stream_->shares_answers()) answers_.emplace_back();
       rows_.emplace_back();
       in_use_.push_back(false);
     }
@@ -214,12 +216,14 @@ sim::RequestId RequestTable::add(const Arrival& arrival) {
   const auto row = static_cast<std::uint32_t>(next_row_++);
   if (!keeps_all_) {
     segments_[slot] = arrival.segments;
+    if (!answers_.empty()) answers_[slot] = arrival.answer;
     rows_[slot] = row;
     in_use_[slot] = true;
   } else if (!taken_->segment_begin.empty()) {
     taken_->segments.insert(taken_->segments.end(), arrival.segments.begin(),
                             arrival.segments.end());
     taken_->segment_begin.push_back(static_cast<std::uint32_t>(taken_->segments.size()));
+    if (stream_->shares_answers()) taken_->answer.push_back(arrival.answer);
   }
   return id;
 }

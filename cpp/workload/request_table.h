@@ -104,6 +104,17 @@ class RequestTable {
   std::span<const Segment> segments(sim::RequestId id) const {
     return keeps_all_ ? source_->segments_of(id.index()) : segments_[id.index()];
   }
+  /// The content of its output as a segment of later prompts; 0: none repeats it.
+  std::uint64_t answer(sim::RequestId id) const {
+    return keeps_all_         ? source_->answer_of(id.index())
+           : answers_.empty() ? 0
+                              : answers_[id.index()];
+  }
+  /// As in `Requests`; empty unless all requests of a trace are kept.
+  std::span<const std::uint8_t> accepted(sim::RequestId id) const {
+    if (!keeps_all_ || stream_) return {};
+    return source_->accepted_of(id.index());
+  }
   /// Whether any prompt shares a segment.
   bool shares_segments() const {
     return stream_ ? stream_->shares_segments() : !source_->segments.empty();
@@ -167,6 +178,7 @@ class RequestTable {
   std::vector<bool> from_outside_;  // by id; only if empty outputs fail
   // Only if requests are not all kept:
   std::vector<std::span<const Segment>> segments_;
+  std::vector<std::uint64_t> answers_;  // empty if no prompt repeats an answer
   std::vector<std::uint32_t> rows_;
   std::vector<bool> in_use_;
   std::vector<sim::RequestId> free_;

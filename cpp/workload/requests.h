@@ -25,7 +25,8 @@ class ColumnFiles;
 /// The offered requests: immutable columns, one row per request in order of arrival, shared by
 /// every run that replays them.
 ///
-/// A prompt begins with its shared segments; the rest of its `input_tokens` is unshared.
+/// A prompt begins with its shared segments; the rest of its `input_tokens` is unshared. If it has
+/// no unshared rest and a later prompt may repeat its answer, that has a content, too.
 struct Requests : sim::Attachment {
   std::vector<sim::Time> arrival;
   std::vector<std::int32_t> input_tokens;   ///< whole prompt, shared segments included; ≥ 1
@@ -35,7 +36,11 @@ struct Requests : sim::Attachment {
   std::vector<Segment> segments;
   std::vector<std::uint32_t>
       segment_begin;  ///< size() + 1 offsets; empty if no prompt has a shared segment
-  std::vector<std::string> request_id;  ///< the source's names; empty: the row numbers
+  std::vector<std::uint64_t>
+      answer;  ///< content of the output as a segment; 0: no prompt repeats it; empty: none has
+  std::vector<std::uint8_t> accepted;         ///< accepted drafts of each request, in turn
+  std::vector<std::uint32_t> accepted_begin;  ///< size() + 1 offsets; empty: not stated
+  std::vector<std::string> request_id;        ///< the source's names; empty: the row numbers
   std::vector<std::string> tenants;
   std::vector<std::string> slo_classes;
   std::shared_ptr<const ColumnFiles> files;  ///< where the columns are if not here, which are empty
@@ -47,6 +52,14 @@ struct Requests : sim::Attachment {
     return std::span(segments).subspan(segment_begin[row],
                                        segment_begin[row + 1] - segment_begin[row]);
   }
+  /// How many drafts are accepted in the first, second, … step of the request that has drafts, over
+  /// and over; empty: not stated.
+  std::span<const std::uint8_t> accepted_of(std::size_t row) const {
+    if (accepted_begin.empty()) return {};
+    return std::span(accepted).subspan(accepted_begin[row],
+                                       accepted_begin[row + 1] - accepted_begin[row]);
+  }
+  std::uint64_t answer_of(std::size_t row) const { return answer.empty() ? 0 : answer[row]; }
 };
 
 /// One arriving request; tenant and class as in `Requests`.
@@ -57,6 +70,7 @@ struct Arrival {
   std::uint16_t tenant = 0;
   std::uint16_t slo_class = 0;
   std::span<const Segment> segments;  ///< valid as long as the stream
+  std::uint64_t answer = 0;           ///< as in `Requests`
 };
 
 /// Requests in order of arrival, one at a time.
@@ -68,6 +82,8 @@ class ArrivalStream {
   virtual const std::vector<std::string>& slo_classes() const = 0;
   /// Whether any prompt has a shared segment.
   virtual bool shares_segments() const = 0;
+  /// Whether any prompt may repeat an earlier answer.
+  virtual bool shares_answers() const { return false; }
 };
 
 }  // namespace spillway::workload

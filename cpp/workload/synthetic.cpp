@@ -127,6 +127,7 @@ class SyntheticStream final : public ArrivalStream {
   bool shares_segments() const override {
     return !names_.prefix_groups.names().empty() || converses_;
   }
+  bool shares_answers() const override { return converses_; }
 
  private:
   /// Position of the client with the next request, if any.
@@ -210,6 +211,7 @@ std::shared_ptr<const Requests> generate(const Synthetic& config, std::uint64_t 
     if (requests->size() % kRequestsBetweenChecks == 0 && interrupted && interrupted()) {
       throw sim::Interrupted();
     }
+    if (source.shares_answers()) requests->answer.push_back(arrival->answer);
     if (!shares) continue;
     requests->segments.insert(requests->segments.end(), arrival->segments.begin(),
                               arrival->segments.end());

@@ -35,11 +35,13 @@ class TraceStream final : public ArrivalStream {
     const std::size_t row = row_++;
     return Arrival{requests_->arrival[row],       requests_->input_tokens[row],
                    requests_->output_tokens[row], requests_->tenant[row],
-                   requests_->slo_class[row],     requests_->segments_of(row)};
+                   requests_->slo_class[row],     requests_->segments_of(row),
+                   requests_->answer_of(row)};
   }
   const std::vector<std::string>& tenants() const override { return requests_->tenants; }
   const std::vector<std::string>& slo_classes() const override { return requests_->slo_classes; }
   bool shares_segments() const override { return !requests_->segments.empty(); }
+  bool shares_answers() const override { return !requests_->answer.empty(); }
 
  private:
   std::shared_ptr<const Requests> requests_;
@@ -90,8 +92,16 @@ void check_requests(const Requests& requests, const std::string& path,
   const std::size_t n = requests.size();
   if (requests.input_tokens.size() != n || requests.output_tokens.size() != n ||
       requests.tenant.size() != n || requests.slo_class.size() != n ||
+      (!requests.answer.empty() && requests.answer.size() != n) ||
       (!requests.request_id.empty() && requests.request_id.size() != n)) {
     out.push_back({path, "", "all columns must be of the same length"});
+    return;
+  }
+  const auto& accepted = requests.accepted_begin;
+  if (!accepted.empty() &&
+      (accepted.size() != n + 1 || accepted.front() != 0 ||
+       accepted.back() != requests.accepted.size() || !std::ranges::is_sorted(accepted))) {
+    out.push_back({path, "", "accepted_begin must have one ascending offset per request"});
     return;
   }
   check_tokens(requests.input_tokens, 1, "input_tokens", path, out);

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "sim/mix.h"
@@ -400,11 +401,19 @@ class Transformation {
                       [](const Pick& pick) { return std::tuple(pick.at, pick.copy, pick.row); });
     const bool copies = std::ranges::any_of(picks, [](const Pick& pick) { return pick.copy > 0; });
     const std::vector<bool> is_private = copies ? private_segments() : std::vector<bool>{};
+    std::unordered_set<std::uint64_t> private_contents;
+    for (std::size_t i = 0; i < is_private.size() && !from_.answer.empty(); ++i) {
+      if (is_private[i]) private_contents.insert(from_.segments[i].content);
+    }
+    const auto copied = [&](std::uint64_t content, std::uint32_t copy) {
+      return sim::mix(sim::mix(content) ^ (position_ << 32 | copy)) & kContentBits;
+    };
     const std::string mark = copies ? unused_mark() : "";
     Requests to;
     to.tenants = from_.tenants;
     to.slo_classes = from_.slo_classes;
     if (!from_.segment_begin.empty()) to.segment_begin.push_back(0);
+    if (!from_.accepted_begin.empty()) to.accepted_begin.push_back(0);
     for (const Pick& pick : picks) {
       const std::size_t row = pick.row;
       to.arrival.push_back(pick.at);
@@ -417,13 +426,20 @@ class Transformation {
         if (pick.copy > 0) name.append(mark).append(std::to_string(pick.copy));
         to.request_id.push_back(std::move(name));
       }
+      if (!from_.answer.empty()) {
+        const std::uint64_t answer = from_.answer[row];
+        const bool changes = pick.copy > 0 && private_contents.contains(answer);
+        to.answer.push_back(changes ? copied(answer, pick.copy) : answer);
+      }
+      if (!from_.accepted_begin.empty()) {
+        const auto accepted = from_.accepted_of(row);
+        to.accepted.insert(to.accepted.end(), accepted.begin(), accepted.end());
+        to.accepted_begin.push_back(static_cast<std::uint32_t>(to.accepted.size()));
+      }
       if (from_.segment_begin.empty()) continue;
       for (std::size_t i = from_.segment_begin[row]; i < from_.segment_begin[row + 1]; ++i) {
         Segment segment = from_.segments[i];
-        if (pick.copy > 0 && is_private[i]) {
-          const std::uint64_t name = position_ << 32 | pick.copy;
-          segment.content = sim::mix(sim::mix(segment.content) ^ name) & kContentBits;
-        }
+        if (pick.copy > 0 && is_private[i]) segment.content = copied(segment.content, pick.copy);
         to.segments.push_back(segment);
       }
       to.segment_begin.push_back(static_cast<std::uint32_t>(to.segments.size()));

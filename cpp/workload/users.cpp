@@ -93,7 +93,8 @@ Arrival Users::ask(std::size_t which) {
       .output_tokens = static_cast<std::int32_t>(lengths.output_tokens),
       .tenant = source.named.tenant,
       .slo_class = source.named.slo_class,
-      .segments = user.conversation};
+      .segments = user.conversation,
+      .answer = user.ordinal % turns == 0 ? 0 : content_of(which, user.ordinal, 1)};
 }
 
 sim::Time Users::answered(std::size_t which, std::int32_t tokens, sim::Time now) {

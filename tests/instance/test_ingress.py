@@ -338,3 +338,13 @@ def test_a_run_may_be_streamed_and_made_of_replicas() -> None:
         kept = simulate(simulation, 1)
         assert kept.ledger == simulate(simulation.with_({"metrics.streaming": True}), 1).ledger
         assert kept.ledger["worker_rejected"]
+
+
+def test_vllm_also_counts_the_batch() -> None:
+    """One runs and two wait: with the batch, that is a queue of three."""
+    server = BLIS_SERVER.replace(
+        ingress=instance.VllmQueueLimits(max_num_queued_reqs=3, counts_running=True), max_num_seqs=1
+    )
+    arrival_s = [0.0, *(0.05 + 0.001 * i for i in range(8))]
+    result = run(arrival_s, input_tokens=64, output_tokens=200, instances=server)
+    assert list(result.requests["reason"]) == [""] * 3 + ["queued_requests"] * 6

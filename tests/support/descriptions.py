@@ -75,14 +75,42 @@ def _found() -> tuple[dict[Alternative, Way], dict[Alternative, Way]]:
 VARIANTS, CHOICES = _found()
 
 
+# Rules that require effects at the end of a step, and the values of those that are no switches.
+OF_STEPS = (
+    "self_preemption",
+    "keeps_share",
+    "first_equal_victim",
+    "skips_after_victim",
+    "counts_finishing_victims",
+    "aborts_before_tokens",
+    "equal_blocks",
+    "free_blocks",
+    "registers_when_known",
+)
+DEFAULTS = ("continues", "last", "oldest_first")
+
+
 def agree(name: str, drawn: dict[str, Any]) -> None:
     """Changes drawn settings of a structure that contradict each other."""
     if name == "InstanceGroup":
         kv_cache = drawn["kv_cache"]
-        if drawn["async_scheduling"]:
+        drafts = drawn["speculative_decoding"]["num_drafts"]
+        needs_causality = (
+            drawn["async_scheduling"]
+            or kv_cache["generated_tokens"]
+            or drafts
+            or any(drawn["engine_rules"][rule] not in (False, *DEFAULTS) for rule in OF_STEPS)
+        )
+        if needs_causality:
             drawn |= {"completion": "step_end", "preemption": "keep_emitted"}
-        if drawn["async_scheduling"] or kv_cache["reserve_full_prompt"] or kv_cache["watermark"]:
+        if needs_causality or kv_cache["reserve_full_prompt"] or kv_cache["watermark"]:
             kv_cache["allocation"] = "check_then_act"
+        if drafts:
+            kv_cache["stores_last_token"] = False
+            taken = drawn["max_num_seqs"] if drawn["max_num_seqs"] < 1e6 else 0
+            drawn["max_num_batched_tokens"] = max(drawn["max_num_batched_tokens"], taken + 1)
+            if not taken:
+                drawn["speculative_decoding"]["method"] = "ngram"
         if drawn["plant"]["kind"] != "step_loop":
             drawn["lockstep_ranks"] = False
     if name == "Client":

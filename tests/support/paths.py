@@ -17,7 +17,7 @@ DATA = TESTS / "data"
 SHARED = ROOT.parent / "shared"
 """Recorded runs and traces that do not belong to the repository; tests that need them skip."""
 REFERENCE = Path(os.environ.get("SPILLWAY_REFERENCE") or SHARED / "reference")
-"""What was recorded from other systems."""
+"""What other systems decided, recorded; the environment variable names another folder."""
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ from support.descriptions import (
 )
 from support.specimens import at, merged, specimens
 
-from spillway import ConfigError, Simulation, profiles, trace, traffic
+from spillway import ConfigError, Simulation, instance, profiles, trace, traffic
 from spillway._core.sim import exp, log
 
 if TYPE_CHECKING:
@@ -418,6 +418,11 @@ def _optionally(value: Any, probability: float) -> Any:
 _CORNERS = ((0, 0), (20, 0), (20, 30_000))
 _TRIANGLE = [{"running_requests": running, "kv_tokens": tokens} for running, tokens in _CORNERS]
 
+_RULES = [
+    *[instance.EngineRules().to_dict()] * 3,
+    *(instance.EngineRules.preset(name).to_dict() for name in instance.EngineRules.presets()),
+]
+
 # Settings that follow from what else there is, instead of from their own range.
 _OWN: Mapping[str, Any] = {
     **merged("own"),
@@ -439,6 +444,15 @@ _OWN: Mapping[str, Any] = {
     "Client.num_requests": _optionally(lambda d: d.num_requests, 0.2),
     "Client.name": lambda d: f"client {d.rng.randrange(1000)}",
     "Client.prefix_group": lambda d: d.rng.choice(("", *_PREFIX_TOKENS)),
+    "InstanceGroup.engine_rules": lambda d: (
+        d.noun(instance.EngineRules._describe())
+        if d.chance(0.25) or any(name.startswith("EngineRules.") for name in d.force)
+        else dict(d.rng.choice(_RULES))
+    ),
+    "SpeculativeDecoding.num_drafts": lambda d: d.rng.choice((0, 0, 0, 0, 1, 3)),
+    "SpeculativeDecoding.acceptance": lambda d: d.rng.choice(([0.7], [1], [0.9, 0.4], [0])),
+    "InstanceGroup.prefill_schedule_interval": lambda d: d.rng.choice((1, 1, 1, 2, 5)),
+    "InstanceGroup.max_num_active_seqs": _optionally(lambda d: d.rng.randint(1, 20), 0.2),
     "InstanceGroup.fitted_states": lambda d: d.rng.choice(([], _TRIANGLE)),
     "Change.at_s": _instants,
     "Change.set": _changed_settings,
@@ -458,6 +472,9 @@ def _together(name: str, drawn: dict[str, Any], drawing: Drawing) -> None:
         ):
             drawn["async_scheduling"] = kv_cache["reserve_full_prompt"] = False
             kv_cache["watermark"] = 0.0
+            kv_cache["generated_tokens"] = False
+            drawn["engine_rules"] = instance.EngineRules().to_dict()
+            drawn["speculative_decoding"]["num_drafts"] = 0
         if "InstanceGroup.lockstep_ranks" in drawing.force:
             drawn["plant"] = {"kind": "step_loop"}
             drawn["data_parallel_size"] = max(2, drawn["data_parallel_size"])

@@ -43,9 +43,10 @@ IngressQueue::IngressQueue(const IngressRules& rules, std::size_t first_reason, 
 
 void IngressQueue::enqueue(RequestId id, std::size_t rank, Time now) {
   admit_waiting(now);
-  if (rules_.most_engine_requests < IngressRules::kAny &&
-      inner().occupancy().waiting >= rules_.most_engine_requests) {
-    return refuse(id, rules_.when_full, now);
+  if (rules_.most_engine_requests < IngressRules::kAny) {
+    const signals::Occupancy here = inner().occupancy();
+    const std::int64_t counted = here.waiting + (rules_.counts_running ? here.running : 0);
+    if (counted >= rules_.most_engine_requests) return refuse(id, rules_.when_full, now);
   }
   if (rules_.most_engine_tokens < IngressRules::kAny &&
       inner().read(now).prefill_tokens >= rules_.most_engine_tokens) {

@@ -19,6 +19,7 @@ struct IngressRules {
   bool newest_after_expiry = false;  ///< after such a refusal, the newest request enters next
   // Lengths of the engine's queue from which every request is refused.
   std::int64_t most_engine_requests = kAny;
+  bool counts_running = false;  ///< the batch counts, too
   std::int64_t most_engine_tokens = kAny;
 
   // Positions among the alternative's reasons.

@@ -15,11 +15,13 @@ namespace spillway::instance {
 struct VllmQueueLimits {
   std::optional<std::int64_t> max_num_queued_reqs;
   std::optional<std::int64_t> max_num_queued_tokens;
+  bool counts_running = false;
 
   static constexpr std::string_view kind = "vllm_queue_limits", type_name = "VllmQueueLimits";
   static constexpr std::string_view doc =
       "Refuses requests while the engine's queue is at a limit. The limits apply to the queue "
-      "before the request joins, so the request that crosses a limit is accepted.";
+      "before the request joins, so the request that crosses a limit is accepted. vLLM has them "
+      "from 0.29 on and answers 503.";
   static void fields(auto field) {
     field("max_num_queued_reqs", &VllmQueueLimits::max_num_queued_reqs,
           "Number of waiting requests from which all requests are refused (vLLM "
@@ -33,6 +35,8 @@ struct VllmQueueLimits {
         .unit("tokens")
         .range(sim::between(0, 1e12))
         .log_search(1000, 1e6);
+    field("counts_running", &VllmQueueLimits::counts_running,
+          "Whether max_num_queued_reqs also counts the requests of the batch, as in vLLM.");
   }
   static constexpr std::array reasons{
       workload::Reason{"queued_requests", workload::categories::kQueueFull,
@@ -42,6 +46,7 @@ struct VllmQueueLimits {
 
   IngressRules rules(std::int64_t /*max_num_seqs*/) const {
     return {.most_engine_requests = max_num_queued_reqs.value_or(IngressRules::kAny),
+            .counts_running = counts_running,
             .most_engine_tokens = max_num_queued_tokens.value_or(IngressRules::kAny),
             .when_tokens = 1};
   }

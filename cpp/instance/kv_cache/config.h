@@ -28,6 +28,7 @@ struct KvCache {
   bool stores_last_token = false;
   bool reserve_full_prompt = true;
   double watermark = 0;
+  bool generated_tokens = false;
 
   static constexpr std::string_view type_name = "KvCache";
   static constexpr std::string_view doc =
@@ -53,6 +54,10 @@ struct KvCache {
         .dimensionless()
         .range(sim::between(0, 0.9))
         .search(0, 0.2);
+    field("generated_tokens", &KvCache::generated_tokens,
+          "Whether blocks with generated tokens can be found, too, so that the next turn of a "
+          "conversation reuses the answer before it, as in vLLM; false: for chat templates that "
+          "change what was generated, e.g. drop the reasoning.");
   }
 };
 

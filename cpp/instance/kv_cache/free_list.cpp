@@ -11,7 +11,7 @@ void FreeList::cut(Run run, std::int64_t blocks) {
   Entry& entry = nodes_[run];
   entry.blocks = blocks;
   entry.rest = cut_off;
-  if (entry.kind == Kind::registered) entry.following = cut_off;
+  if (entry.kind != Kind::blank) entry.following = cut_off;
   // The blocks of a run are taken from the last to the first.
   if (entry.references == 0) nodes_.link(run, cut_off);
 }
@@ -42,10 +42,19 @@ FreeList::Run FreeList::unregister(std::uint64_t key, std::int64_t first, std::i
   return before;
 }
 
-// Registers a run in place of what is registered under its identities.
-void FreeList::enroll(Run run) {
+// The last registered run that ends at `first` or before.
+FreeList::Run FreeList::last_before(std::uint64_t key, std::int64_t first) const {
+  Run before = kNone;
+  for (Run run = registered_.find(key); run != kNone && nodes_[run].end() <= first;
+       run = nodes_[run].following) {
+    before = run;
+  }
+  return before;
+}
+
+// Registers a run; `before` is the registered one before it.
+void FreeList::link_registered(Run run, Run before) {
   const std::uint64_t key = nodes_[run].key;
-  const Run before = unregister(key, nodes_[run].first, nodes_[run].end());
   nodes_[run].kind = Kind::registered;
   if (before != kNone) {
     nodes_[run].following = nodes_[before].following;
@@ -56,9 +65,82 @@ void FreeList::enroll(Run run) {
   }
 }
 
+// Registers a run in place of what is registered under its identities.
+void FreeList::enroll(Run run) {
+  if (equal_ == EqualBlocks::first) return enroll_behind(run);
+  link_registered(run, unregister(nodes_[run].key, nodes_[run].first, nodes_[run].end()));
+}
+
+// Registers a run where nothing is registered under its identities; elsewhere it is a copy.
+void FreeList::enroll_behind(Run run) {
+  while (run != kNone) {
+    const std::uint64_t key = nodes_[run].key;
+    const std::int64_t first = nodes_[run].first;
+    const std::int64_t end = nodes_[run].end();
+    const Run before = last_before(key, first);
+    const Run other = before == kNone ? registered_.find(key) : nodes_[before].following;
+    const bool is_copy = other != kNone && nodes_[other].first <= first;
+    std::int64_t part = end;
+    if (other != kNone) part = std::min(end, is_copy ? nodes_[other].end() : nodes_[other].first);
+    if (part < end) cut(run, part - first);
+    const Run rest = part < end ? nodes_[run].rest : kNone;
+    is_copy ? add_copy(run) : link_registered(run, before);
+    run = rest;
+  }
+}
+
+void FreeList::add_copy(Run run) {
+  const std::uint64_t key = nodes_[run].key;
+  nodes_[run].kind = Kind::replaced;
+  nodes_[run].following = kNone;
+  Run last = copies_.find(key);
+  if (last == kNone) return copies_.set(key, run);
+  while (nodes_[last].following != kNone) last = nodes_[last].following;
+  nodes_[last].following = run;
+}
+
+void FreeList::remove_copy(Run run) {
+  const std::uint64_t key = nodes_[run].key;
+  const Run after = nodes_[run].following;
+  Run before = copies_.find(key);
+  if (before != run) {
+    while (nodes_[before].following != run) before = nodes_[before].following;
+    nodes_[before].following = after;
+  } else if (after != kNone) {
+    copies_.set(key, after);
+  } else {
+    copies_.erase(key);
+  }
+}
+
+// The first copies of blocks that are no longer registered are registered.
+void FreeList::promote_copies(std::uint64_t key, std::int64_t first, std::int64_t end) {
+  if (first >= end) return;
+  Run run = copies_.find(key);
+  while (run != kNone && (nodes_[run].end() <= first || nodes_[run].first >= end)) {
+    run = nodes_[run].following;
+  }
+  if (run == kNone) return;
+  const std::int64_t from = std::max(first, nodes_[run].first);
+  const std::int64_t to = std::min(end, nodes_[run].end());
+  if (nodes_[run].first < from) {
+    cut(run, from - nodes_[run].first);
+    run = nodes_[run].rest;
+  }
+  if (to < nodes_[run].end()) cut(run, to - from);
+  remove_copy(run);
+  link_registered(run, last_before(key, from));
+  promote_copies(key, first, from);
+  promote_copies(key, to, end);
+}
+
 // The last blocks of a run are forgotten.
 void FreeList::forget_last(Run run, std::int64_t blocks) {
   const Entry& entry = nodes_[run];
+  if (equal_ == EqualBlocks::first && entry.kind == Kind::replaced) {
+    if (blocks == entry.blocks) remove_copy(run);
+    return;
+  }
   const bool is_rest_registered = entry.kind == Kind::registered && blocks < entry.blocks;
   // roll_back erases by identity, even if another block is now registered under it.
   if (!is_rest_registered &&
@@ -71,10 +153,14 @@ void FreeList::take(std::int64_t blocks) {
   while (blocks > 0) {
     const Run run = nodes_.front();
     const std::int64_t taken = std::min(nodes_[run].blocks, blocks);
+    const bool promotes = equal_ == EqualBlocks::first && nodes_[run].kind == Kind::registered;
+    const std::uint64_t key = nodes_[run].key;
+    const std::int64_t end = nodes_[run].end();
     if (nodes_[run].kind != Kind::blank) forget_last(run, taken);
     nodes_[run].blocks -= taken;
     if (nodes_[run].blocks == 0) nodes_.erase(run);
     blocks -= taken;
+    if (promotes) promote_copies(key, end - taken, end);
   }
 }
 
@@ -89,6 +175,15 @@ void FreeList::append_blank(std::int64_t blocks) {
     nodes_[nodes_.back()].blocks += blocks;
   } else {
     nodes_.push_back({.blocks = blocks});
+  }
+}
+
+void FreeList::prepend_blank(std::int64_t blocks) {
+  if (blocks == 0) return;
+  if (!nodes_.empty() && nodes_[nodes_.front()].kind == Kind::blank) {
+    nodes_[nodes_.front()].blocks += blocks;
+  } else {
+    nodes_.push_front({.blocks = blocks});
   }
 }
 
@@ -109,7 +204,12 @@ bool FreeList::extend(Stretch& stretch, std::uint64_t key, std::int64_t blocks) 
       entry.kind != Kind::registered) {
     return false;
   }
-  unregister(key, entry.end(), entry.end() + blocks);
+  if (equal_ == EqualBlocks::first) {
+    const Run next = entry.following;
+    if (next != kNone && nodes_[next].first < entry.end() + blocks) return false;
+  } else {
+    unregister(key, entry.end(), entry.end() + blocks);
+  }
   nodes_[stretch.run].blocks += blocks;
   stretch.blocks += blocks;
   in_use_ += blocks;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "instance/engine_rules.h"
 #include "instance/kv_cache/config.h"
 #include "sim/flat_map.h"
 #include "sim/linked_list.h"
@@ -25,7 +26,8 @@ class FreeList {
     std::int64_t blocks = 0;
   };
 
-  FreeList(std::int64_t num_blank, Allocation allocation) : allocation_(allocation) {
+  FreeList(std::int64_t num_blank, Allocation allocation, EqualBlocks equal = EqualBlocks::last)
+      : allocation_(allocation), equal_(equal) {
     append_blank(num_blank);
   }
 
@@ -53,6 +55,8 @@ class FreeList {
   std::int64_t blank_at_head() const;
   /// Appends blank blocks to the tail.
   void append_blank(std::int64_t blocks);
+  /// Puts blank blocks at the head.
+  void prepend_blank(std::int64_t blocks);
   /// Appends blocks of a beginning, from the last to the first, and registers them.
   void append(std::uint64_t key, std::int64_t first, std::int64_t blocks);
 
@@ -75,14 +79,15 @@ class FreeList {
   enum class Kind : std::uint8_t {
     blank,
     registered,
-    replaced,  // other blocks are registered under its identities, or were
+    replaced,  // other blocks are registered under its identities, or were; with
+               // `EqualBlocks::first` a copy, which is registered once they are gone
   };
   struct Entry {
     std::uint64_t key = 0;
     std::int64_t first = 0;  // position of its first block in the beginning
     std::int64_t blocks = 0;
     std::int32_t references = 0;  // of each of its blocks
-    Run following = kNone;        // the next registered run of the beginning
+    Run following = kNone;        // the next registered run, or the next copy, of the beginning
     Run rest = kNone;             // what was cut off its end, as long as that is referenced
     Kind kind = Kind::blank;
 
@@ -91,12 +96,20 @@ class FreeList {
 
   void cut(Run run, std::int64_t blocks);
   Run unregister(std::uint64_t key, std::int64_t first, std::int64_t end);
+  Run last_before(std::uint64_t key, std::int64_t first) const;
+  void link_registered(Run run, Run before);
   void enroll(Run run);
+  void enroll_behind(Run run);
+  void add_copy(Run run);
+  void remove_copy(Run run);
+  void promote_copies(std::uint64_t key, std::int64_t first, std::int64_t end);
   void forget_last(Run run, std::int64_t blocks);
 
   Allocation allocation_;
+  EqualBlocks equal_;
   sim::LinkedList<Entry> nodes_;  // the free blocks in order; those in use outside of it
   sim::FlatMap registered_;       // beginning → its first registered run
+  sim::FlatMap copies_;           // beginning → its first copy, in order of registration
   std::int64_t in_use_ = 0;
 };
 

@@ -16,12 +16,11 @@ std::uint64_t own_key(std::uint32_t row) { return sim::mix(0x6F776E20626C6F63u +
 // Number of leading blocks in the shared segments that are cached, at most `limit`; calls `f` with
 // each stretch of them.
 template <class F>
-std::int64_t walk_found(const FreeList& list, std::span<const workload::Segment> segments,
-                        const BlockSize& size, std::int64_t limit, const F& f) {
-  workload::SharedBeginnings beginnings(segments);
+std::int64_t walk_found(const FreeList& list, workload::SharedBeginnings beginnings,
+                        const KvMemory& memory, std::int64_t limit, const F& f) {
   std::int64_t found = 0;
   while (found < limit && beginnings.advance()) {
-    const std::int64_t end = std::min(limit, size.whole(beginnings.tokens()));
+    const std::int64_t end = std::min(limit, memory.findable_blocks(beginnings.tokens()));
     found += list.walk(beginnings.key(), found, end, f);
     if (found < end) break;
   }
@@ -30,21 +29,41 @@ std::int64_t walk_found(const FreeList& list, std::span<const workload::Segment>
 
 }  // namespace
 
-KvMemory::KvMemory(const KvCache& config, std::int64_t num_blocks, std::int64_t block_size_tokens,
+KvMemory::KvMemory(const KvCache& config, const EngineRules& rules, bool has_eagle,
+                   std::int64_t num_blocks, std::int64_t block_size_tokens,
                    const workload::RequestTable& requests)
     : config_(config),
+      order_(rules.free_blocks),
+      next_(has_eagle && rules.eagle_blocks == EagleBlocks::next_token ? 1 : 0),
+      drops_last_(has_eagle && rules.eagle_blocks == EagleBlocks::drop_last),
       block_size_(block_size_tokens),
       total_(num_blocks),
       free_(num_blocks),
-      watermark_blocks_(static_cast<std::int64_t>(config.watermark * static_cast<double>(total_))),
+      watermark_blocks_(static_cast<std::int64_t>(
+          config.watermark * static_cast<double>(total_ + (rules.null_block ? 1 : 0)))),
       requests_(requests),
-      list_(0, config.allocation) {
+      list_(0, config.allocation, rules.equal_blocks) {
   if (config.prefix_caching && requests.shares_segments()) list_blocks();
 }
 
 void KvMemory::list_blocks() {
   list_.append_blank(free_);
   is_listed_ = true;
+}
+
+void KvMemory::free_blank(std::int64_t blocks) {
+  order_ == FreeBlocks::blank_first ? list_.prepend_blank(blocks) : list_.append_blank(blocks);
+}
+
+// The output of a request as a segment behind its prompt; without tokens, if no prompt repeats it.
+workload::Segment KvMemory::answer_of(sim::RequestId id) const {
+  if (!config_.generated_tokens) return {};
+  const std::uint64_t content = requests_.answer(id);
+  if (content == 0 ||
+      workload::shared_tokens(requests_.segments(id)) != requests_.input_tokens(id)) {
+    return {};
+  }
+  return {content, static_cast<std::uint32_t>(requests_.target_output_tokens(id))};
 }
 
 std::int64_t KvMemory::own_blocks(const Holding& holding) const {
@@ -60,22 +79,28 @@ std::int64_t KvMemory::find(sim::RequestId id, std::int64_t known, bool returns)
   const std::int64_t limit =
       config_.allocation == Allocation::roll_back ? prompt_blocks_ : block_size_.whole(known - 1);
   const auto segments = requests_.segments(id);
+  const workload::Segment answer = answer_of(id);
   const auto keep = [&](const FreeList::Stretch& stretch) { found_.push_back(stretch); };
-  found_blocks_ = walk_found(list_, segments, block_size_, limit, keep);
+  found_blocks_ = walk_found(list_, {segments, answer}, *this, limit, keep);
   if (returns &&
-      found_blocks_ == std::min(limit, block_size_.whole(workload::shared_tokens(segments)))) {
+      found_blocks_ ==
+          std::min(limit, findable_blocks(workload::shared_tokens(segments) + answer.tokens))) {
     found_blocks_ += list_.walk(own_key(requests_.row(id)), found_blocks_, limit, keep);
+  }
+  if (drops_last_ && found_blocks_ > 0) {
+    --found_blocks_;
+    if (--found_.back().blocks == 0) found_.pop_back();
   }
   return found_blocks_ * block_size_.tokens();
 }
 
 std::int64_t KvMemory::count_found(sim::RequestId id) const {
   if (!is_listed_) return 0;
-  return walk_found(list_, requests_.segments(id), block_size_,
+  return walk_found(list_, workload::SharedBeginnings(requests_.segments(id)), *this,
                     block_size_.whole(requests_.input_tokens(id)), [](const FreeList::Stretch&) {});
 }
 
-bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens,
+bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens, std::int64_t known,
                      std::int64_t spare_blocks) {
   const std::int64_t found = found_blocks_;
   const std::int64_t computed = found * block_size_.tokens();
@@ -114,7 +139,7 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens,
   holding.blocks = found + missing;
   if (is_listed_) {
     holding.to_register = blocks_to_register(id);
-    register_full(id, holding, computed + tokens);
+    register_full(id, holding, known);
   }
   return true;
 }
@@ -122,12 +147,16 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens,
 // The blocks that others can share, and those that the request itself may look for again. Its
 // unshared blocks get their identities when it is first preempted (`preempt`).
 std::int64_t KvMemory::blocks_to_register(sim::RequestId id) const {
-  return block_size_.whole(returns_ ? requests_.input_tokens(id)
-                                    : workload::shared_tokens(requests_.segments(id)));
+  const workload::Segment answer = answer_of(id);
+  if (answer.tokens > 0) {
+    return block_size_.whole(std::int64_t{requests_.input_tokens(id)} + answer.tokens);
+  }
+  return returns_ ? block_size_.whole(requests_.input_tokens(id))
+                  : findable_blocks(workload::shared_tokens(requests_.segments(id)));
 }
 
 void KvMemory::register_full(sim::RequestId id, Holding& holding, std::int64_t tokens) {
-  const std::int64_t full = std::min(block_size_.whole(tokens), holding.to_register);
+  const std::int64_t full = std::min(findable_blocks(tokens), holding.to_register);
   std::int64_t block = prefixes_.count(holding);
   if (full == holding.to_register) holding.to_register = 0;
   if (full <= block) return;
@@ -140,9 +169,9 @@ void KvMemory::register_full(sim::RequestId id, Holding& holding, std::int64_t t
     }
     block = end;
   };
-  workload::SharedBeginnings beginnings(requests_.segments(id));
+  workload::SharedBeginnings beginnings(requests_.segments(id), answer_of(id));
   while (block < full && beginnings.advance()) {
-    register_up_to(std::min(full, block_size_.whole(beginnings.tokens())), beginnings.key());
+    register_up_to(std::min(full, findable_blocks(beginnings.tokens())), beginnings.key());
   }
   register_up_to(full, own_key(requests_.row(id)));
   prefix.blocks = full;
@@ -156,7 +185,8 @@ void KvMemory::release_registered(const Holding& holding) {
   prefixes_.drop(holding);
 }
 
-void KvMemory::leave(const Holding& holding, std::int64_t computed, bool has_output) {
+void KvMemory::leave(const Holding& holding, std::int64_t computed, std::int64_t known,
+                     bool has_output) {
   std::int64_t own = own_blocks(holding);
   if (config_.stores_last_token && has_output && block_size_.rest(computed) == 0 && free_ > 0) {
     take(1);
@@ -164,18 +194,25 @@ void KvMemory::leave(const Holding& holding, std::int64_t computed, bool has_out
   }
   free_ += own;
   if (!is_listed_) return;
+  if (order_ == FreeBlocks::blank_first) {
+    // Blocks that no request will look for have a content, too, if they are full.
+    const std::int64_t blank =
+        own - std::max<std::int64_t>(0, findable_blocks(known) - (holding.blocks - own));
+    list_.prepend_blank(blank);
+    own -= blank;
+  }
   list_.append_blank(own);
   release_registered(holding);
 }
 
-void KvMemory::preempt(sim::RequestId id, Holding& holding, std::int64_t computed) {
+void KvMemory::preempt(sim::RequestId id, Holding& holding, std::int64_t known) {
   const std::int64_t own = own_blocks(holding);
   if (!is_listed_ && config_.prefix_caching) list_blocks();
   free_ += own;
   if (is_listed_) {
-    const std::int64_t full = block_size_.whole(computed);
+    const std::int64_t full = findable_blocks(known);
     const std::int64_t first_own = prefixes_.count(holding);
-    list_.append_blank(holding.blocks - std::max(full, first_own));
+    free_blank(holding.blocks - std::max(full, first_own));
     if (full > first_own) {
       list_.append(own_key(requests_.row(id)), first_own, full - first_own);
     }

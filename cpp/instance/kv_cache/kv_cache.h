@@ -28,8 +28,9 @@ struct KvCounts {
 /// blocks are only counted. A copy is independent of the original.
 class KvMemory {
  public:
-  KvMemory(const KvCache& config, std::int64_t num_blocks, std::int64_t block_size_tokens,
-           const workload::RequestTable& requests);
+  /// `has_eagle`: blocks are found as its drafts require.
+  KvMemory(const KvCache& config, const EngineRules& rules, bool has_eagle, std::int64_t num_blocks,
+           std::int64_t block_size_tokens, const workload::RequestTable& requests);
 
   const BlockSize& block_size() const { return block_size_; }
   std::int64_t blocks_for(std::int64_t tokens) const { return block_size_.blocks_for(tokens); }
@@ -84,35 +85,50 @@ class KvMemory {
   /// Number of cached tokens of a request of `known` tokens; `admit` refers to the last call.
   /// `returns`: it returns after a preemption.
   std::int64_t find(sim::RequestId id, std::int64_t known, bool returns);
-  /// References the found blocks and takes new ones for `tokens` more tokens. False if they do not
-  /// fit, or leave less than `spare_blocks` free.
-  bool admit(sim::RequestId id, Holding& holding, std::int64_t tokens, std::int64_t spare_blocks);
+  /// References the found blocks and takes new ones for `tokens` more tokens; `known` as in
+  /// `extend`. False if they do not fit, or leave less than `spare_blocks` free.
+  bool admit(sim::RequestId id, Holding& holding, std::int64_t tokens, std::int64_t known,
+             std::int64_t spare_blocks);
+  /// Number of full blocks in `tokens` tokens that can be found.
+  std::int64_t findable_blocks(std::int64_t tokens) const {
+    return block_size_.whole(std::max<std::int64_t>(0, tokens - next_));
+  }
 
   // ---- a request in the memory -------------------------------------------------------------
 
-  /// Extends its holding to `tokens` tokens. False, without a change, if they do not fit.
-  bool extend(sim::RequestId id, Holding& holding, std::int64_t tokens) {
+  /// Extends its holding to `tokens` tokens; its first `known` tokens may be found in full blocks.
+  /// False, without a change, if they do not fit.
+  bool extend(sim::RequestId id, Holding& holding, std::int64_t tokens, std::int64_t known) {
     const std::int64_t missing = blocks_for(tokens) - holding.blocks;
     if (missing > free_) return false;
     if (missing > 0) {
       take(missing);
       holding.blocks += missing;
     }
-    if (holding.to_register > 0) register_full(id, holding, tokens);
+    if (holding.to_register > 0) register_full(id, holding, known);
     return true;
   }
-  /// The request leaves with `computed` tokens.
-  void leave(const Holding& holding, std::int64_t computed, bool has_output);
-  /// The request is preempted with `computed` tokens.
-  void preempt(sim::RequestId id, Holding& holding, std::int64_t computed);
+  /// The first `tokens` tokens of a holding may be found from now on.
+  void register_known(sim::RequestId id, Holding& holding, std::int64_t tokens) {
+    if (holding.to_register > 0) register_full(id, holding, tokens);
+  }
+  /// The request leaves with `computed` tokens, of which blocks of `known` have a content.
+  void leave(const Holding& holding, std::int64_t computed, std::int64_t known, bool has_output);
+  /// The request is preempted; blocks of `known` tokens have a content.
+  void preempt(sim::RequestId id, Holding& holding, std::int64_t known);
 
  private:
   void list_blocks();
+  void free_blank(std::int64_t blocks);
+  workload::Segment answer_of(sim::RequestId id) const;
   std::int64_t blocks_to_register(sim::RequestId id) const;
   void register_full(sim::RequestId id, Holding& holding, std::int64_t tokens);
   void release_registered(const Holding& holding);
 
   KvCache config_;
+  FreeBlocks order_;
+  std::int64_t next_ = 0;    // tokens behind a block that decide whether it is found
+  bool drops_last_ = false;  // the last block found is not reused
   BlockSize block_size_;
   std::int64_t total_;
   std::int64_t free_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -15,7 +16,8 @@ std::int64_t rank_of(const EngineState& s, sim::RequestId id) {
   return s.settings.scheduler->rank(id, s.settings.requests);
 }
 
-// The slot with the lowest priority; of equals the last to arrive, then the last to enter.
+// The slot with the lowest priority; of equals the last to arrive, then the last or the first to
+// enter.
 // Precondition: there are slots.
 std::size_t least_urgent(const EngineState& s) {
   const auto key = [&](const Slot& slot) {
@@ -23,7 +25,10 @@ std::size_t least_urgent(const EngineState& s) {
   };
   std::size_t last = 0;
   for (std::size_t i = 1; i < s.slots.size(); ++i) {
-    if (key(s.slots[i]) >= key(s.slots[last])) last = i;
+    if (key(s.slots[i]) > key(s.slots[last]) ||
+        (!s.settings.rules.first_equal_victim && key(s.slots[i]) == key(s.slots[last]))) {
+      last = i;
+    }
   }
   return last;
 }
@@ -34,8 +39,11 @@ void preempt(EngineState& s, Recorder& recorder, std::size_t which, std::int64_t
              Time now) {
   s.preempted = true;
   Slot& victim = s.slots[which];
-  budget += victim.planned;
-  s.memory.preempt(victim.id, victim.holding, victim.computed + victim.tokens + victim.planned);
+  budget += victim.planned + (victim.planned > 0 ? s.settings.slots_per_part : 0);
+  s.memory.preempt(victim.id, victim.holding,
+                   s.settings.rules.registers_when_known || s.settings.num_drafts > 0
+                       ? victim.findable
+                       : victim.computed + victim.tokens + victim.planned);
   ++s.counters.preemptions;
   recorder.preempted(victim.id);
   account_waiting(s, now);
@@ -46,27 +54,62 @@ void preempt(EngineState& s, Recorder& recorder, std::size_t which, std::int64_t
          .emitted = s.settings.preemption == Preemption::restart ? 0 : victim.emitted,
          .rank = rank_of(s, victim.id),
          .last_token = victim.last_token,
-         .returned = true});
+         .returned = true,
+         .draft_steps = victim.draft_steps});
   }
   s.slots.erase(s.slots.begin() + static_cast<std::ptrdiff_t>(which));
+}
+
+// Tokens for which a request holds memory when these are covered: also for drafts.
+std::int64_t held_for(const EngineState& s, std::int64_t covered) {
+  if (s.settings.lookahead == 0) return covered;
+  return std::min(covered + s.settings.lookahead, s.settings.max_model_len);
+}
+
+// Gives a slot these tokens and the blocks for them; false: memory is short.
+bool give(EngineState& s, Slot& slot, std::int64_t tokens) {
+  if (tokens == 0) return true;
+  const std::int64_t covered = slot.computed + slot.tokens + tokens;
+  const std::int64_t known = known_of(s, slot, covered);
+  if (!s.memory.extend(slot.id, slot.holding, held_for(s, covered), known)) return false;
+  slot.planned = tokens;
+  slot.planned_drafts =
+      static_cast<std::int32_t>(std::max<std::int64_t>(0, tokens - next_need(slot)));
+  slot.findable = known;
+  s.has_prompts = s.has_prompts || slot.in_prompt || tokens - slot.planned_drafts > 1;
+  s.started_prompts = s.started_prompts || slot.in_prompt;
+  slot.in_prompt = covered < slot.known_tokens();
+  return true;
 }
 
 // Allocates tokens to slots in order, and preempts when memory runs out.
 [[gnu::noinline]] void schedule_slots(EngineState& s, Recorder& recorder, std::int64_t& budget,
                                       Time now) {
-  for (Slot& slot : s.slots) slot.planned = 0;
-  for (std::size_t i = 0; i < s.slots.size() && budget > 0;) {
-    Slot& slot = s.slots[i];
-    const std::int64_t tokens = share_of(s, slot, budget);
-    if (s.memory.extend(slot.id, slot.holding, slot.computed + slot.tokens + tokens)) {
-      slot.planned = tokens;
-      budget -= tokens;
-      ++i;
-    } else {
+  const EngineRules& rules = s.settings.rules;
+  for (Slot& slot : s.slots) {
+    slot.planned = 0;
+    slot.planned_drafts = 0;
+  }
+  for (std::size_t next = 0; next < s.slots.size() && budget > s.settings.slots_per_part;) {
+    std::size_t at = next;
+    std::int64_t tokens = share_of(s, s.slots[at], budget);
+    bool is_victim = false;
+    while (!is_victim && !give(s, s.slots[at], tokens)) {
       const std::size_t victim =
           s.settings.preempting.takes_least_urgent ? least_urgent(s) : s.slots.size() - 1;
-      if (victim < i) --i;
+      is_victim = victim == at;
+      if (victim < at) {
+        --at;
+        if (!rules.skips_after_victim || s.slots[victim].planned > 0) --next;
+      }
       preempt(s, recorder, victim, budget, now);
+      if (!is_victim && !rules.keeps_share) tokens = share_of(s, s.slots[at], budget);
+    }
+    if (!is_victim) {
+      budget -= tokens + (tokens > 0 ? s.settings.slots_per_part : 0);
+      ++next;
+    } else if (rules.self_preemption == SelfPreemption::ends_step) {
+      return;
     }
   }
 }
@@ -76,6 +119,22 @@ std::int64_t late_blocks(const EngineState& s) {
   if (!s.takes_late) return 0;
   return s.decoders.held_blocks(allocated_steps(s) + 1) - s.unplanned_blocks -
          s.decoders.taken_blocks();
+}
+
+// Whether the new slot, the last one, gets empty drafts: no prompt is in the step, and it is not
+// alone in it without a hit.
+bool may_pad(const EngineState& s, const Slot& slot) {
+  if (s.settings.num_drafts == 0 || s.started_prompts) return false;
+  const auto has_part = [](const Slot& other) { return other.planned > 0; };
+  return slot.computed > 0 || std::any_of(s.slots.begin(), s.slots.end() - 1, has_part);
+}
+
+void pad(EngineState& s, Slot& slot) {
+  const std::int64_t room = s.settings.max_model_len - 1 - slot.known_tokens();
+  const std::int64_t drafts = std::max<std::int64_t>(0, std::min(s.settings.num_drafts, room));
+  slot.planned += drafts;
+  slot.planned_drafts = static_cast<std::int32_t>(drafts);
+  slot.is_padded_next = true;
 }
 
 bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time now) {
@@ -88,22 +147,39 @@ bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time n
                                 .emitted = head.emitted,
                                 .input_tokens = requests.input_tokens(head.id),
                                 .target_output_tokens = requests.target_output_tokens(head.id),
+                                .draft_steps = head.draft_steps,
                                 .last_token = head.last_token});
   slot.computed = s.memory.find(slot.id, slot.known_tokens(), returned);
-  slot.planned = share_of(s, slot, budget);
+  const std::int64_t need = slot.needed_tokens();
+  const std::int64_t left = budget - s.settings.slots_per_part;
+  const std::int64_t wanted = std::min(need, s.prefill_cap);
+  slot.planned = std::min(wanted, left);
+  slot.in_prompt = slot.planned < need;
+  slot.findable = known_of(s, slot, slot.computed + slot.planned);
   slot.is_cached = slot.planned == 0;
+  if (s.settings.rules.pads_drafts && need == 1 && may_pad(s, slot)) pad(s, slot);
+  if ((s.pauses_prompts && need > 1) || (!s.settings.chunks_prompts && wanted > left) ||
+      slot.planned > left) {
+    s.slots.pop_back();
+    return false;
+  }
+  std::int64_t covered = slot.computed + slot.planned;
+  if (s.settings.rules.lookahead_at_admission) covered = held_for(s, covered);
   std::int64_t spare_blocks =
-      s.memory.spare_blocks(slot.known_tokens(), slot.computed + slot.planned, num_running(s) == 1);
+      s.memory.spare_blocks(slot.known_tokens(), covered, num_running(s) == 1);
   if (spare_blocks > 0) spare_blocks += late_blocks(s);
-  if (!s.memory.admit(slot.id, slot.holding, slot.planned, spare_blocks)) {
+  if (!s.memory.admit(slot.id, slot.holding, covered - slot.computed, slot.findable,
+                      spare_blocks)) {
     s.slots.pop_back();
     return false;
   }
   account_waiting(s, now);
   s.waiting.pop();
   ++s.next_entry;
-  budget -= slot.planned;
+  budget -= slot.planned + s.settings.slots_per_part;
+  s.has_prompts = true;
   recorder.scheduled(slot.id, now, returned);
+  recorder.admitted(slot.id, slot.computed, returned);
   return true;
 }
 
@@ -140,9 +216,11 @@ bool preempt_for_head(EngineState& s, Recorder& recorder, std::int64_t& budget, 
 [[gnu::noinline]] void schedule_waiting(EngineState& s, Recorder& recorder, std::int64_t& budget,
                                         Time now) {
   std::vector<sim::RequestId>& preempted = s.preempted_for_head;
-  while (!s.waiting.empty() && budget > 0 &&
+  while (!s.waiting.empty() && budget > s.settings.slots_per_part &&
          std::find(preempted.begin(), preempted.end(), s.waiting.head().id) == preempted.end()) {
-    if (num_running(s) < s.settings.max_num_seqs && admit_head(s, recorder, budget, now)) continue;
+    if (num_running(s) < s.settings.max_admitting_seqs && admit_head(s, recorder, budget, now)) {
+      continue;
+    }
     if (!preempt_for_head(s, recorder, budget, now)) break;
   }
   preempted.clear();
@@ -162,6 +240,16 @@ bool memory_suffices(const EngineState& s, std::int64_t new_blocks, std::int64_t
   return blocks <= s.memory.free();
 }
 
+// Whether all requests get what they need. Otherwise a prompt that gets more tokens than in the
+// last step may leave none for the decoders behind it.
+bool budget_suffices(const EngineState& s) {
+  std::int64_t tokens = s.decoders.size();
+  for (const Slot& slot : s.slots) {
+    tokens += share_of(s, slot, std::numeric_limits<std::int64_t>::max());
+  }
+  return tokens <= s.settings.max_num_batched_tokens;
+}
+
 // Takes the blocks that the decoders begin in the step, in which those that finish with the current
 // one have no part; their tokens leave the budget. False, without a change, if their order matters,
 // because one of them would be preempted.
@@ -169,6 +257,9 @@ bool schedule_decoders(EngineState& s, std::int64_t& budget) {
   if (s.decoders.empty()) return true;
   if (!keeps_sums(s)) return false;
   if (s.settings.preempting.margin && !s.waiting.empty() && head_may_preempt(s)) return false;
+  if ((s.settings.varies_cap || s.settings.prefill_interval > 1) && !budget_suffices(s)) {
+    return false;
+  }
   Decoders::Finishing finishing;
   if (s.activity == Activity::stepping) finishing = s.decoders.finishing();
   const std::int64_t left = budget - (s.decoders.size() - finishing.requests);
@@ -192,33 +283,68 @@ void choose_when_to_take(EngineState& s) {
 
 }  // namespace
 
+// What the number of requests says about the step.
+[[gnu::noinline]] void limit_prompts(EngineState& s) {
+  const EngineSettings& settings = s.settings;
+  const std::int64_t requests = num_running(s) + num_waiting(s);
+  if (settings.varies_cap && requests > 0) {
+    s.prefill_cap = settings.prefill_cap;
+    if (settings.adapts_cap) {
+      s.prefill_cap = std::max(s.prefill_cap, settings.max_num_batched_tokens / requests);
+    }
+    if (!settings.rules.caps_lone_requests && requests == 1) {
+      s.prefill_cap = std::numeric_limits<std::int64_t>::max();
+    }
+  }
+  const bool is_between = ++s.calls_since_prompts < settings.prefill_interval;
+  const auto decodes = [](const Slot& slot) { return !slot.in_prompt; };
+  s.pauses_prompts = is_between && s.left_none_waiting &&
+                     (!s.decoders.empty() || std::ranges::any_of(s.slots, decodes));
+}
+
 // Most steps have no slots, and no request waits for them: what concerns these is compiled apart.
 std::int64_t schedule_step(EngineState& s, Recorder& recorder, Time now) {
   choose_when_to_take(s);
-  std::int64_t budget = s.settings.max_num_batched_tokens;
+  if (s.settings.varies_cap || s.settings.prefill_interval > 1) limit_prompts(s);
+  std::int64_t budget = s.settings.max_num_batched_tokens - s.settings.slots_of_drafts;
+  s.started_prompts = false;
   if (!schedule_decoders(s, budget)) dissolve_decoders(s, recorder, now);
   s.preempted = false;
   if (!s.slots.empty()) schedule_slots(s, recorder, budget, now);
   if (!s.waiting.empty() && !s.preempted) schedule_waiting(s, recorder, budget, now);
+  if (s.has_prompts) {
+    s.has_prompts = false;
+    s.calls_since_prompts = 0;
+    s.left_none_waiting = num_waiting(s) == 0;
+  }
+  recorder.step_scheduled(s, now);
   return budget;
 }
 
 void dissolve_decoders(EngineState& s, Recorder& recorder, Time now) {
   take_late_blocks(s);
+  s.unplanned_blocks = 0;
   const bool is_stepping = steps_in_progress(s) > 0;
-  const std::int64_t allocated = allocated_steps(s);
   s.decoders.take_all(s.members);
   for (const Decoders::Member& member : s.members) {
+    const std::int64_t computed = s.decoders.computed(member);
+    const std::int64_t current = is_stepping ? 1 : 0;
+    // A request that finishes with the current step has no part in the planned one.
+    const bool is_planned = s.is_planned && (!is_stepping || member.final_computed > computed + 1);
+    const std::int64_t planned = is_planned ? 1 : 0;
     Slot slot{.id = member.id,
               .entry = member.entry,
               .emitted = static_cast<std::int32_t>(s.decoders.emitted(member)),
               .input_tokens = s.settings.requests.input_tokens(member.id),
               .target_output_tokens = s.settings.requests.target_output_tokens(member.id),
-              .computed = s.decoders.computed(member),
-              .tokens = is_stepping ? 1 : 0,
-              .planned = s.is_planned ? 1 : 0,
+              .computed = computed,
+              .tokens = current,
+              .planned = planned,
+              .findable = !s.settings.rules.registers_when_known  ? computed + current + planned
+                          : !s.settings.plans_ahead || is_planned ? computed + current
+                                                                  : computed,
               .last_token = now};  // steps follow each other without gaps
-    slot.holding = {.blocks = s.memory.blocks_for(slot.computed + allocated),
+    slot.holding = {.blocks = s.memory.blocks_for(computed + current + planned),
                     .prefix = member.prefix,
                     .returned = member.returned};
     recorder.left_decoders(member);

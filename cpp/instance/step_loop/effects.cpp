@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "instance/step_loop/batch.h"
+#include "sim/rng.h"
 
 namespace spillway::instance {
 
@@ -30,6 +33,7 @@ void pop_finished_decoders(EngineState& s, Recorder& recorder) {
     s.finished.push_back({member.entry,
                           member.id,
                           {.blocks = blocks, .prefix = member.prefix},
+                          member.final_computed,
                           member.final_computed});
   }
 }
@@ -43,17 +47,54 @@ void note_blocks_in_use(EngineState& s) {
   s.memory.note_in_use(others + decoders_blocks(s));
 }
 
+// Number of accepted drafts of a step.
+std::int32_t draw_accepted(const EngineState& s, const Slot& slot) {
+  const std::span<const std::uint8_t> own = s.settings.requests.accepted(slot.id);
+  const auto step = static_cast<std::size_t>(slot.draft_steps);
+  if (!own.empty()) return own[step % own.size()];
+  sim::Draws draws(s.settings.seed, sim::Stream::drafts, s.settings.requests.row(slot.id), step);
+  const std::vector<double>& shares = s.settings.acceptance;
+  std::int32_t accepted = 0;
+  while (accepted < slot.drafts) {
+    const double share = shares[std::min(static_cast<std::size_t>(accepted), shares.size() - 1)];
+    if (share < 1 && (share == 0 || draws.uniform() >= share)) break;
+    ++accepted;
+  }
+  return accepted;
+}
+
+// Number of tokens that a step with drafts delivers; those accepted stay computed.
+[[gnu::noinline]] std::int32_t take_accepted(const EngineState& s, Slot& slot) {
+  std::int32_t accepted = 0;
+  if (!slot.is_padded) {
+    accepted = std::min(draw_accepted(s, slot), slot.drafts);
+    ++slot.draft_steps;
+  }
+  slot.computed += accepted;
+  return std::min(accepted + 1, slot.target_output_tokens - slot.emitted);
+}
+
 [[gnu::always_inline]] inline void advance(EngineState& s, Recorder& recorder, Slot& slot) {
   const std::int64_t known = slot.known_tokens();
-  slot.computed += slot.tokens;
+  slot.computed += slot.tokens - slot.drafts;
   if ((slot.tokens > 0 || slot.is_cached) && slot.computed == known) {
     slot.is_cached = false;
-    ++slot.emitted;
-    ++s.counters.tokens_emitted;
-    if (!s.emitted_by_group.empty()) ++s.emitted_by_group[s.settings.requests.group(slot.id)];
+    std::int32_t tokens = 1;
+    if (slot.drafts > 0) tokens = take_accepted(s, slot);
+    slot.emitted += tokens;
+    s.counters.tokens_emitted += tokens;
+    if (!s.emitted_by_group.empty()) {
+      s.emitted_by_group[s.settings.requests.group(slot.id)] += tokens;
+    }
     recorder.token(slot, s.jump);
     slot.last_token = s.jump.end_of_step();
+    if (s.settings.num_drafts == 0 || s.settings.plans_ahead ||
+        s.settings.rules.registers_accepted) {
+      slot.findable = std::max(slot.findable, known_of(s, slot, slot.computed));
+      s.memory.register_known(slot.id, slot.holding, slot.findable);
+    }
   }
+  slot.drafts = 0;
   slot.tokens = 0;
   recorder.seen_in_step(slot, s.jump.end_of_step());
 }
@@ -89,10 +130,16 @@ void advance_slots(EngineState& s, Recorder& recorder, std::int64_t silent_steps
   }
   std::erase_if(s.slots, [&](const Slot& slot) {
     if (slot.has_finished()) {
-      s.finished.push_back({slot.entry, slot.id, slot.holding, slot.computed});
+      const std::int64_t computed = std::min(slot.computed, slot.known_tokens() - 1);
+      s.finished.push_back({slot.entry, slot.id, slot.holding, computed,
+                            s.settings.num_drafts == 0 ? computed : slot.findable});
+      // Accepted drafts may end it earlier than planned.
+      if (slot.planned > 0) s.withdrawn.push_back(slot);
       return true;
     }
     if (!may_join || !slot.is_decoding() || slot.last_token != s.jump.end_of_step()) return false;
+    // The sums do not know when a block of generated tokens can be found.
+    if (slot.holding.to_register > 0) return false;
     if (s.is_planned && slot.planned == 0) return false;
     s.decoders.join(slot.id, slot.entry, slot.emitted, slot.holding,
                     recorder.joined_decoders(slot.id));
@@ -108,7 +155,7 @@ void complete_finished(EngineState& s, Recorder& recorder) {
   }
   for (const Finished& finished : s.finished) {
     const bool has_output = s.settings.requests.output_tokens(finished.id) > 0;
-    s.memory.leave(finished.holding, finished.computed, has_output);
+    s.memory.leave(finished.holding, finished.computed, finished.findable, has_output);
     complete(s, recorder, finished.id, finished.computed);
   }
   s.finished.clear();
@@ -119,9 +166,12 @@ void advance_ousted(EngineState& s, Recorder& recorder) {
   for (Slot& slot : s.ousted) {
     advance(s, recorder, slot);
     if (slot.has_finished()) {
-      complete(s, recorder, slot.id, slot.computed);
+      // With drafts it may have been expected to go on.
+      account_waiting(s, s.jump.end_of_step());
+      s.waiting.remove(slot.id);
+      complete(s, recorder, slot.id, std::min(slot.computed, slot.known_tokens() - 1));
     } else {
-      s.waiting.emitted(slot.id, slot.emitted, slot.last_token);
+      s.waiting.emitted(slot.id, slot.emitted, slot.draft_steps, slot.last_token);
     }
   }
   s.ousted.clear();
@@ -159,15 +209,27 @@ void apply_silent_steps(EngineState& s, Recorder& recorder) {
 }
 
 void take_out_leaving(EngineState& s, Recorder& recorder, Time now) {
-  dissolve_decoders(s, recorder, now);
+  // Before the effects of a step the latest token of a decoder is that of the step before.
+  dissolve_decoders(s, recorder, steps_in_progress(s) > 0 ? s.jump.start : now);
   for (const Leaving& leaving : s.leaving) {
-    const auto slot = std::find_if(s.slots.begin(), s.slots.end(),
-                                   [&](const Slot& other) { return other.id == leaving.id; });
-    // The request's own blocks will not be looked for again, as after a completion.
-    s.memory.leave(slot->holding, slot->computed, false);
+    const auto is_it = [&](const Slot& other) { return other.id == leaving.id; };
+    auto slot = std::find_if(s.slots.begin(), s.slots.end(), is_it);
+    const bool is_running = slot != s.slots.end();
+    // A request that was preempted while it finishes is not in the batch.
+    if (!is_running) slot = std::find_if(s.ousted.begin(), s.ousted.end(), is_it);
     s.demand_blocks -= demand_of(s, leaving.id);
     ++s.counters.cancelled;
     recorder.withdrawn(leaving, slot->emitted, now);
+    if (!is_running) {
+      s.ousted.erase(slot);
+      continue;
+    }
+    // The request's own blocks will not be looked for again, as after a completion.
+    s.memory.leave(slot->holding, slot->computed, slot->findable, false);
+    if (s.settings.rules.aborts_before_tokens && slot->planned > 0) {
+      slot->computed += slot->tokens;
+      s.withdrawn.push_back(*slot);
+    }
     s.slots.erase(slot);
   }
   s.leaving.clear();

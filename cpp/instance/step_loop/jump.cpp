@@ -49,7 +49,7 @@ std::int64_t length_of_jump(const EngineState& s) {
     if (s.settings.plans_ahead && slot.planned != slot.tokens) return 1;
     if (slot.tokens == 0) continue;
     const std::int64_t need = slot.needed_tokens();
-    if (slot.tokens == need) return 1;
+    if (slot.tokens == need || s.settings.varies_cap) return 1;
     steps = std::min(steps, (need - 1) / slot.tokens);
   }
   if (s.settings.plans_ahead) steps = std::max<std::int64_t>(1, steps - 1);

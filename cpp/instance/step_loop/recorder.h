@@ -6,6 +6,7 @@
 #include "instance/instance.h"
 #include "instance/step_loop/decoders.h"
 #include "instance/step_loop/state.h"
+#include "instance/step_loop/step_log.h"
 #include "sim/event_queue.h"
 #include "sim/ids.h"
 #include "sim/phase.h"
@@ -29,6 +30,7 @@ class Recorder {
         events_(&environment.events),
         alarms_(environment.lockstep ? nullptr : &environment.events),
         listener_(&environment.listener),
+        log_(environment.step_logs ? &environment.step_logs->at(engine) : nullptr),
         has_few_groups_(workload::TokenGaps::are_few(settings.requests.num_groups())),
         notifies_first_tokens_(environment.notifies_first_tokens) {}
   /// The recorder of a forecast.
@@ -53,6 +55,24 @@ class Recorder {
   }
   void preempted(sim::RequestId id) {
     if (states_) ++states_->preemptions[id.index()];
+    if (log_) next_logged_.preempted.push_back(id);
+  }
+  void admitted(sim::RequestId id, std::int64_t cached_tokens, bool returned) {
+    if (!log_) return;
+    auto& list = returned ? next_logged_.readmitted : next_logged_.admitted;
+    list.emplace_back(id, cached_tokens);
+  }
+  /// A step, or the next one, has been scheduled.
+  void step_scheduled(const EngineState& s, sim::Time now) {
+    if (log_) log_scheduled(s, now);
+  }
+  /// The step that was last scheduled with tokens begins.
+  void step_begins(const Jump& step) {
+    if (!log_) return;
+    logged_ = log_->size() - 1;
+    while (log_->at(logged_).scheduled.empty()) --logged_;
+    log_->at(logged_).start = step.start;
+    log_->at(logged_).end = step.end_of_step();
   }
 
   /// The slot's new token is emitted at the end of the step; `last_token` is the time of the
@@ -97,6 +117,7 @@ class Recorder {
     if (!states_) return;
     emitted(id, settings_.requests.target_output_tokens(id));
     states_->finished[id.index()] = at;
+    if (log_) log_->at(logged_).finished.push_back(id);
     left(id, workload::Outcome::completed, at);
   }
   /// `tokens`: its output tokens.
@@ -124,6 +145,19 @@ class Recorder {
   void emitted(sim::RequestId id, std::int32_t tokens) { states_->emitted[id.index()] = tokens; }
 
  private:
+  [[gnu::noinline]] void log_scheduled(const EngineState& s, sim::Time now) {
+    ScheduledStep& call = next_logged_;
+    call.planned = now;
+    call.free_blocks = free_blocks(s);
+    call.waiting = num_waiting(s);
+    for (const Slot& slot : s.slots) {
+      call.running.push_back(slot.id);
+      if (slot.planned > 0) call.scheduled.emplace_back(slot.id, slot.planned);
+      if (slot.planned_drafts > 0) call.drafts.emplace_back(slot.id, slot.planned_drafts);
+    }
+    if (!call.scheduled.empty() || !call.preempted.empty()) log_->push_back(call);
+    call = {};
+  }
   [[gnu::noinline]] void log_gap(const Decoders& decoders, sim::Time gap, std::int64_t steps) {
     if (gap_log_.is_full()) {
       states_->token_gaps.count_sections(gap_log_, decoders.gaps_begin());
@@ -163,13 +197,16 @@ class Recorder {
   sim::EventQueue* events_ = nullptr;
   sim::EventQueue* alarms_ = nullptr;  // null also if the engine steps with others
   workload::RequestListener* listener_ = nullptr;
+  StepLog* log_ = nullptr;
   bool has_few_groups_ = false;
   bool notifies_first_tokens_ = false;
   std::vector<sim::RequestId>* withheld_ = nullptr;
   // A clock that advances by the reported gaps of the decoders: the sum of a request's gaps is the
   // difference between its readings when the request joins the decoders and when it leaves them.
   sim::Time decode_clock_{0};
-  workload::GapLog gap_log_;  // empty if there are few groups
+  ScheduledStep next_logged_;  // of the call under way
+  std::size_t logged_ = 0;     // position of the step under way in the log
+  workload::GapLog gap_log_;   // empty if there are few groups
   sim::RequestId watched_;
   sim::Time watched_first_token_ = sim::kUnset;
 };

@@ -14,9 +14,22 @@ std::int64_t cap(std::int64_t tokens) {
   return tokens > 0 ? tokens : std::numeric_limits<std::int64_t>::max();
 }
 
-Stepping stepping_of(const Environment& environment, const LatencyModel& latency) {
+bool has_eagle(const InstanceGroup& group) {
+  return group.speculative_decoding.num_drafts > 0 &&
+         group.speculative_decoding.method == DraftMethod::eagle;
+}
+
+bool takes_draft_slots(const InstanceGroup& group, DraftSlots slots) {
+  return group.speculative_decoding.num_drafts > 0 &&
+         group.speculative_decoding.method == DraftMethod::draft_model &&
+         group.engine_rules.draft_slots == slots;
+}
+
+Stepping stepping_of(const Environment& environment, const InstanceGroup& group,
+                     const LatencyModel& latency) {
   if (environment.reference) return Stepping::reference;
-  if (environment.lockstep) return Stepping::plain;
+  if (environment.lockstep || group.prefill_schedule_interval > 1) return Stepping::plain;
+  if (group.speculative_decoding.num_drafts > 0) return Stepping::plain;
   return latency.basis() == LatencyBasis::step ? Stepping::plain : Stepping::jumps;
 }
 
@@ -27,8 +40,25 @@ EngineSettings::EngineSettings(const InstanceGroup& group, std::uint32_t engine,
     : requests(environment.requests),
       quantum(environment.quantum_ns),
       max_num_seqs(group.max_num_seqs),
+      max_admitting_seqs(
+          std::min(group.max_num_seqs, group.max_num_active_seqs.value_or(group.max_num_seqs))),
       max_num_batched_tokens(group.max_num_batched_tokens),
       prefill_cap(cap(group.long_prefill_token_threshold)),
+      varies_cap(
+          group.long_prefill_token_threshold > 0 &&
+          (group.long_prefill_token_threshold_adaptive || !group.engine_rules.caps_lone_requests)),
+      adapts_cap(group.long_prefill_token_threshold_adaptive),
+      chunks_prompts(group.chunked_prefill),
+      prefill_interval(group.prefill_schedule_interval),
+      num_drafts(group.speculative_decoding.num_drafts),
+      lookahead(group.speculative_decoding.method == DraftMethod::ngram ? 0 : num_drafts),
+      tokens_behind_block(
+          has_eagle(group) && group.engine_rules.eagle_blocks == EagleBlocks::next_token ? 1 : 0),
+      slots_of_drafts(takes_draft_slots(group, DraftSlots::all_seats) ? group.max_num_seqs : 0),
+      slots_per_part(takes_draft_slots(group, DraftSlots::scheduled) ? 1 : 0),
+      acceptance(group.speculative_decoding.acceptance),
+      seed(environment.seed),
+      rules(group.engine_rules),
       max_model_len(cap(group.max_model_len)),
       completion(group.completion),
       preemption(group.preemption),
@@ -38,11 +68,14 @@ EngineSettings::EngineSettings(const InstanceGroup& group, std::uint32_t engine,
       latency(std::visit(
           [&](const auto& c) { return make(c, environment.seed, sim::InstanceId{engine}); },
           group.latency)),
-      stepping(stepping_of(environment, *latency)),
-      keeps_sums(!environment.reference && latency->basis() != LatencyBasis::step),
+      stepping(stepping_of(environment, group, *latency)),
+      keeps_sums(!environment.reference && latency->basis() != LatencyBasis::step &&
+                 num_drafts == 0),
       plans_ahead(group.async_scheduling),
       durations_vary(latency->basis() == LatencyBasis::context),
-      step_overhead_us(group.output_overhead == OutputOverhead::in_step ? latency->output_us() : 0),
+      step_overhead_us(
+          (group.output_overhead == OutputOverhead::in_step ? latency->output_us() : 0) +
+          (num_drafts > 0 ? group.speculative_decoding.draft_us : 0)),
       reports(environment.reports_latencies),
       reported_overhead(group.output_overhead == OutputOverhead::in_step
                             ? sim::Time{0}
@@ -51,10 +84,20 @@ EngineSettings::EngineSettings(const InstanceGroup& group, std::uint32_t engine,
 EngineState::EngineState(const EngineSettings& given, const InstanceGroup& group,
                          bool meters_tokens)
     : settings(given),
-      memory(group.kv_cache, group.num_kv_blocks, group.block_size_tokens, given.requests),
+      memory(group.kv_cache, group.engine_rules, has_eagle(group), group.num_kv_blocks,
+             group.block_size_tokens, given.requests),
       waiting(given.scheduler->sorts(), given.requests),
       decoders(given.requests, memory.block_size(), meters_tokens),
+      prefill_cap(given.prefill_cap),
       emitted_by_group(meters_tokens ? given.requests.num_groups() : 0, 0) {}
+
+std::int64_t share_with_drafts(const EngineState& s, const Slot& slot, std::int64_t budget) {
+  if (slot.is_finishing() || (s.pauses_prompts && slot.in_prompt)) return 0;
+  const std::int64_t need = next_need(slot) + (slot.in_prompt ? 0 : s.settings.num_drafts);
+  const std::int64_t room = s.settings.max_model_len - 1 - (slot.computed + slot.tokens);
+  return std::max<std::int64_t>(
+      0, std::min({need, s.prefill_cap, budget - s.settings.slots_per_part, room}));
+}
 
 void take_late_blocks(EngineState& s) {
   if (!s.takes_late) return;

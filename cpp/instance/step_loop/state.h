@@ -28,8 +28,21 @@ struct EngineSettings {
   const workload::RequestTable& requests;
   sim::Quantum quantum;
   std::int64_t max_num_seqs;
+  std::int64_t max_admitting_seqs;  ///< with as many in the batch none is admitted
   std::int64_t max_num_batched_tokens;
-  std::int64_t prefill_cap;    ///< prompt tokens of one request in one step
+  std::int64_t prefill_cap;       ///< prompt tokens of one request in one step
+  bool varies_cap;                ///< the cap also depends on the number of requests
+  bool adapts_cap;                ///< it rises if they are few
+  bool chunks_prompts;            ///< the prompt of a waiting request may be computed in parts
+  std::int64_t prefill_interval;  ///< steps
+  std::int64_t num_drafts;
+  std::int64_t lookahead;            ///< tokens for which drafts hold memory
+  std::int64_t tokens_behind_block;  ///< that must be known for it to be found
+  std::int64_t slots_of_drafts;      ///< of every step's budget
+  std::int64_t slots_per_part;       ///< of the budget, for each request that gets tokens
+  std::vector<double> acceptance;
+  std::uint64_t seed;
+  EngineRules rules;
   std::int64_t max_model_len;  ///< tokens of prompt and output together
   Completion completion;
   Preemption preemption;
@@ -52,12 +65,19 @@ struct Slot {
   std::int32_t emitted = 0;  ///< output tokens so far
   std::int32_t input_tokens = 0;
   std::int32_t target_output_tokens = 0;
-  std::int64_t computed = 0;  ///< tokens whose KV is in the cache
-  std::int64_t tokens = 0;    ///< tokens in the current step; between steps 0
-  std::int64_t planned = 0;   ///< tokens in the step after it
+  std::int64_t computed = 0;        ///< tokens whose KV is in the cache
+  std::int64_t tokens = 0;          ///< tokens in the current step; between steps 0
+  std::int64_t planned = 0;         ///< tokens in the step after it
+  std::int32_t drafts = 0;          ///< of the tokens in the current step
+  std::int32_t planned_drafts = 0;  ///< of those in the step after it
+  std::int32_t draft_steps = 0;     ///< steps so far that had drafts
+  bool is_padded = false;           ///< the drafts of the current step are empty
+  bool is_padded_next = false;      ///< those of the step after it
+  std::int64_t findable = 0;  ///< tokens whose blocks have a content, with `registers_when_known`
   Holding holding;            ///< KV memory
   sim::Time last_token = sim::kUnset;
   bool is_cached = false;  ///< entered with its whole prompt cached, and gets no tokens for it
+  bool in_prompt = false;  ///< its latest tokens are not the last known ones
 
   /// Known tokens of the request: its prompt and its output so far.
   std::int64_t known_tokens() const { return std::int64_t{input_tokens} + emitted; }
@@ -65,8 +85,8 @@ struct Slot {
   std::int64_t needed_tokens() const { return known_tokens() - computed; }
   bool is_decoding() const { return emitted > 0 && needed_tokens() == 1; }
   /// The current step computes its last known token, and so emits the next one.
-  bool emits() const { return tokens > 0 && tokens == needed_tokens(); }
-  /// The token of the current step is its last.
+  bool emits() const { return tokens > 0 && tokens - drafts == needed_tokens(); }
+  /// The token of the current step is surely its last.
   bool is_finishing() const { return emits() && emitted + 1 == target_output_tokens; }
   /// The token at the end of the step is its last.
   bool has_finished() const { return emitted == target_output_tokens; }
@@ -78,6 +98,7 @@ struct Finished {
   sim::RequestId id;
   Holding holding;
   std::int64_t computed;
+  std::int64_t findable;
 };
 
 /// A request of the batch that was withdrawn during a step.
@@ -127,16 +148,24 @@ struct EngineState {
   std::vector<Slot> slots;  ///< in order of entry
   std::uint32_t next_entry = 0;
   Activity activity = Activity::idle;
-  Jump jump;                          ///< while stepping
-  bool preempted = false;             ///< in the latest step
-  bool takes_late = false;            ///< see `free_blocks`
-  bool is_planned = false;            ///< the step after the current one has a plan
+  Jump jump;                             ///< while stepping
+  bool preempted = false;                ///< in the latest step
+  std::int64_t prefill_cap = 0;          ///< in the step that is being scheduled
+  bool pauses_prompts = false;           ///< the same
+  std::int64_t calls_since_prompts = 0;  ///< since a step last got tokens of prompts
+  bool left_none_waiting = false;        ///< when it did
+  bool has_prompts = false;              ///< the step that is being scheduled has tokens of prompts
+  bool started_prompts = false;          ///< of requests of the batch before
+  bool takes_late = false;               ///< see `free_blocks`
+  bool is_planned = false;               ///< the step after the current one has a plan
   std::int64_t unplanned_blocks = 0;  ///< that finishing decoders would begin in the planned step
   std::int64_t demand_blocks = 0;     ///< of the requests that wait or run, to their end
   std::vector<Leaving> leaving;       ///< at the end of the current step
   /// Preempted for the plan, before the current step, in which they emit a token, has ended. Those
   /// that do not finish with it are in the queue.
   std::vector<Slot> ousted;
+  /// Withdrawn from the plan, which keeps their tokens (`aborts_before_tokens`).
+  std::vector<Slot> withdrawn;
 
   Counters counters;
   sim::Time waiting_since{0};  ///< time up to which `counters.waiting_time_s` is accounted
@@ -151,7 +180,15 @@ struct EngineState {
 inline std::int64_t num_running(const EngineState& s) {
   return s.decoders.size() + std::ssize(s.slots);
 }
-inline bool has_work(const EngineState& s) { return num_running(s) > 0 || !s.waiting.empty(); }
+inline bool has_work(const EngineState& s) {
+  return num_running(s) > 0 || !s.waiting.empty() || !s.withdrawn.empty();
+}
+/// Number of waiting requests, with those that finish with the current step, where they count.
+inline std::int64_t num_waiting(const EngineState& s) {
+  const auto waiting = static_cast<std::int64_t>(s.waiting.size());
+  if (s.ousted.empty() || !s.settings.rules.counts_finishing_victims) return waiting;
+  return waiting + std::ranges::count_if(s.ousted, &Slot::is_finishing);
+}
 
 /// Whether requests that decode are kept as sums. If taking a block can forget another one with
 /// the same identity, the order in which the requests of a step take blocks matters, and every step
@@ -174,11 +211,27 @@ inline bool awaits_effects(const EngineState& s, sim::Time now) {
          (s.settings.completion == Completion::step_start || s.jump.end_of_step() == now);
 }
 
+/// Known tokens of a slot to be computed after the current step, all of whose drafts are accepted.
+inline std::int64_t next_need(const Slot& slot) {
+  return slot.emits() ? 1 : slot.needed_tokens() - slot.tokens;
+}
+/// The same as `share_of`, with drafts.
+std::int64_t share_with_drafts(const EngineState& s, const Slot& slot, std::int64_t budget);
+
 /// The tokens of a slot in the step after the current one, with this `budget`.
 inline std::int64_t share_of(const EngineState& s, const Slot& slot, std::int64_t budget) {
+  if (s.settings.num_drafts > 0) return share_with_drafts(s, slot, budget);
   if (slot.emits()) return slot.is_finishing() ? 0 : std::min<std::int64_t>(1, budget);
+  if (s.pauses_prompts && slot.in_prompt) return 0;
   const std::int64_t need = slot.needed_tokens() - slot.tokens;
-  return std::min({need, slot.is_decoding() ? need : s.settings.prefill_cap, budget});
+  return std::min({need, slot.is_decoding() ? need : s.prefill_cap, budget});
+}
+
+/// With these tokens of a slot computed, those that decide what can be found.
+inline std::int64_t known_of(const EngineState& s, const Slot& slot, std::int64_t tokens) {
+  const bool may_be_unknown = !s.settings.rules.registers_when_known && s.settings.num_drafts == 0;
+  if (may_be_unknown) return tokens;
+  return std::min(tokens + s.settings.tokens_behind_block, slot.known_tokens());
 }
 
 /// KV blocks of a request at its end. The KV of its last token is not computed.

@@ -36,7 +36,8 @@ void begin(EngineState& s, std::int64_t steps) {
   if (!s.slots.empty()) {
     for (std::int64_t step = s.memory.counts_only() ? steps : 1; step <= steps; ++step) {
       for (Slot& slot : s.slots) {
-        s.memory.extend(slot.id, slot.holding, slot.computed + (step + allocated) * slot.tokens);
+        const std::int64_t covered = slot.computed + (step + allocated) * slot.tokens;
+        s.memory.extend(slot.id, slot.holding, covered, covered);
       }
     }
   }
@@ -56,7 +57,39 @@ void begin_due(EngineState& s, Time now) {
 // Precondition: the step has a plan.
 bool plan_has_requests(const EngineState& s) {
   const auto has_part = [](const Slot& slot) { return slot.planned > 0; };
-  return !s.decoders.empty() || std::any_of(s.slots.begin(), s.slots.end(), has_part);
+  return !s.decoders.empty() || !s.withdrawn.empty() ||
+         std::any_of(s.slots.begin(), s.slots.end(), has_part);
+}
+
+// Precondition: a step has just been scheduled.
+bool has_tokens(const EngineState& s) {
+  const auto has_part = [](const Slot& slot) { return slot.planned > 0 || slot.is_cached; };
+  return !s.decoders.empty() || std::ranges::any_of(s.slots, has_part);
+}
+
+void add_prefill(StepLoad& load, const Slot& slot) {
+  ++load.prefill_requests;
+  load.prefill_tokens += slot.tokens;
+  load.prefill_attention += slot.tokens * (2 * slot.computed + slot.tokens);
+  load.prefill_squares += slot.tokens * slot.tokens;
+}
+
+// A batch keeps the tokens of the requests that were withdrawn from it.
+[[gnu::noinline]] void add_withdrawn(EngineState& s, bool& emits) {
+  StepLoad& load = s.jump.load;
+  for (Slot& slot : s.withdrawn) {
+    slot.tokens = slot.planned;
+    load.context_tokens += slot.computed;
+    slot.drafts = slot.planned_drafts;
+    if (slot.in_prompt || slot.tokens - slot.drafts > 1 || slot.emitted == 0) {
+      add_prefill(load, slot);
+    } else {
+      ++load.decode_requests;
+      load.decode_context_tokens += slot.computed;
+      load.prefill_tokens += slot.drafts;
+    }
+    emits = emits || !slot.in_prompt;
+  }
 }
 
 // A jump of one step begins; its tokens have been allocated.
@@ -74,19 +107,21 @@ bool plan_has_requests(const EngineState& s) {
   for (Slot& slot : s.slots) {
     slot.tokens = slot.planned;
     slot.planned = 0;
+    slot.drafts = slot.planned_drafts;
+    slot.is_padded = slot.is_padded_next;
+    slot.is_padded_next = false;
     if (slot.tokens == 0 && !slot.is_cached) continue;
     load.context_tokens += slot.computed;
     if (slot.is_decoding()) {
       ++load.decode_requests;
       load.decode_context_tokens += slot.computed;
+      load.prefill_tokens += slot.drafts;
     } else if (slot.tokens > 0) {
-      ++load.prefill_requests;
-      load.prefill_tokens += slot.tokens;
-      load.prefill_attention += slot.tokens * (2 * slot.computed + slot.tokens);
-      load.prefill_squares += slot.tokens * slot.tokens;
+      add_prefill(load, slot);
     }
-    emits = emits || slot.tokens == slot.needed_tokens();
+    emits = emits || slot.tokens - slot.drafts == slot.needed_tokens();
   }
+  if (!s.withdrawn.empty()) add_withdrawn(s, emits);
   s.is_planned = false;
   s.activity = Activity::stepping;
   s.jump.start = now;
@@ -115,20 +150,27 @@ bool is_full(const EngineState& s, std::int64_t budget_left) {
   if (!s.is_planned || !plan_has_requests(s)) {
     s.is_planned = false;
     budget_left = schedule_step(s, recorder, now);
+    // A request that preempts itself may leave the step without tokens; the next one follows at
+    // once.
+    while (s.preempted && num_running(s) + std::ssize(s.waiting) > 0 && !has_tokens(s)) {
+      budget_left = schedule_step(s, recorder, now);
+    }
   }
-  if (num_running(s) == 0) return false;
+  if (num_running(s) == 0 && s.withdrawn.empty()) return false;
   begin_jump(s, now);
   s.jump.is_full = is_full(s, budget_left);
   return true;
 }
 
 [[gnu::always_inline]] inline void begin_formed(EngineState& s, Recorder& recorder, Time now) {
+  recorder.step_begins(s.jump);
   if (s.settings.plans_ahead) {
     s.jump.is_full = is_full(s, schedule_step(s, recorder, now));
     s.is_planned = true;
   }
   count_begun(s, 1);
-  if (may_jump(s) && !s.preempted) s.jump.steps = length_of_jump(s);
+  if (may_jump(s) && !s.preempted && s.withdrawn.empty()) s.jump.steps = length_of_jump(s);
+  s.withdrawn.clear();
   s.jump.end = end_of_jump(s);
   recorder.jump_ends(s.jump.end);
   // The effects of a jump are applied with its last step: until then they change no decision.
@@ -142,7 +184,17 @@ bool is_full(const EngineState& s, std::int64_t budget_left) {
 bool can_hold(const EngineState& s, RequestId id) {
   const std::int64_t input = s.settings.requests.input_tokens(id);
   const std::int64_t whole = input + s.settings.requests.output_tokens(id);
-  return s.memory.blocks_for(whole) <= s.memory.total() && input < s.settings.max_model_len &&
+  if (!s.settings.chunks_prompts &&
+      whole - 1 + s.settings.slots_of_drafts + s.settings.slots_per_part >
+          s.settings.max_num_batched_tokens) {
+    return false;
+  }
+  std::int64_t held = whole;
+  // A request whose drafts do not fit preempts itself, and gets one more token when it returns.
+  if (s.settings.rules.lookahead_at_admission && s.settings.lookahead > 0) {
+    held = std::max(whole, std::min(whole - 1 + s.settings.lookahead, s.settings.max_model_len));
+  }
+  return s.memory.blocks_for(held) <= s.memory.total() && input < s.settings.max_model_len &&
          whole <= s.settings.max_model_len;
 }
 
@@ -158,7 +210,7 @@ void join_queue(EngineState& s, Recorder& recorder, RequestId id, Time now) {
   // A request that could join the batch at the next step ends the jump. None can if seats or budget
   // are used up, or while a head of the queue that did not fit is still the head: free memory only
   // shrinks during a jump.
-  const bool still_blocked = head_is_blocked && s.waiting.head().id != id;
+  const bool still_blocked = head_is_blocked && s.waiting.head().id != id && !s.settings.adapts_cap;
   if (has_steps_ahead(s) && !s.jump.is_full && !still_blocked) cut_jump(s, recorder);
 }
 
@@ -196,6 +248,9 @@ void end_step(EngineState& s, Recorder& recorder, Time now) {
     // Steps of equal duration can begin together.
     const std::int64_t steps = s.jump.steps - s.jump.begun;
     if (steps > 0) begin(s, steps);
+    if (!s.leaving.empty() && s.settings.rules.aborts_before_tokens) {
+      take_out_leaving(s, recorder, now);
+    }
     apply_step(s, recorder);
   }
   s.activity = Activity::idle;

@@ -18,7 +18,8 @@ struct Waiting {
   std::int32_t emitted = 0;
   std::int64_t rank = 0;
   sim::Time last_token = sim::kUnset;
-  bool returned = false;  ///< after a preemption
+  bool returned = false;         ///< after a preemption
+  std::int32_t draft_steps = 0;  ///< as in Slot
 };
 
 /// The engine's queue: in order of entry, preempted requests in front; or by (rank, arrival, name).
@@ -64,12 +65,13 @@ class WaitingQueue {
   }
 
   /// A request of the queue, preempted during a step, has emitted a token in it.
-  void emitted(sim::RequestId id, std::int32_t tokens, sim::Time at) {
+  void emitted(sim::RequestId id, std::int32_t tokens, std::int32_t draft_steps, sim::Time at) {
     for (std::size_t i = 0; i < size(); ++i) {
       Waiting& entry = sorts_ ? heap_[i] : fifo_[i];
       if (entry.id != id) continue;
       tokens_ += tokens - entry.emitted;
       entry.emitted = tokens;
+      entry.draft_steps = draft_steps;
       entry.last_token = at;
       return;
     }

@@ -50,7 +50,7 @@ struct ClosedLoop {
     field("turns", &ClosedLoop::turns,
           "Number of requests in a conversation. Each prompt begins with all earlier questions and "
           "answers of the conversation; 1: requests are independent. Cached KV blocks of earlier "
-          "prompts can be reused, those of generated answers cannot.")
+          "prompts can be reused, those of generated answers with kv_cache.generated_tokens.")
         .unit("requests")
         .range(sim::between(1, 100000));
   }

@@ -779,4 +779,7 @@ def make_trace(
     segment_tokens: ArrayLike,
     request_id: Sequence[str],
     file: str,
+    answer: ArrayLike | None = ...,
+    accepted_begin: ArrayLike | None = ...,
+    accepted: ArrayLike | None = ...,
 ) -> Trace: ...

@@ -1,4 +1,4 @@
-"""`spillway validate blis DIRECTORY` and `spillway validate real --fit DIRECTORY`."""
+"""`spillway validate blis DIRECTORY`, `vllm-scheduler DIRECTORY` and `real --fit DIRECTORY`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     against.add_argument("directory", type=Path, help="scenario folders, at any depth")
     output.add_json(against, "agrees, scenarios")
     against.set_defaults(compare=_blis)
+    scheduler = systems.add_parser(
+        "vllm-scheduler",
+        help="vLLM's own scheduler, every step",
+        description="Runs the cases of recordings of vLLM's own scheduler, and compares tokens, "
+        "admissions, preemptions, blocks and queues of every step. Prints the first difference of "
+        "each case that has one.",
+    )
+    scheduler.add_argument(
+        "directory", type=Path, help="cases.jsonl and recordings-vllm-VERSION.jsonl, also as .gz"
+    )
+    output.add_json(scheduler, "agrees, versions, cases")
+    scheduler.set_defaults(compare=_vllm_scheduler)
     servers = systems.add_parser(
         "real",
         help="measured runs of real servers",
@@ -56,6 +68,14 @@ def _real(options: argparse.Namespace) -> int:
     )
     output.show(options, report.table(), report.to_dict)
     return 0
+
+
+def _vllm_scheduler(options: argparse.Namespace) -> int:
+    from spillway.validation import vllm_scheduler
+
+    report = vllm_scheduler.validate(options.directory, progress=True)
+    output.show(options, report.table(), report.to_dict)
+    return 0 if report.agrees else 1
 
 
 def _blis(options: argparse.Namespace) -> int:

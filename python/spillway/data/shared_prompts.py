@@ -72,13 +72,16 @@ def conversation_segments(
     """Return the columns for turns of conversations; "" is none.
 
     A prompt begins with the prompt and the answer of the turn before. If it is shorter than the
-    prompt before, the conversation began anew. `groups`, `shared`: as in `group_segments`, the
-    beginnings of conversations, and of requests in none, that others of the same length share.
+    prompt before, the conversation began anew. An answer that a later prompt repeats has the
+    content of that part. `groups`, `shared`: as in `group_segments`, the beginnings of
+    conversations, and of requests in none, that others of the same length share.
     """
     none = np.full(len(sessions), -1)
     groups, shared = none if groups is None else groups, none if shared is None else shared
     known: dict[str, list[tuple[int, int]]] = {}  # content and length of a conversation's parts
     begin, content, tokens, contents = [0], [], [], int(groups.max(initial=0))
+    answers = np.zeros(len(sessions), dtype=np.uint64)
+    latest: dict[str, tuple[int, int]] = {}  # row and content of a conversation's last answer
     for row, (name, prompt, output) in enumerate(
         zip(sessions, input_tokens, output_tokens, strict=True)
     ):
@@ -89,6 +92,9 @@ def conversation_segments(
             tokens += [length for _, length in first]
         if name:
             parts = _cut(known.get(name, []), prompt) or first
+            before = latest.get(name)
+            if before is not None and any(part == before[1] for part, _ in parts):
+                answers[before[0]] = before[1]
             rest = prompt - sum(length for _, length in parts)
             if rest:
                 contents += 1
@@ -98,9 +104,11 @@ def conversation_segments(
             if output:
                 contents += 1
                 parts = [*parts, (contents, output)]
+                latest[name] = (row, contents)
             known[name] = parts
         begin.append(len(content))
-    return segments(begin, content, tokens)
+    found = segments(begin, content, tokens)
+    return found | {"answer": answers} if answers.any() else found
 
 
 def _cut(parts: list[tuple[int, int]], prompt: int) -> list[tuple[int, int]]:

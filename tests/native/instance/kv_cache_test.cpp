@@ -23,6 +23,7 @@
 #include "workload/requests.h"
 
 using spillway::instance::Allocation;
+using spillway::instance::EqualBlocks;
 using spillway::instance::FreeList;
 using spillway::instance::Holding;
 using spillway::instance::KvCache;
@@ -91,7 +92,8 @@ class PlainFreeList {
     int references = 0;
   };
 
-  PlainFreeList(std::int64_t blank, Allocation allocation) : allocation_(allocation) {
+  PlainFreeList(std::int64_t blank, Allocation allocation, EqualBlocks equal)
+      : allocation_(allocation), equal_(equal) {
     append_blank(blank);
   }
 
@@ -104,13 +106,15 @@ class PlainFreeList {
   void append_blank(std::int64_t count) {
     for (; count > 0; --count) free_.push_back(make(std::nullopt, 0));
   }
+  void prepend_blank(std::int64_t count) {
+    for (; count > 0; --count) free_.insert(free_.begin(), make(std::nullopt, 0));
+  }
   void append(std::uint64_t name, std::int64_t first, std::int64_t count) {
     for (std::int64_t block = first + count - 1; block >= first; --block) {
-      free_.push_back(make({{name, block}}, 0));
-      registered_[{name, block}] = free_.back();
+      free_.push_back(enroll({name, block}, 0));
     }
   }
-  int add(const Identity& identity) { return registered_[identity] = make(identity, 1); }
+  int add(const Identity& identity) { return enroll(identity, 1); }
   bool reference(int block) {
     if (blocks_[block].references++ > 0) return false;
     std::erase(free_, block);
@@ -149,14 +153,37 @@ class PlainFreeList {
     blocks_[next_] = {identity, references};
     return next_++;
   }
+  int enroll(const Identity& identity, int references) {
+    const int block = make(identity, references);
+    if (equal_ == EqualBlocks::first && registered_.contains(identity)) {
+      copies_[identity].push_back(block);
+    } else {
+      registered_[identity] = block;
+    }
+    return block;
+  }
   void forget(int block) {
     if (!blocks_[block].identity) return;
     const auto found = registered_.find(*blocks_[block].identity);
+    if (equal_ == EqualBlocks::first) {
+      std::vector<int>& copies = copies_[*blocks_[block].identity];
+      if (found->second != block) {
+        std::erase(copies, block);
+      } else if (copies.empty()) {
+        registered_.erase(found);
+      } else {
+        found->second = copies.front();
+        copies.erase(copies.begin());
+      }
+      return;
+    }
     if (found == registered_.end()) return;
     if (allocation_ == Allocation::roll_back || found->second == block) registered_.erase(found);
   }
 
   Allocation allocation_;
+  EqualBlocks equal_;
+  std::map<Identity, std::vector<int>> copies_;  // in order of registration
   std::map<int, Block> blocks_;
   std::vector<int> free_;
   std::map<Identity, int> registered_;
@@ -170,7 +197,7 @@ struct HeldStretches {
   std::vector<int> blocks;
 };
 
-void check_free_list(Allocation allocation) {
+void check_free_list(Allocation allocation, EqualBlocks equal) {
   std::int64_t replaced = 0;
   std::int64_t revived = 0;
   std::int64_t evicted = 0;
@@ -181,8 +208,8 @@ void check_free_list(Allocation allocation) {
     const auto total = static_cast<std::int64_t>(1 + draws.below(60));
     const std::uint64_t names = 1 + draws.below(4);
     const auto longest = static_cast<std::int64_t>(1 + draws.below(12));
-    FreeList list(total, allocation);
-    PlainFreeList plain(total, allocation);
+    FreeList list(total, allocation, equal);
+    PlainFreeList plain(total, allocation, equal);
     std::int64_t blank_held = 0;
     std::vector<HeldStretches> holders;
 
@@ -201,8 +228,13 @@ void check_free_list(Allocation allocation) {
         blank_held += count;
       } else if (action == 2) {
         const std::int64_t count = up_to(std::min<std::int64_t>(blank_held, 4));
-        list.append_blank(count);
-        plain.append_blank(count);
+        if (draws.below(2) == 0) {
+          list.append_blank(count);
+          plain.append_blank(count);
+        } else {
+          list.prepend_blank(count);
+          plain.prepend_blank(count);
+        }
         blank_held -= count;
       } else if (action == 3 && blank_held > 0) {
         const std::int64_t first = up_to(longest - 1);
@@ -334,7 +366,7 @@ void check_blocks(Allocation allocation, bool prefix_caching) {
     KvMemory memory({.prefix_caching = prefix_caching,
                      .allocation = allocation,
                      .stores_last_token = draws.below(2) == 0},
-                    total, size, table);
+                    {}, false, total, size, table);
     std::vector<Held> inside;
     std::vector<std::pair<RequestId, std::int64_t>> outside;  // known tokens; preempted: returns
     std::vector<bool> was_inside(prompts.size(), false);
@@ -360,7 +392,7 @@ void check_blocks(Allocation allocation, bool prefix_caching) {
                 ? 0
                 : 1 + static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(rest)));
         Held held{id, {}, found + tokens};
-        if (memory.admit(id, held.holding, tokens, 0)) {
+        if (memory.admit(id, held.holding, tokens, held.computed, 0)) {
           check(held.holding.blocks == memory.blocks_for(found + tokens), "blocks for all tokens");
           check(memory.counts().lookups == lookups + prompts[id.index()].tokens / size,
                 "looked up");
@@ -376,7 +408,7 @@ void check_blocks(Allocation allocation, bool prefix_caching) {
         const std::int64_t free = memory.free();
         const std::int64_t blocks = held.holding.blocks;
         const auto more = static_cast<std::int64_t>(1 + draws.below(20));
-        if (memory.extend(held.id, held.holding, held.computed + more)) {
+        if (memory.extend(held.id, held.holding, held.computed + more, held.computed + more)) {
           held.computed += more;
           check(held.holding.blocks == memory.blocks_for(held.computed), "blocks for all tokens");
         } else {
@@ -388,7 +420,8 @@ void check_blocks(Allocation allocation, bool prefix_caching) {
         Held held = inside.back();
         inside.pop_back();
         if (action < 9) {
-          memory.leave(held.holding, held.computed, prompts[held.id.index()].output > 0);
+          memory.leave(held.holding, held.computed, held.computed,
+                       prompts[held.id.index()].output > 0);
         } else {
           memory.preempt(held.id, held.holding, held.computed);
           check(held.holding.blocks == 0, "it holds nothing any more");
@@ -402,7 +435,9 @@ void check_blocks(Allocation allocation, bool prefix_caching) {
       check(memory.free() >= 0 && memory.takeable_without_eviction() <= memory.free(),
             "what is free");
     }
-    for (const Held& request : inside) memory.leave(request.holding, request.computed, true);
+    for (const Held& request : inside) {
+      memory.leave(request.holding, request.computed, request.computed, true);
+    }
     check(memory.free() == total && memory.num_named_in_use() == 0, "all of it is free at the end");
     hits += memory.counts().hits;
   }
@@ -416,7 +451,7 @@ class Scene {
  public:
   explicit Scene(std::int64_t num_blocks, Allocation allocation = Allocation::check_then_act)
       : table_(requests_of(prompts()), {}, {}, Time{0}),
-        memory_({.allocation = allocation}, num_blocks, 10, table_) {}
+        memory_({.allocation = allocation}, {}, false, num_blocks, 10, table_) {}
 
   static constexpr std::size_t kA = 0, kB = 1, kOther = 2;
   KvMemory& memory() { return memory_; }
@@ -427,11 +462,12 @@ class Scene {
     const std::int64_t tokens = table_.input_tokens(id);
     const std::int64_t found = memory_.find(id, tokens, false);
     Holding holding;
-    check(memory_.admit(id, holding, tokens - found, 0), "there is room");
+    check(memory_.admit(id, holding, tokens - found, tokens, 0), "there is room");
     return holding;
   }
   void leave(std::size_t row, const Holding& holding) {
-    memory_.leave(holding, table_.input_tokens(RequestId{row}), true);
+    const std::int64_t tokens = table_.input_tokens(RequestId{row});
+    memory_.leave(holding, tokens, tokens, true);
   }
 
  private:
@@ -511,9 +547,9 @@ void a_preempted_request_finds_what_was_not_taken() {
 }
 
 void free_list_equals_the_plain_one() {
-  for (const Allocation allocation : {Allocation::check_then_act, Allocation::roll_back}) {
-    check_free_list(allocation);
-  }
+  check_free_list(Allocation::check_then_act, EqualBlocks::last);
+  check_free_list(Allocation::check_then_act, EqualBlocks::first);
+  check_free_list(Allocation::roll_back, EqualBlocks::last);
 }
 
 void every_block_is_free_or_held() {
