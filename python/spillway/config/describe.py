@@ -214,7 +214,12 @@ def _yaml(
         here = f"{path}.{field['name']}".lstrip(".")
         entry = _yaml_entry(field, values[field["name"]], indent, here)
         if here in _OF_PROFILE:
-            entry = [f"{indent}# {line.lstrip()}  # (set by the profile)" for line in entry]
+            entry = [
+                line
+                if line.lstrip().startswith("#")
+                else f"{indent}# {line.removeprefix(indent)}  # (set by the profile)"
+                for line in entry
+            ]
         lines += entry
     return lines
 

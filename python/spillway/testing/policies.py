@@ -543,7 +543,7 @@ def build(
     >>> from spillway import gateway, testing
     >>> bucket = testing.build(gateway.TokenBucket(capacity_tokens=100, refill_tokens_per_s=10))
     >>> bucket.decide(testing.Request(input_tokens=80))
-    Decision(admitted=True, reason='')
+    Decision(admitted=True, reason='', retry_after_s=0.0)
     """
     policies = list(map(as_settings, policy if isinstance(policy, Sequence) else [policy]))
     if not policies:

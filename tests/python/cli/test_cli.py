@@ -416,8 +416,8 @@ def test_describe(run: Callable[..., str], refused: Callable[..., str]) -> None:
     assert "llama-3.1-8b-h100-tp2" in run("describe", "instances.latency.linear")
     assert refused("describe", "gateway.admision") == (
         "gateway.admision: unknown setting 'admision' in gateway; one of admission, "
-        "admission_latency_s, bands, max_queued, queue_shedding, drain_latency_s, dispatch, "
-        "attempt_period_s, limit, usage_limit, eviction, controller, guard, sensor, "
+        "admission_latency_s, bands, max_queued, queue_shedding, retry_after_s, drain_latency_s, "
+        "dispatch, attempt_period_s, limit, usage_limit, eviction, controller, guard, sensor, "
         "routing_latency_s, replicas, split"
     )
     assert json.loads(run("describe", "--schema")) == spillway.loading.json_schema()

@@ -78,8 +78,11 @@ static_resources:
   - {{name: llm, lb_policy: LEAST_REQUEST, circuit_breakers: {{thresholds: [{{max_requests: 9}}]}}}}
 """
     found = import_(written(tmp_path, envoy__yaml=text), system="envoy")
-    listed = {unread.field.rpartition(": ")[2] for unread in found.unread}
-    assert listed == {"LocalRateLimit", "lb_policy", "circuit_breakers"}
+    listed = {unread.field.rpartition(": ")[2]: unread.value for unread in found.unread}
+    kind = f"{FILTERS}.local_ratelimit.v3.LocalRateLimit"
+    assert listed == {"@type": kind, "lb_policy": "LEAST_REQUEST"}
+    names = {unread.field.rpartition(": ")[2] for unread in found.irrelevant}
+    assert "name" in names
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:envoy_data_plane")

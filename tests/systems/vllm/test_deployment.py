@@ -15,6 +15,8 @@ from spillway.instance import Server
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* is newer than the rules for its defaults")
+
 
 def expressible(name: str) -> dict[str, Any]:
     """Settings that the files carry, all that the system decides."""

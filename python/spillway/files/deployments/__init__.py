@@ -503,8 +503,9 @@ class _Reading:
             engine, own = TARGETS[name], [part for part in parts if part.system == name]
             unread += self.apply(engine, _version_of(engine, own, self.notes), own)
         if not pieces and (target.read_pieces is not None or target.documents is not None):
-            if target.read is not None:
-                target.read(self.texts, copy.deepcopy(self.settings), version)  # what it misses
+            if target.read is not None:  # says what it misses, and knows an empty file
+                self.found.unknown.clear()
+                return target.read(self.texts, self.settings, version)
             unrecognized(dict.fromkeys(self.texts, False), target.expected)
         return [*unread, *self.apply(target, version, pieces)]
 

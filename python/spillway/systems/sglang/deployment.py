@@ -27,6 +27,7 @@ from spillway.files.deployments.engines import (
 )
 from spillway.files.deployments.fields import Fields
 from spillway.files.deployments.flag_table import Line, table
+from spillway.files.deployments.shares import hold_in_seats
 from spillway.files.deployments.target import Piece, Program, Target, Unread
 from spillway.files.deployments.variables import variables
 from spillway.servers import Server
@@ -103,6 +104,18 @@ def _command(group: Mapping[str, Any], version: str) -> str:
     if gate["kind"] == "vllm_queue_limits" and gate["max_num_queued_reqs"] is not None:
         flag("max-queued-requests", gate["max_num_queued_reqs"])
     return " \\\n  ".join(words) + "\n"
+
+
+def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:
+    """A fixed limit of the gateway is that of the seats; its queue is that of the engines."""
+    has_bound = table(_TABLE, "sglang", version).get("--max-queued-requests") is not None
+    return hold_in_seats(settings, "--max-running-requests", _bound if has_bound else None)
+
+
+def _bound(group: Mapping[str, Any], waiting: int) -> dict[str, Any]:  # noqa: ARG001
+    """The gate of an engine with this bound of its queue."""
+    limits = VllmQueueLimits(max_num_queued_reqs=waiting, max_num_queued_tokens=None)
+    return limits.to_dict()
 
 
 def read_pieces(
@@ -194,11 +207,7 @@ def _apply(fields: Fields, group: dict[str, Any], gpu: str | None) -> list[Unrea
         reason = "the queue of an instance is in the order of arrival here"
         unread.append(Unread(f"{where}: schedule-policy", policy, reason))
     queued = count(fields, "max-queued-requests", None)
-    group["ingress"] = (
-        {"kind": "open"}
-        if queued is None
-        else VllmQueueLimits(max_num_queued_reqs=queued, max_num_queued_tokens=None).to_dict()
-    )
+    group["ingress"] = {"kind": "open"} if queued is None else _bound(group, queued)
     for name, value in fields.values.items():
         for pattern, reason in _NOT_MODELED:
             if pattern.fullmatch(name) and value not in (None, False, "null", "None", []):
@@ -271,6 +280,7 @@ TARGET = Target(
     expected=_EXPECTED,
     read_pieces=read_pieces,
     computes_servers=True,
+    absorb=absorb,
     approximated=(
         ("chunked-prefill-size", "the tokens of a step, which prompts and decodes share"),
         ("enable-priority-scheduling", "the priorities of vLLM"),

@@ -25,6 +25,7 @@ from spillway.files.deployments.engines import (
 )
 from spillway.files.deployments.fields import Fields
 from spillway.files.deployments.flag_table import table
+from spillway.files.deployments.shares import hold_in_seats
 from spillway.files.deployments.target import Piece, Program, Target, Unread
 from spillway.files.deployments.variables import variables
 from spillway.servers import Server
@@ -78,6 +79,11 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa:
             f"disable_overlap_scheduler: {overlap}\n"
         )
     return files
+
+
+def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:  # noqa: ARG001
+    """A fixed limit of the gateway is that of the seats; the engine has no bound of its queue."""
+    return hold_in_seats(settings, "--max_batch_size")
 
 
 def read_pieces(
@@ -241,6 +247,7 @@ TARGET = Target(
     expected=_EXPECTED,
     read_pieces=read_pieces,
     computes_servers=True,
+    absorb=absorb,
     approximated=(
         ("enable-chunked-prefill", "prompts are computed in chunks also without it"),
         ("config", "the options of the file, which must be among those given"),
