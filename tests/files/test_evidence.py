@@ -290,7 +290,7 @@ def test_a_figure_agrees_within_rounding(key: str, source: Source) -> None:
     assert value > 0
     (same,) = reconcile(run, {key: value * (1 + 0.9 * figure.tolerance)})
     assert (same.name, same.recomputed, same.cause) == (figure.name, value, "")
-    off = value * (1 + 1.2 * figure.tolerance) + (0 if figure.tolerance > 0.01 else 1e-4)
+    off = value / (1 - 1.2 * figure.tolerance) + (0 if figure.tolerance > 0.01 else 1e-4)
     (other,) = reconcile(run, {key: off})
     assert other.cause
     assert f"{figure.name}" in str(other)

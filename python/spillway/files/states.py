@@ -62,6 +62,7 @@ _ENDS = {
 }
 _CODE = re.compile(r"([1-5])[0-9]{2}(?:\.0*)?")
 _CODE_AND_TEXT = re.compile(r"([1-5])[0-9]{2}(?:\.0*)?(?:[ _].*)?")
+_FRACTION = re.compile(r"-?[0-9]*\.[0-9]*[1-9][0-9]*(?:e[-+]?[0-9]+)?")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.0*)?")
 
 Verdict: TypeAlias = "bool | None"
@@ -118,7 +119,9 @@ def verdict(kind: Kind, value: str) -> Verdict:
         return True
     if code or _FAILED.match(word):
         return False
-    if kind in ("failed", "error"):  # other texts are errors
+    if kind in ("failed", "error"):  # other texts are errors, but no measured numbers
+        if _FRACTION.fullmatch(word):
+            return None
         return word in _NOTHING or word in _FALSE
     if word in _COMPLETING.get(kind, ()):
         return True

@@ -86,7 +86,7 @@ REQUESTS = st.lists(
 )
 
 
-@pytest.mark.filterwarnings("ignore:.*lists requests twice")
+@pytest.mark.filterwarnings("ignore:.*(lists requests twice|requests failed)")
 @given(
     requests=REQUESTS,
     unit=st.sampled_from(list(units.PER_SECOND)),

@@ -121,3 +121,17 @@ def test_invalid_index_is_named(old: str, new: str, message: str, tmp_path: Path
     index.write_text(index.read_text().replace(old, new))
     with pytest.raises(TraceError, match=message):
         read_recordings(folder)
+
+
+def test_a_file_alone_is_the_run_that_the_index_beside_describes(tmp_path: Path) -> None:
+    alone = run_of("object_of_runs/two_tenants.csv")
+    (same,) = read_recordings(FILES / "object_of_runs")
+    assert alone.server == same.server
+    assert alone.client_max_in_flight == same.client_max_in_flight == 2
+    folder = shutil.copytree(FILES / "object_of_runs", tmp_path / "runs")
+    path = folder / "two_tenants.csv"
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
+    with pytest.raises(TraceError, match=r"runs\[0\]\.requests = 3: must be 2, as in two_tenants"):
+        read_recordings(path)
+    path.rename(folder / "another.csv")
+    assert read_recordings(folder / "another.csv")[0].client_max_in_flight is None

@@ -282,3 +282,24 @@ def test_a_missing_summary_is_said(tmp_path: Path) -> None:
     ):
         run = run_of(tmp_path / "profile_export.jsonl")
     assert run.client_max_in_flight is None
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ("request_start_ns", "request_start_ns is after request_end_ns"),
+        ("request_end_ns", "request_latency exceeds the time from start to end"),
+    ],
+)
+def test_times_that_contradict_each_other_are_said(change: str, wrong: str, tmp_path: Path) -> None:
+    lines = (FILES / "profile_export.jsonl").read_text().splitlines()
+    rows = [row for row in map(json.loads, lines) if not row.get("error")]
+    for row in rows:
+        times = {"request_start_ns": 10**18, "request_end_ns": 10**18 + 10**12}
+        times[change] = 10**18 + 10**13 if change == "request_start_ns" else 10**18 + 10**6
+        row["metadata"] |= times
+        row["metadata"].pop("request_ack_ns", None)
+    path = tmp_path / "profile_export.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.warns(UserWarning, match=wrong):
+        run_of(path, check_units=False)

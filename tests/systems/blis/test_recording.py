@@ -69,6 +69,7 @@ def test_sessions_accumulate_as_in_the_trace(tmp_path: Path) -> None:
             ("prefix_length", "0"),
             ("server_input_tokens", "0"),
             ("input_tokens", "50"),
+            ("text_tokens", "50"),
             ("output_tokens", "10"),
         ):
             row[names.index(name)] = text

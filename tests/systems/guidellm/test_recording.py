@@ -143,6 +143,7 @@ def test_the_model(others: dict[str, Any], tmp_path: Path) -> None:
     assert run_of(report_of(tmp_path / "r.json", benchmark)).server.model == "acme/m"
 
 
+@pytest.mark.filterwarnings("ignore:.*lists requests twice")
 def test_users_who_send_on_at_once_keep_the_limit(tmp_path: Path) -> None:
     """An end and the next start are one instant, but for the rounding of seconds since 1970."""
     listed = [entry(START + 1.1 * (at // 2)) for at in range(10)]
@@ -292,6 +293,7 @@ def test_malformed_requests_are_skipped(tmp_path: Path) -> None:
     assert (run.num_requests, run.counts.skipped, run.is_sample) == (9, 1, False)
 
 
+@pytest.mark.filterwarnings("ignore:.*request_latency is not the time")
 def test_overload_is_read(tmp_path: Path) -> None:
     """The report states the unit in the name of the field, whatever the value."""
     listed = [entry(START + at, ttft_ms=8e5, request_latency=801.0) for at in range(5)]
@@ -307,3 +309,25 @@ REFUSED = {
         ('"errored": [', '"errored": [1, ', r"errored\[0\] = 1: must be an object"),
     ]
 }
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"request_end_time": START - 1}, "the request ends before it starts"),
+        ({"request_latency": 2.2}, "request_latency is not the time from start to end"),
+        ({"total_tokens": 50}, "total_tokens is not the sum of prompt and output"),
+        (
+            {"inter_token_latency_ms": 60.0},
+            "TTFT and the times between tokens do not add up to the latency",
+        ),
+    ],
+)
+def test_fields_that_contradict_each_other_are_said(
+    changes: dict[str, Any], wrong: str, tmp_path: Path
+) -> None:
+    listed = [entry(START + 10 * at, **changes) for at in range(5)]
+    with pytest.warns(UserWarning, match=rf"successful\[0\]: {wrong}, as in 5 of 5 requests"):
+        run_of(report_of(tmp_path / "run.json", benchmark_of(listed)))
+    agreeing = {"total_tokens": 150, "inter_token_latency_ms": 1050 / 49}
+    run_of(report_of(tmp_path / "run.json", benchmark_of([entry(START, **agreeing)])))

@@ -42,6 +42,19 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
     return [_run(source, f"runs[{at}]", run, shared, settings) for at, run in enumerate(runs)]
 
 
+def run_of(source: Source, settings: Settings) -> Rows | None:
+    """Return the run of a CSV file as runs.json beside describes it; None if that does not."""
+    beside = source.path.with_name(INDEX)
+    if not beside.is_file() or not _detect(index := Source(beside)):
+        return None
+    shared = index.json if isinstance(index.json, dict) else {}
+    runs = shared.get("runs", index.json)
+    for at, run in enumerate(runs):
+        if source.path.name == f"{run['run']}.csv":
+            return _run(index, f"runs[{at}]", run, shared, settings)
+    return None
+
+
 def _run(
     index: Source,
     place: str,

@@ -77,6 +77,8 @@ FIGURES: Mapping[str, Figure] = {
     ),
     "requests_per_s": Figure("rate", "requests/s", _rate, _CLOCK),
     "duration_s": Figure("duration", "s", _duration_s, _CLOCK),
+    # Where the duration of failed requests is not known.
+    "rough_duration_s": Figure("rough duration", "s", _duration_s, 0.5),
 }
 """The figures by key, as `Rows.reported` names them."""
 

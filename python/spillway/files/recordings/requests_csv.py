@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spillway.files.format import Format
+from spillway.files.recordings import folder
 from spillway.files.recordings.csv_columns import recognized, request_rows
 
 if TYPE_CHECKING:
@@ -19,8 +20,12 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
     `ttft_…` and `e2e_…`, or `first_token_…` and `last_token_…` on the clock of the times of
     sending. Which requests failed is in columns such as `success`, `failed`, `error`, `status`,
     `outcome`, `http_status` or `finish_reason`, by what they hold: true or false, codes of HTTP,
-    states and errors. The requests.csv of a simulated run is of this format.
+    states and errors. The requests.csv of a simulated run is of this format. Of a file that
+    runs.json beside describes, the run is the one described there.
     """
+    described = folder.run_of(source, settings)
+    if described is not None:
+        return [described]
     columns = recognized(source.columns["csv"])
     assert columns is not None
     return [request_rows(source, columns, settings)]

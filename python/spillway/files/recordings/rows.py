@@ -385,6 +385,8 @@ def recording(rows: Rows, settings: Settings, form: str) -> Recording:
     if settings.check_units:
         check_units(run, path, fields, is_stated=is_stated)
     _note_repeated(run, place)
+    if run.failed.all():
+        note(f"{place}: all {run.num_requests:,} requests failed")
     return _reconciled(run, place, reported)
 
 
@@ -400,6 +402,7 @@ def _note_repeated(run: Recording, place: str) -> None:
     repeated = int(same.sum())
     latencies_ms = 1_000 * run.e2e_s[1:][same]
     is_chance = run.num_requests < _FEWEST and np.allclose(latencies_ms, np.rint(latencies_ms))
+    is_chance &= 2 * repeated < int(np.isfinite(run.e2e_s).sum())
     if repeated > _REPEATED * run.num_requests and not is_chance:
         note(
             f"{place}: {repeated:,} of {run.num_requests:,} requests are sent at the time of "

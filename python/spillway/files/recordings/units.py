@@ -112,6 +112,9 @@ class _Rules:
             also = mixed if span_s > LONGEST_CLOCK_S else ""
             allowed_s = (1.0, LONGEST_SPAN_S)
             self._refuse_range("send_s", "span of all requests", span_s, allowed_s, also)
+        lasted_s = float(np.nan_to_num([run.failure_s, run.e2e_s]).max())
+        if lasted_s > LONGEST_SPAN_S:
+            self._refuse_range("e2e_s", "the longest request", lasted_s, (1e-3, LONGEST_SPAN_S))
         several = run.num_requests >= 100
         if several and 0 < span_s * MOST_REQUESTS_PER_S < run.num_requests:
             least_s = run.num_requests / MOST_REQUESTS_PER_S
@@ -167,16 +170,22 @@ class _Rules:
 
     def _check_prefill(self) -> None:
         run = self.run
-        if run.cached_tokens is not None:
-            return
         is_known = run.ttft_s > 0  # false for NaN
-        rate = _median(run.input_tokens[is_known] / run.ttft_s[is_known])
+        computed = run.input_tokens if run.cached_tokens is None else self._uncached()
+        rate = _median(computed[is_known] / run.ttft_s[is_known])
         if rate > MOST_PREFILL_TOKENS_PER_S:
             note(
                 f"{self.path}: {rate:,.0f} tokens of the prompt per second of "
                 f"{self.fields['ttft_s'][0]} (median), which no server computes: the prompts were "
                 "cached, or one of the two columns holds something else"
             )
+
+    def _uncached(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """The tokens of each prompt that were not in the server's cache."""
+        cached = self.run.cached_tokens
+        assert cached is not None
+        found: np.ndarray[tuple[int], np.dtype[np.int64]] = self.run.input_tokens - cached
+        return found
 
     def _check_client_limit(self) -> None:
         limit = self.run.client_max_in_flight

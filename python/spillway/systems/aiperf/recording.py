@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import math
 import re
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from spillway.config.messages import note
 from spillway.data.recording import RequestCounts
 from spillway.files.error import TraceError
 from spillway.files.format import Format
+from spillway.files.recordings.contradictions import Contradictions
 from spillway.files.recordings.objects import Object
 from spillway.files.recordings.rows import Request, parsed_requests, rows_of
 from spillway.files.recordings.server import facts
@@ -70,6 +72,7 @@ class _Found:
     conversations: dict[str, set[str]] = field(default_factory=lambda: collections.defaultdict(set))
     """Conversation of the data set → its users."""
     has_turns: bool = False
+    contradictions: Contradictions = field(default_factory=Contradictions)
 
 
 def _read(source: Source, settings: Settings) -> list[Rows]:
@@ -81,6 +84,7 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
     """
     found = _Found()
     requests, skipped = parsed_requests(source.lines(), partial(_request, source, found), settings)
+    found.contradictions.tell(source.path, len(requests))
     named = (
         _named(request, found) if found.has_turns else request._replace(session="")
         for request in requests
@@ -122,6 +126,7 @@ def _request(source: Source, found: _Found, line: tuple[int, str]) -> Request | 
     latency_ms = _time_ms(metrics, "request_latency")
     if latency_ms is None and end_ns is not None:
         latency_ms = (end_ns - start_ns) / 1e6
+    _check_times(found.contradictions, place, metadata, latency_ms)
     lengths = {}
     for name, counted in _LENGTHS.items():
         key = name if metrics.object(counted).whole("value") is None else counted
@@ -143,6 +148,23 @@ def _request(source: Source, found: _Found, line: tuple[int, str]) -> Request | 
         metrics.object("usage_prompt_cache_read_tokens").whole("value"),
         _session(metadata, found),
     )
+
+
+_IN_ORDER = ("credit_issued_ns", "request_start_ns", "request_ack_ns", "request_end_ns")
+
+
+def _check_times(
+    found: Contradictions, place: str, metadata: Object, latency_ms: float | None
+) -> None:
+    """Check the order of the times of a request, and that its latency is between them."""
+    known = [(name, at) for name in _IN_ORDER if (at := metadata.whole(name)) is not None]
+    for (early, begin_ns), (late, end_ns) in itertools.pairwise(known):
+        found.check(begin_ns <= end_ns, place, f"{early} is after {late}")
+    times = dict(known)
+    if latency_ms is not None and "request_end_ns" in times:
+        span_ms = (times["request_end_ns"] - times["request_start_ns"]) / 1e6
+        holds = span_ms <= 0 or latency_ms <= 1.05 * span_ms + 5
+        found.check(holds, place, "request_latency exceeds the time from start to end")
 
 
 def _session(metadata: Object, found: _Found) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from spillway._core.sim import ConfigError
 from spillway.config import yaml
 from spillway.config.limits import LONGEST_SPAN_S
 from spillway.config.messages import note
 from spillway.data.recording import RequestCounts, ServerFacts
 from spillway.files.error import TraceError
+from spillway.files.recordings.contradictions import Contradictions
 from spillway.files.recordings.rows import Request, RequestList, Rows, rows_of
 from spillway.files.recordings.server import facts
 from spillway.files.recordings.source import Source
@@ -42,6 +45,7 @@ def read(source: Source, settings: Settings) -> Rows:
     before: dict[str, int] = {}  # tokens of a session so far
     warm_up = 0
     skipped = Skipped(allowed=settings.skip_bad)
+    contradictions = Contradictions()
     with contextlib.closing(csv_tables(source.path, skipped)) as tables:
         next(tables)
         for whole in tables:
@@ -53,7 +57,9 @@ def read(source: Source, settings: Settings) -> Rows:
             for good, found in parsed(table, _requests, skipped):
                 for request in _accumulated(good, found, before) if header.accumulates else found:
                     requests.append(request)
+                _check_parts(contradictions, good)
                 tenant += [name or "default" for name in good.texts("tenant_id")]
+    contradictions.tell(source.path, len(requests))
     server, beside = _server(source)
     counts = RequestCounts(warm_up=warm_up, skipped=skipped.rows)
     if warm_up:
@@ -61,6 +67,19 @@ def read(source: Source, settings: Settings) -> Rows:
     return rows_of(
         source, requests, _FIELDS, server=server, tenant=tenant, beside=beside, counts=counts
     )
+
+
+_PARTS = ("text_tokens", "image_tokens", "audio_tokens", "video_tokens")
+
+
+def _check_parts(found: Contradictions, table: CsvTable) -> None:
+    """Check that a prompt is the sum of its parts, where they are known."""
+    whole = table.whole("input_tokens").tolist()
+    parts = sum(table.whole(name, empty="0") for name in _PARTS)
+    for line, tokens, known in zip(table.lines, whole, np.asarray(parts).tolist(), strict=True):
+        found.check(
+            known in (0, tokens), f"line {line}", "input_tokens is not the sum of its parts"
+        )
 
 
 def _requests(table: CsvTable) -> list[Request]:

@@ -12,6 +12,7 @@ from spillway.data.recording import RequestCounts
 from spillway.files.error import TraceError
 from spillway.files.format import Format
 from spillway.files.recordings import streams
+from spillway.files.recordings.contradictions import Contradictions
 from spillway.files.recordings.objects import Object
 from spillway.files.recordings.rows import Request, RequestList, parsed_requests, rows_of
 from spillway.systems.guidellm.report import Report, gives_points, is_report
@@ -74,6 +75,7 @@ class _Run:
         self.benchmark = benchmark
         self.requests = RequestList()
         self.skipped = 0
+        self.contradictions = Contradictions()
         self.warm_up = self.cut_off = self.never_sent = 0
         self.first_tokens: list[tuple[float, bool]] = []  # TTFT, whether it was measured
         timing = benchmark.values.object("scheduler_metrics")
@@ -98,6 +100,7 @@ class _Run:
     def rows(self) -> Rows:
         """Return the requests as rows."""
         benchmark, requests, skipped = self.benchmark, self.requests, self.skipped
+        self.contradictions.tell(benchmark.values.source.path, len(requests))
         before = "start_time" in benchmark.first and "request_start_time" not in benchmark.first
         self._note(len(requests))
         unlisted = benchmark.counted - len(requests) - self.never_sent - skipped
@@ -155,6 +158,8 @@ class _Run:
         if None in (prompt, output) and not failed:
             request.refuse_missing("prompt_tokens" if prompt is None else "output_tokens")
         ttft_ms = request.number("time_to_first_token_ms")
+        if begin_s is not None and end_s is not None:
+            self._check(request, end_s - begin_s, (prompt, output))
         info = request.object("info")
         self.cut_off += status == "incomplete"
         from_s, to_s = self.measured_s
@@ -171,6 +176,25 @@ class _Run:
             cached_tokens=cached,
             session=info.text("conversation_id") or "",
         )
+
+    def _check(self, request: Object, lasted_s: float, lengths: tuple[int | None, ...]) -> None:
+        """Check that the times and lengths of a request agree."""
+        place, check = request.place, self.contradictions.check
+        check(lasted_s >= 0, place, "the request ends before it starts")
+        latency_s = request.number("request_latency")
+        if latency_s is not None and lasted_s >= 0:
+            holds = abs(latency_s - lasted_s) <= 0.05 * lasted_s + 0.01
+            check(holds, place, "request_latency is not the time from start to end")
+        total, known = request.number("total_tokens"), [n for n in lengths if n is not None]
+        if total is not None and len(known) == len(lengths):
+            check(total == sum(known), place, "total_tokens is not the sum of prompt and output")
+        ttft_ms, itl_ms = (
+            request.number(name) for name in ("time_to_first_token_ms", "inter_token_latency_ms")
+        )
+        if None not in (ttft_ms, itl_ms, latency_s) and (lengths[1] or 0) > 1:
+            here_s = ((ttft_ms or 0) + (itl_ms or 0) * ((lengths[1] or 0) - 1)) / 1e3
+            holds = abs(here_s - (latency_s or 0)) <= 0.2 * (latency_s or 0) + 0.05
+            check(holds, place, "TTFT and the times between tokens do not add up to the latency")
 
     def _is_measured(self, begin_s: float | None, end_s: float | None) -> bool:
         from_s, to_s = self.measured_s

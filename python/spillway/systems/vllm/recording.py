@@ -131,7 +131,9 @@ def _reported(result: Object, *, any_failed: bool) -> Iterator[tuple[str, float]
         **{key: (name, completed) for key, name in _TOTALS.items()},
     }
     # The file does not say how long failed requests took.
-    if not any_failed:
+    if any_failed:
+        figures["rough_duration_s"] = ("duration", 1)
+    else:
         figures |= {"requests_per_s": ("request_throughput", 1), "duration_s": ("duration", 1)}
     for key, (name, divisor) in figures.items():
         value = result.number(name)
