@@ -10,6 +10,7 @@ from spillway.files.options import READING
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,14 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     by_name = {option.name: {"": option} for option in READING} | options_by_name()
     for name, by_format in by_name.items():
         (option, *_) = by_format.values()
-        of_doc: dict[str, list[str]] = {}
+        of_doc: dict[str, dict[Any, list[str]]] = {}  # text → default → formats
         for form, known in by_format.items():
-            default = f"; default {known.default}" if form else ""
-            of_doc.setdefault(known.doc + "\n" + default, []).append(form)
-        texts = []
-        for text, forms in of_doc.items():
-            doc, _, default = text.partition("\n")
-            texts.append(f"{doc} ({', '.join(forms)} traces{default})" if default else doc)
+            of_doc.setdefault(known.doc, {}).setdefault(known.default, []).append(form)
+        texts = [f"{doc}{_of_formats(defaults)}" for doc, defaults in of_doc.items()]
         if name == "format":
             texts = [f"{option.doc}: {', '.join(sorted(formats('trace')))} … (default: detected)"]
         shown: dict[str, Any] = {"action": "store_false" if option.default else "store_true"}
@@ -37,6 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help="; ".join(texts).replace("%", "%%"),
             **shown,
         )
+
+
+def _of_formats(defaults: Mapping[Any, list[str]]) -> str:
+    """The formats of an option and their defaults; "" for an option of any file."""
+    parts = [
+        f"{', '.join(forms)} traces; default {default}"
+        for default, forms in defaults.items()
+        if any(forms)
+    ]
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def add_mismatch(parser: argparse.ArgumentParser) -> None:
