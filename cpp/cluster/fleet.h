@@ -14,6 +14,7 @@
 #include "fleet/resizer.h"
 #include "gateway/pipeline.h"
 #include "instance/instance.h"
+#include "instance/step_loop/step_log.h"
 #include "metrics/timeline.h"
 #include "router/decisions.h"
 #include "signals/follows.h"
@@ -33,7 +34,7 @@ class Fleet final : public gateway::ServiceMeter {
   /// `listener`: notified of first tokens and ends. `reference`: see instance::Stepping.
   /// `step_logs`: as in RunOptions.
   Fleet(Context& context, workload::RequestListener& listener, bool reference,
-        std::vector<instance::StepLog>* step_logs);
+        std::vector<instance::StepLog>* step_logs = nullptr);
 
   // ---- life of a request -------------------------------------------------------------------
 

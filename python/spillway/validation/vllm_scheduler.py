@@ -21,7 +21,7 @@ import numpy as np
 from spillway import _core, instance, workload
 from spillway.config.progress import reporting
 from spillway.files.error import TraceError
-from spillway.systems.vllm.rules import preset_of
+from spillway.systems.vllm import rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -304,7 +304,6 @@ def simulation_of(case: Mapping[str, Any], version: str) -> _core.cluster.Simula
             prefix_caching=engine["prefix_caching"],
             reserve_full_prompt=engine["reserve_full_isl"],
             watermark=engine["watermark"],
-            generated_tokens=True,
         ),
         scheduler=instance.PriorityFcfs(victim="lowest_priority")
         if by_priority
@@ -321,7 +320,6 @@ def simulation_of(case: Mapping[str, Any], version: str) -> _core.cluster.Simula
         speculative_decoding=instance.SpeculativeDecoding(
             num_drafts=engine["num_spec_tokens"], method=engine["spec_method"] or "ngram"
         ),
-        engine_rules=instance.EngineRules.preset(preset_of(version)),
         **{_EXTRA[name]: value for name, value in engine.get("extra", {}).items()},
     )
     priorities = sorted({request.get("priority", 0) for request in requests})
@@ -333,7 +331,7 @@ def simulation_of(case: Mapping[str, Any], version: str) -> _core.cluster.Simula
     }
     return _core.cluster.Simulation(
         workload=_trace(requests, priorities),
-        instances=group,
+        instances=rules.applied(group, version),
         slo_classes=[
             workload.SloClass(name=f"priority {priority}", priority=-priority)
             for priority in priorities

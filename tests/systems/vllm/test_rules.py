@@ -42,3 +42,11 @@ def test_rules_that_changed_between_versions() -> None:
     assert (old.self_preemption, new.self_preemption) == ("ends_step", "continues")
     assert (old.caps_lone_requests, new.caps_lone_requests) == (True, False)
     assert old.equal_blocks == new.equal_blocks == "first"
+
+
+def test_a_group_under_the_rules_of_a_version() -> None:
+    group = instance.InstanceGroup(max_num_seqs=7)
+    applied = rules.applied(group, "0.33.0")
+    assert applied.engine_rules == instance.EngineRules.preset("vllm-0.33")
+    assert applied.kv_cache.generated_tokens
+    assert applied.max_num_seqs == 7

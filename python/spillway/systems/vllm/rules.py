@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from spillway._core.instance import EngineRules, InstanceGroup
 from spillway.config.classes import config_error
 
 PRESETS = ("vllm-0.19", "vllm-0.23", "vllm-0.31", "vllm-0.33")
@@ -20,4 +21,12 @@ def preset_of(version: str) -> str:
             return preset
     raise config_error(
         [("version", repr(version), f"must be X.Y, from {PRESETS[0].removeprefix('vllm-')} on")]
+    )
+
+
+def applied(group: InstanceGroup, version: str) -> InstanceGroup:
+    """Return the group under the rules of a version, with answers in its prefix cache."""
+    return group.replace(
+        engine_rules=EngineRules.preset(preset_of(version)),
+        kv_cache=group.kv_cache.replace(generated_tokens=True),
     )
