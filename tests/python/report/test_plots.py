@@ -746,6 +746,10 @@ def test_texts_show_on_a_dark_style(simulation, controlled):
             plots.admitted_tokens(spillway.simulate(simulation)).figure,
             plots.gateway(controlled),
             plots.outcomes_over_time(controlled),
+            plots.over_time(controlled, "sensor").figure,
+            plots.intervals({"one": controlled, "other": busy_run()}, by="tenant").figure,
+            plots.sweeps({"": {1: controlled, 2: busy_run()}}),
+            plots.placement(busy_run()).figure,
             plots.heat_map({"one": controlled, "other": busy_run()}, "mean_ttft_ms").figure,
         ]
         for figure in drawn:
