@@ -114,7 +114,9 @@ MANIFESTS = [
     if deployed.system != "llm-d" and all(name.endswith(("yaml", "yml")) for name in deployed.files)
 ]
 SCRIPTS = [
-    deployed for deployed in DEPLOYED if "a.sh" in deployed.files or "start.sh" in deployed.files
+    deployed
+    for deployed in DEPLOYED
+    if deployed.system != "llm-d" and {"a.sh", "start.sh"} & deployed.files.keys()
 ]
 # What is masked; and what the reader of a document does not look at.
 BLIND = {"HF_TOKEN", "hf_token", "apiVersion"}
@@ -127,7 +129,8 @@ def changes(content: Any, rng: random.Random) -> Iterator[tuple[str, Any]]:
     place = rng.choice(leaves)
     yield f"changed {place}", changed_at(content, place, another)
     # A model may be a word or the value of a flag; and documents are found below any key.
-    place = rng.choice([place for place in places if isinstance(place[-1], str)])
+    keys = [place for place in places if isinstance(place[-1], str)]
+    place = rng.choice([place for place in keys if at(content, place) != 1])  # the default
     yield f"dropped {place}", without(content, place)
     place = rng.choice([place for place in leaves if isinstance(place[-1], str)])
     yield f"renamed {place}", renamed(content, place)
@@ -184,7 +187,8 @@ def test_no_word_of_a_script_is_without_effect(deployed: Deployed, tmp_path: Pat
     rng = random.Random(deployed.name)
     for _ in trials(60):
         i = rng.randrange(len(words))
-        if "#" in words[i] or not any(map(str.isalnum, words[i])) or "secret" in words[i]:
+        is_word = any(map(str.isalnum, words[i])) and ">" not in words[i]
+        if not is_word or "#" in words[i] or "secret" in words[i]:
             continue
         position = max(k for k, letter in enumerate(words[i]) if letter.isalnum())
         changed = f"{words[i][:position]}{words[i][position]}7{words[i][position + 1 :]}"
@@ -327,3 +331,43 @@ def test_what_a_script_does_several_times_is_listed(tmp_path: Path) -> None:
     found = imported(tmp_path, {"a.sh": text}, "vllm")
     assert any("is gone through once" in unread.reason for unread in found.unread)
     assert [entry.value for entry in found.irrelevant] == ["$((8000 + i))", "$i"]
+
+
+SERVICE = """\
+apiVersion: serving.kserve.io/v1alpha1
+kind: LLMInferenceService
+metadata: {name: qwen}
+spec:
+  replicas: 2
+  model: {uri: hf://Qwen/Qwen3-8B}
+  parallelism: {tensor: 2, data: 4, dataLocal: 4}
+  router:
+    scheduler:
+      config:
+        inline:
+          apiVersion: llm-d.ai/v1alpha1
+          kind: EndpointPickerConfig
+          plugins: [{type: queue-scorer}, {type: max-score-picker}]
+          schedulingProfiles:
+          - {name: default, plugins: [{pluginRef: queue-scorer}, {pluginRef: max-score-picker}]}
+      template:
+        containers: [{name: main, args: [--v=4]}]
+"""
+
+
+def test_a_service_holds_a_gateway_and_servers(tmp_path: Path) -> None:
+    found = imported(tmp_path, {"a.yaml": SERVICE}, None)
+    (group,) = found.simulation.instances
+    assert (group.count, group.data_parallel_size) == (2, 4)
+    assert value_at(found.simulation, "router.scorers[0].kind") == "queue_depth"
+    listed = {entry.field.rpartition(": ")[2] for entry in found.unread}
+    assert listed == {"model", "tensor-parallel-size", "template"}
+
+
+def test_a_service_with_prefill_workers_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(SERVICE + "  prefill: {replicas: 3, parallelism: {tensor: 1}}\n")
+    assert "prefill and decode on workers of their own" in refused(path)
+    path.write_text(SERVICE + "  prefill: {replicas: 0}\n")
+    found = import_(path)
+    assert any("is not created" in entry.reason for entry in found.irrelevant)

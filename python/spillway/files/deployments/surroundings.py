@@ -122,7 +122,7 @@ def inside(key: str, siblings: set[str], context: Context) -> Context:
     ):
         return replace(context, is_helper=True)
     if key == "router":  # of an LLMInferenceService
-        return replace(context, default="", model="")
+        return replace(context, default="", model="", replicas=None)
     if key in ("metadata", "description", "status"):
         return replace(context, is_text=True)
     return context
