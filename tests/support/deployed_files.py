@@ -146,9 +146,7 @@ def storm_service(words: Sequence[str]) -> str:
 
 
 def docker(words: Sequence[str]) -> str:
-    options = (
-        "--rm --gpus all --ipc=host -p 8000:8000 -v ./cache:/cache -e HF_TOKEN=hf_abcdefgh"
-    )
+    options = "--rm --gpus all --ipc=host -p 8000:8000 -v ./cache:/cache -e HF_TOKEN=hf_abcdefgh"
     return f"docker run {options} --name llm registry.example/llm:1 \\\n  {shlex.join(words)}\n"
 
 

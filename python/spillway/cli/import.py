@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes the configuration; lists the fields without a counterpart on standard error."""
+    """Writes what differs from the defaults; says on standard error what has no counterpart."""
     from spillway import loading
     from spillway.config import files, yaml
     from spillway.files import deployments

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from spillway import load
+from spillway import Simulation, load
+from spillway.config.files import dump, read_settings
 from spillway.files.deployments import TARGETS
 
 if TYPE_CHECKING:
@@ -228,3 +229,14 @@ def test_optimize_says_what_is_left_out_and_writes_the_files(
     assert "token_bucket" not in (folder / "study.yaml").read_text()
     status, _, err = called("optimize", study, "--target", "envoy", "--out", folder)
     assert (status, "resumes the study after 4 trials" in err) == (0, True)
+
+
+def test_a_brief_file_is_the_whole_simulation(tmp_path: Path) -> None:
+    simulation = Simulation().with_({"gateway.limit": "fixed", "tenants": [{"name": "default"}]})
+    path = tmp_path / "a.yaml"
+    dump(simulation, path, brief=True)
+    assert load(path) == simulation
+    assert set(read_settings(path)) == {"schema", "gateway", "tenants"}
+    assert set(read_settings(path)["gateway"]) == {"limit"}
+    dump(Simulation(), path, brief=True)
+    assert path.read_text() == "schema: 1\n"
