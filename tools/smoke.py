@@ -37,6 +37,7 @@ BENCHMARKS = {
 _ADMISSION = "--requests 200 --seeds 2 --output {out}/README.md"
 _SEARCHES = "--smoke --processes 1 --output {out}/README.md"
 EXPERIMENTS = {
+    "fidelity_ledger": "--smoke {root}/examples/measured_runs --output {out}/README.md",
     "fleet_searches": _SEARCHES,
     "head_to_head": f"{_ADMISSION} --trials 2",
     "iteration_14": f"{_ADMISSION} --published-seeds 2",

@@ -136,6 +136,15 @@ def simulation(
     )
 
 
+COEFFICIENTS = {
+    "avg_step_s": 0.007,
+    "beta0_us": 6910.42,
+    "beta_prefill_us": 17.67,
+    "beta_decode_us": 2.84,
+}
+"""Those of the published experiments, whatever the fleet."""
+
+
 def predictive(
     estimator: str = "queue_depth",
     *,
@@ -149,7 +158,7 @@ def predictive(
         gateway.TtftBudget(slo_class="standard", budget_s=standard_s),
         gateway.TtftBudget(slo_class="sheddable", budget_s=sheddable_s),
     ]
-    return gateway.PredictiveTtft(estimator=estimator, budgets=budgets, **settings)
+    return gateway.PredictiveTtft(estimator=estimator, budgets=budgets, **COEFFICIENTS | settings)
 
 
 # --- figures and verdicts -------------------------------------------------------------------------

@@ -45,6 +45,9 @@ the client reached its limit on requests in flight is replayed in a closed loop 
 *In range*: the batch was in the hull of the fitted states for 95% of the time, and at most 1% of
 the requests failed. Every predicted run is listed.
 
+The tables are those of the fit before it had a verdict; the errors of the present one are in the
+[fidelity ledger](../fidelity_ledger/README.md).
+
 `split.py` states which runs are fitted. It was fixed before the first prediction. After it, with
 its errors known, these parts of the method changed: closed-loop replay starts where the limit was
 reached (before, recorded times were lower bounds); TTFT of closed-loop runs counts a quarter; the

@@ -348,7 +348,7 @@ def _readers() -> Iterator[tuple[str, Reader]]:
             continue
         yield f"recording {name}", Reader(_read_recordings(name), _recordings)
     yield "recordings", Reader(lambda f: recordings.read_recordings(_only(f)), _recordings)
-    for target in TARGETS.values():
+    for target in TARGETS.values():  # their `read_pieces` and `read`
         for version in target.versions:
             name = f"{target.name}@{version}"
             yield (

@@ -76,7 +76,7 @@ def command(where: str, words: Sequence[str]) -> list[Unread]:
 def document(where: str, content: Any) -> Unread:
     """A document without a piece."""
     kind = content.get("kind") if isinstance(content, dict) else None
-    if kind in _IRRELEVANT_KINDS:
+    if isinstance(kind, str) and kind in _IRRELEVANT_KINDS:
         shown = {**content, "data": MASK} if kind == "Secret" else content
         shown = {**shown, "stringData": MASK} if "stringData" in shown else shown
         return Unread(f"{where}: {kind}", shown, irrelevant, "irrelevant")
