@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +19,7 @@
 #include "cluster/context.h"
 #include "signals/busy_monitor.h"
 #include "signals/exact_estimator.h"
+#include "signals/latency_predictor.h"
 #include "signals/needs.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
@@ -44,32 +44,45 @@ using sim::Time;
 using workload::Outcome;
 
 // Every one of them is provided here.
-static_assert(sizeof(signals::Needs) == 8, "a test must be able to script each need of a policy");
+static_assert(sizeof(signals::Needs) == 10, "a test must be able to script each need of a policy");
 
 // What Python passes of a request and of an instance: the fields of its `Request` and
 // `InstanceSignals`, in order.
-using Offer = std::tuple<std::int32_t,                    // input_tokens
-                         std::int32_t,                    // output_tokens
-                         std::string,                     // tenant
-                         std::string,                     // slo_class
-                         std::optional<double>,           // arrival_s; none: now
-                         std::optional<std::string>,      // prefix_group
-                         std::uint32_t>;                  // prefix_tokens
-using Script = std::tuple<std::int32_t,                   // waiting
-                          std::int32_t,                   // running
-                          double,                         // kv_utilization
-                          std::optional<std::int64_t>,    // free_blocks; none: those not in use
-                          std::int64_t,                   // prefill_tokens
-                          std::int64_t,                   // prefix_hits
-                          std::int64_t,                   // prefix_lookups
-                          std::optional<double>,          // measured_s; none: now
-                          std::int32_t,                   // in_flight
-                          bool,                           // is_busy
-                          std::int64_t,                   // cached_blocks
-                          std::optional<double>>;         // exact_first_token_s; none: never
-inline constexpr std::size_t kInFlight = 8, kIsBusy = 9;  // of a script
-using Scripts = std::optional<std::vector<Script>>;       // none: as before
-using When = std::optional<double>;                       // in seconds; none: no time has passed
+using Offer = std::tuple<std::int32_t,                  // input_tokens
+                         std::int32_t,                  // output_tokens
+                         std::string,                   // tenant
+                         std::string,                   // slo_class
+                         std::optional<double>,         // arrival_s; none: now
+                         std::optional<std::string>,    // prefix_group
+                         std::uint32_t,                 // prefix_tokens
+                         std::optional<std::string>>;   // adapter
+using Script = std::tuple<std::int32_t,                 // waiting
+                          std::int32_t,                 // running
+                          double,                       // kv_utilization
+                          std::optional<std::int64_t>,  // free_blocks; none: those not in use
+                          std::int64_t,                 // prefill_tokens
+                          std::int64_t,                 // prefix_hits
+                          std::int64_t,                 // prefix_lookups
+                          std::optional<double>,        // measured_s; none: now
+                          std::int32_t,                 // in_flight
+                          bool,                         // is_busy
+                          std::int64_t,                 // cached_blocks
+                          std::optional<double>,        // exact_first_token_s; none: never
+                          bool,                         // is_stale
+                          std::optional<std::int64_t>,  // sent_blocks; none: by what was sent
+                          std::int64_t,                 // in_flight_tokens
+                          std::vector<std::string>,     // active_adapters
+                          std::vector<std::string>,     // waiting_adapters
+                          std::int64_t,                 // max_adapters
+                          std::optional<double>,        // predicted_ttft_ms; none: no prediction
+                          double,                       // ttft_headroom_ms
+                          double>;                      // tpot_headroom_ms
+inline constexpr std::size_t kInFlight = 8, kIsBusy = 9, kIsStale = 12, kSentBlocks = 13,
+                             kInFlightTokens = 14, kActiveAdapters = 15, kWaitingAdapters = 16,
+                             kMaxAdapters = 17, kTtft = 18, kTtftHeadroom = 19,
+                             kTpotHeadroom = 20;     // of a script
+using Scripts = std::optional<std::vector<Script>>;  // none: as before
+using When = std::optional<double>;                  // in seconds; none: no time has passed
 
 [[noreturn]] inline void refuse(std::string path, std::string value, std::string allowed) {
   throw sim::ConfigError({{std::move(path), std::move(value), std::move(allowed)}});
@@ -107,8 +120,9 @@ class ScriptedInstance final : public signals::SignalSource {
 
   void set(const Script& script) {
     const auto& [waiting, running, kv_utilization, free_blocks, prefill_tokens, prefix_hits,
-                 prefix_lookups, measured_s, in_flight, is_busy, cached_blocks,
-                 exact_first_token_s] = script;
+                 prefix_lookups, measured_s, in_flight, is_busy, cached_blocks, exact_first_token_s,
+                 is_stale, sent_blocks, in_flight_tokens, active_adapters, waiting_adapters,
+                 max_adapters, predicted_ttft_ms, ttft_headroom_ms, tpot_headroom_ms] = script;
     const double unused = (1 - kv_utilization) * static_cast<double>(capacity_.num_kv_blocks);
     reported_ = {.waiting = waiting,
                  .running = running,
@@ -171,7 +185,7 @@ class NoArrivals final : public workload::ArrivalStream {
 };
 
 /// What surrounds a policy: requests, a scripted fleet, the gateway's own records, the clock.
-class Surroundings : private signals::ExactEstimator {
+class Surroundings : private signals::ExactEstimator, private signals::LatencyPredictor {
  public:
   Surroundings(const Settings& settings, std::uint64_t with_seed, const signals::Needs& needs)
       : simulation(settings.as<Simulation>()),
@@ -209,7 +223,7 @@ class Surroundings : private signals::ExactEstimator {
 
   RequestId add(const Offer& offer) {
     const auto& [input_tokens, output_tokens, tenant, slo_class, arrival_s, prefix_group,
-                 prefix_tokens] = offer;
+                 prefix_tokens, adapter] = offer;
     workload::Arrival arrival{.time = arrival_s ? time_of("arrival_s", *arrival_s) : now_,
                               .input_tokens = input_tokens,
                               .output_tokens = output_tokens,
@@ -220,12 +234,17 @@ class Surroundings : private signals::ExactEstimator {
       refuse("arrival_s", sim::to_text(*arrival_s),
              "must be <= now_s (" + sim::to_text(sim::to_seconds(now_)) + ")");
     }
-    std::array<workload::Segment, 1> prefix;
+    std::vector<workload::Segment> prefix;
     if (prefix_group) {
       const std::uint64_t next = groups_.size();
-      prefix[0] = {groups_.try_emplace(*prefix_group, next).first->second, prefix_tokens};
-      arrival.segments = prefix;
+      prefix.push_back({groups_.try_emplace(*prefix_group, next).first->second, prefix_tokens});
     }
+    const bool is_scripted =
+        std::ranges::any_of(sent_blocks_, [](auto& b) { return b.has_value(); });
+    if (prefix_index_ && is_scripted) send_scripted_blocks(arrival, prefix);
+    arrival.segments = prefix;
+    adapter_ = adapter;
+    sources_.adapter = adapter_ ? &*adapter_ : nullptr;
     stages_.push_back(Stage::offered);
     return requests.add(arrival);
   }
@@ -265,6 +284,16 @@ class Surroundings : private signals::ExactEstimator {
       in_flight_[i] = std::get<kInFlight>(script);
       busy_->report(InstanceId{i}, {});  // without any load it is not busy
       if (std::get<kIsBusy>(script)) busy_->mark_overloaded(InstanceId{i});
+      stale_[i] = is_stale(script);
+      sent_blocks_[i] = std::get<kSentBlocks>(script);
+      in_flight_tokens_[i] = std::get<kInFlightTokens>(script);
+      adapters_[i] = {std::get<kActiveAdapters>(script), std::get<kWaitingAdapters>(script),
+                      std::get<kMaxAdapters>(script)};
+      predictions_[i].reset();
+      if (const auto& ttft_ms = std::get<kTtft>(script)) {
+        predictions_[i] = {*ttft_ms, std::get<kTtftHeadroom>(script),
+                           std::get<kTpotHeadroom>(script)};
+      }
     }
   }
   InstanceId instance(std::int64_t index) const {
@@ -316,11 +345,52 @@ class Surroundings : private signals::ExactEstimator {
       refuse(sim::index_path("instances", i) + ".data_parallel_size", std::to_string(ranks),
              "must be 1 in a test: ranks cannot be scripted");
     }
+  }
+  // By the script, or by its age.
+  bool is_stale(const Script& script) const {
     const auto* scraped = std::get_if<signals::Scraped>(&simulation.signals);
-    if (scraped && scraped->stale_after_s) {
-      refuse("signals.stale_after_s", sim::to_text(*scraped->stale_after_s),
-             "must be unset in a test: stale signals cannot be scripted");
+    const auto& measured_s = std::get<7>(script);
+    const bool is_too_old =
+        scraped && scraped->stale_after_s && measured_s &&
+        now_ - time_of("measured_s", *measured_s) >= sim::from_seconds(*scraped->stale_after_s);
+    return std::get<kIsStale>(script) || is_too_old;
+  }
+  // Makes the gateway's record what the scripts say of a prompt, by sending beginnings of it.
+  void send_scripted_blocks(const workload::Arrival& request,
+                            std::vector<workload::Segment>& prefix) {
+    const std::int64_t block = prefix_index_->block_size_tokens();
+    std::vector<std::int64_t> ends;
+    for (std::size_t i = 0; i < sent_blocks_.size(); ++i) {
+      if (!sent_blocks_[i]) continue;
+      const std::int64_t most = request.input_tokens / block;
+      const std::string path = sim::index_path("instances", i) + ".sent_blocks";
+      if (*sent_blocks_[i] > most) {
+        refuse(path, std::to_string(*sent_blocks_[i]),
+               "must be <= " + std::to_string(most) + ", the full blocks of the prompt");
+      }
+      if (!prefix.empty()) {
+        refuse(path, std::to_string(*sent_blocks_[i]), "must be unset with a prefix_group");
+      }
+      if (*sent_blocks_[i] > 0) ends.push_back(*sent_blocks_[i]);
     }
+    std::ranges::sort(ends);
+    const auto repeated = std::ranges::unique(ends);
+    ends.erase(repeated.begin(), repeated.end());
+    std::vector<workload::Segment> beginning;
+    std::int64_t from = 0;
+    for (const std::int64_t end : ends) {
+      beginning.push_back({next_content_++, static_cast<std::uint32_t>((end - from) * block)});
+      from = end;
+      for (std::size_t i = 0; i < sent_blocks_.size(); ++i) {
+        if (sent_blocks_[i] != end) continue;
+        workload::Arrival sent = request;
+        sent.input_tokens = static_cast<std::int32_t>(end * block);
+        sent.segments = beginning;
+        stages_.push_back(Stage::over);
+        prefix_index_->sent(requests.add(sent), i, 0);
+      }
+    }
+    prefix = beginning;
   }
   // Instances have the capacities of those configured, the last ones that of the last group.
   void settle(std::size_t count) {
@@ -337,6 +407,13 @@ class Surroundings : private signals::ExactEstimator {
     for (ScriptedInstance& instance : fleet_) signal_sources_.push_back(&instance);
     sources_.instances = signal_sources_;
     in_flight_.resize(count);
+    stale_.resize(count);
+    sent_blocks_.resize(count);
+    in_flight_tokens_.resize(count);
+    adapters_.resize(count);
+    predictions_.resize(count);
+    sources_.stale = stale_;
+    sources_.adapters = adapters_;
     busy_.emplace(signals::BusyMonitor{}, count);
     if (needs_.prefix_index) {
       const std::vector<std::size_t> ranks(count, 1);
@@ -349,9 +426,11 @@ class Surroundings : private signals::ExactEstimator {
     }
     sources_.exact_estimator = this;
     local_ = {.in_flight = in_flight_,
+              .in_flight_tokens = in_flight_tokens_,
               .prefix_index = prefix_index_.get(),
               .outstanding = outstanding_.get(),
-              .busy = &*busy_};
+              .busy = &*busy_,
+              .predictor = this};
   }
 
   std::int64_t uncached_tokens(RequestId id, InstanceId instance) {
@@ -365,6 +444,11 @@ class Surroundings : private signals::ExactEstimator {
     return fleet_[instance.index()].exact_first_token();
   }
 
+  std::optional<signals::Prediction> predict(const signals::RequestView&, const signals::View& view,
+                                             std::size_t i) const override {
+    return predictions_[view.id(i).index()];
+  }
+
   signals::Needs needs_;
   Time now_{0};
   std::vector<Stage> stages_;  // by request
@@ -372,6 +456,13 @@ class Surroundings : private signals::ExactEstimator {
   std::vector<ScriptedInstance> fleet_;
   std::vector<signals::SignalSource*> signal_sources_;
   std::vector<std::int32_t> in_flight_;
+  std::vector<std::int64_t> in_flight_tokens_;
+  std::vector<char> stale_;
+  std::vector<std::optional<std::int64_t>> sent_blocks_;
+  std::vector<signals::Adapters> adapters_;
+  std::vector<std::optional<signals::Prediction>> predictions_;
+  std::optional<std::string> adapter_;                    // of the latest request
+  std::uint64_t next_content_ = std::uint64_t{1} << 32U;  // of a prompt with scripted blocks
   signals::Sources sources_;
   signals::LocalState local_;
   std::optional<signals::BusyWorkers> busy_;

@@ -23,6 +23,7 @@
 #include "gateway/bands.h"
 #include "gateway/ceilings.h"
 #include "gateway/controller/guard.h"
+#include "gateway/eviction.h"
 #include "gateway/limit_set.h"
 #include "router/filters/filter.h"
 #include "router/pickers/picker.h"
@@ -151,7 +152,7 @@ class Admission : public Single {
 class Limit : public Single {
  public:
   Limit(const Settings& settings, std::uint64_t seed)
-      : around_(settings, seed, {}), limits_(make_limits(around_)) {
+      : around_(settings, seed, needs_in(settings)), limits_(make_limits(around_)) {
     set_workers(static_cast<std::int64_t>(around_.count_configured()));
   }
 
@@ -196,6 +197,9 @@ class Limit : public Single {
   void set_workers(std::int64_t workers) { limits_.set_workers(workers); }
 
  private:
+  static signals::Needs needs_in(const Settings& settings) {
+    return signals::needs_of(settings.as<Simulation>().gateway.limit);
+  }
   static gateway::LimitSet make_limits(const Surroundings& around) {
     std::vector<std::unique_ptr<gateway::LimitPolicy>> limits;
     for (const gateway::Limit& limit : around.simulation.gateway.limit) {
@@ -216,13 +220,15 @@ class Fairness : public Single, private gateway::ServiceMeter {
       : around_(settings, seed, needs_in(settings)),
         band_(band_in(settings), around_.requests, classes_of(around_)),
         emitted_(around_.requests.num_groups()) {
-    around_.script(std::nullopt);
     band_.set_meter(*this);
   }
 
-  RequestId joined(const Offer& offer, const When& now_s) {
+  /// The request's id; none: its queue is full.
+  std::optional<RequestId> joined(const Offer& offer, const Scripts& scripts, const When& now_s) {
     const Time now = around_.advance(now_s);
+    around_.script(scripts);
     const RequestId id = around_.add(offer);
+    if (!band_.has_room(id, around_.view())) return std::nullopt;
     band_.join(id, around_.view(), now);
     around_.set_stage(id, Stage::admitted);
     return id;
@@ -230,10 +236,14 @@ class Fairness : public Single, private gateway::ServiceMeter {
   /// `may_start`: tenants; none: all.
   std::optional<RequestId> decide(const std::optional<std::vector<std::string>>& may_start,
                                   const When& now_s) {
-    Permitted permitted(around_.requests.tenants.size(), !may_start);
+    const auto* policy =
+        std::get_if<gateway::PolicyClasses>(&around_.simulation.gateway.bands.front().fairness);
+    const std::size_t count = policy ? policy->classes.size() : around_.requests.tenants.size();
+    Permitted permitted(count, !may_start);
     if (may_start) {
       for (const std::string& name : *may_start) {
-        permitted.allow(position(around_.requests.tenants, name, "may_start"));
+        permitted.allow(policy ? position(policy->classes, name, "may_start")
+                               : position(around_.requests.tenants, name, "may_start"));
       }
     }
     const Time now = around_.advance(now_s);
@@ -275,6 +285,7 @@ class Fairness : public Single, private gateway::ServiceMeter {
     Permitted(std::size_t tenants, bool all) : allowed_(tenants, all) {}
     void allow(std::size_t tenant) { allowed_[tenant] = true; }
     bool operator()(TenantId flow) const override { return allowed_[flow.index()]; }
+    bool of_class(std::size_t i, RequestId) const override { return allowed_[i]; }
     bool any() const override {
       return std::find(allowed_.begin(), allowed_.end(), true) != allowed_.end();
     }
@@ -325,7 +336,7 @@ class UsageLimit : public Single {
       configured.push_back(band.ceiling);
     }
     return {std::visit([&](const auto& c) { return make(c, priorities); }, config.usage_limit),
-            std::move(configured), config.dispatch == gateway::Dispatch::one_per_attempt};
+            std::move(configured), config.dispatch != gateway::Dispatch::all};
   }
 
   std::size_t num_bands_;
@@ -519,6 +530,70 @@ class Picker : public Single {
   std::uint64_t num_decisions_ = 0;
 };
 
+// ---- signals
+// -------------------------------------------------------------------------------------
+
+// The values of a rank that a load event has, as Python passes them: the fields of its `RankLoad`.
+using Load = std::tuple<std::optional<std::int64_t>,   // active_decode_blocks
+                        std::optional<std::int64_t>,   // kv_used_blocks
+                        std::optional<std::int64_t>,   // kv_total_blocks
+                        std::optional<std::int64_t>,   // active_prefill_tokens
+                        std::optional<std::int64_t>>;  // max_num_batched_tokens
+
+/// The busy monitor of a worker.
+class BusyMonitor : public Single {
+ public:
+  BusyMonitor(const Settings& settings, std::uint64_t)
+      : workers_(settings.as<Simulation>().busy_monitor, 1) {}
+
+  bool report(const std::vector<Load>& ranks) {
+    std::vector<signals::RankLoad> loads;
+    for (const auto& [decode, used, total, prefill, batch] : ranks) {
+      loads.push_back({decode, used, total, prefill, batch});
+    }
+    workers_.report(InstanceId{0}, loads);
+    return workers_.is_busy(InstanceId{0});
+  }
+  bool mark_overloaded() {
+    workers_.mark_overloaded(InstanceId{0});
+    return workers_.is_busy(InstanceId{0});
+  }
+
+ private:
+  signals::BusyWorkers workers_;
+};
+
+/// Which requests in flight are evicted.
+class Eviction : public Single {
+ public:
+  Eviction(const Settings& settings, std::uint64_t)
+      : evictor_(settings.as<Simulation>().gateway.eviction) {}
+
+  RequestId dispatched(std::int64_t priority) {
+    const RequestId id{count_++};
+    evictor_.dispatched(id, priority);
+    ++in_flight_;
+    return id;
+  }
+  void ended(RequestId id, const When& now_s) {
+    evictor_.ended(id, now_s ? time_of("now_s", *now_s) : Time{0});
+    --in_flight_;
+  }
+  std::vector<RequestId> relieve(double saturation, double ceiling, std::int64_t below,
+                                 const When& now_s) {
+    std::vector<RequestId> victims;
+    evictor_.relieve(
+        {.saturation = saturation, .ceiling = ceiling, .in_flight = in_flight_, .below = below},
+        now_s ? time_of("now_s", *now_s) : Time{0}, victims);
+    return victims;
+  }
+
+ private:
+  gateway::Evictor evictor_;
+  std::size_t count_ = 0;
+  std::int64_t in_flight_ = 0;
+};
+
 // Every class is made of a whole simulation, in which the policy stands in its place.
 template <class Policy>
 py::class_<Policy> bind(py::module_& module, const char* name, const char* doc) {
@@ -547,7 +622,7 @@ void bind_gateway(py::module_& module) {
       .def("resize", alone("resize", &Limit::resize), py::arg("setting"))
       .def("set_workers", alone("set_workers", &Limit::set_workers), py::arg("workers"));
   bind<Fairness>(module, "Fairness", "The queues of a band, and whose turn it is.")
-      .def("joined", alone("joined", &Fairness::joined), offer, now_s)
+      .def("joined", alone("joined", &Fairness::joined), offer, py::arg("instances"), now_s)
       .def("decide", alone("decide", &Fairness::decide), py::arg("may_start"), now_s)
       .def("left", alone("left", &Fairness::left), id, now_s)
       .def("first_token", alone("first_token", &Fairness::first_token), id, now_s)
@@ -599,6 +674,14 @@ void bind_router(py::module_& module) {
       .def("learn", alone("learn", &Filter::learn), id, py::arg("instance"));
   bind<Picker>(module, "Picker", "The picker of a weighted router.")
       .def("decide", alone("decide", &Picker::decide), py::arg("scores"));
+  bind<BusyMonitor>(module, "BusyMonitor", "The busy monitor of a worker.")
+      .def("report", alone("report", &BusyMonitor::report), py::arg("ranks"))
+      .def("mark_overloaded", alone("mark_overloaded", &BusyMonitor::mark_overloaded));
+  bind<Eviction>(module, "Eviction", "The eviction of requests in flight.")
+      .def("dispatched", alone("dispatched", &Eviction::dispatched), py::arg("priority"))
+      .def("ended", alone("ended", &Eviction::ended), id, now_s)
+      .def("relieve", alone("relieve", &Eviction::relieve), py::arg("saturation"),
+           py::arg("ceiling"), py::arg("below"), now_s);
 }
 
 }  // namespace

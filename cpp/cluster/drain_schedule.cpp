@@ -27,8 +27,9 @@ Time max_signal_delay(const signals::Signals& transport) {
 DrainSchedule::DrainSchedule(Context& context, std::uint32_t gateway)
     : context_(context),
       gateway_(gateway),
-      is_one_per_attempt_(context.simulation.gateway.dispatch ==
-                          gateway::Dispatch::one_per_attempt),
+      is_cyclic_(context.simulation.gateway.dispatch == gateway::Dispatch::one_per_cycle),
+      counts_idle_cycles_(gateway::counts_idle_cycles(context.simulation.gateway)),
+      is_one_per_attempt_(context.simulation.gateway.dispatch != gateway::Dispatch::all),
       polls_(!is_one_per_attempt_ && gateway::has_saturation_limit(context.simulation.gateway)),
       period_(sim::from_seconds(context.simulation.gateway.attempt_period_s)),
       max_signal_delay_(max_signal_delay(context.simulation.signals)) {}
@@ -56,7 +57,7 @@ bool DrainSchedule::is_due(Phase phase, std::int64_t queued) {
   }
   has_attempt_ = false;
   next_attempt_ = sim::kUnset;
-  return !is_one_per_attempt_ || queued > 0;
+  return !is_one_per_attempt_ || queued > 0 || counts_idle_cycles_;
 }
 
 void DrainSchedule::schedule_attempt(std::int64_t queued, bool may_succeed) {
@@ -65,9 +66,19 @@ void DrainSchedule::schedule_attempt(std::int64_t queued, bool may_succeed) {
     if (may_succeed) resume();
     return;
   }
-  if (queued == 0) return;
-  if (is_one_per_attempt_) next_attempt_ = context_.now + period_;
-  if (may_succeed) push_attempt(context_.now + period_);
+  const bool is_idle = queued == 0;
+  if (is_idle && (!counts_idle_cycles_ || !signals_may_open_gate())) return;
+  const Time at = first_attempt();
+  if (is_one_per_attempt_) next_attempt_ = at;
+  if (!may_succeed) return;
+  push_attempt(at);
+  is_for_tick_ = is_idle;
+}
+
+// Of a series that begins now.
+Time DrainSchedule::first_attempt() const {
+  if (!is_cyclic_) return context_.now + period_;
+  return Time{(context_.now.ns / period_.ns + 1) * period_.ns};
 }
 
 void DrainSchedule::push_attempt(Time at) {

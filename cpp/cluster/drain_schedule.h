@@ -12,8 +12,10 @@ namespace spillway::cluster {
 /// Periodically, because the metrics of instances may open a limit without an event at the gateway:
 /// while requests wait for that, a dispatch is attempted periodically, as in the endpoint picker of
 /// llm-d. With `one_per_attempt`, a series of attempts begins one period after requests were first
-/// left waiting, and ends with the first attempt after which none waits. Attempts of a series that
-/// cannot succeed are skipped.
+/// left waiting, and ends with the first attempt after which none waits. With `one_per_cycle`, its
+/// attempts are at whole multiples of the period. Attempts of a series that cannot succeed are
+/// skipped, unless cycles without waiting requests count: then a series goes on while a request is
+/// in the system.
 class DrainSchedule {
  public:
   /// `gateway`: the subject of its events.
@@ -39,17 +41,23 @@ class DrainSchedule {
   bool signals_may_open_gate() const {
     return context_.num_in_flight > 0 || context_.now <= context_.last_change + max_signal_delay_;
   }
+  /// Whether a drain dispatches at most one request.
   bool is_one_per_attempt() const { return is_one_per_attempt_; }
+  bool is_cyclic() const { return is_cyclic_; }
+  bool counts_idle_cycles() const { return counts_idle_cycles_; }
   /// Whether a drain is due for other reasons than a tick.
   bool is_pending() const { return (sim::is_set(due_) || has_attempt_) && !is_for_tick_; }
 
  private:
   void schedule_attempt(std::int64_t queued, bool may_succeed);
+  sim::Time first_attempt() const;
   void push_attempt(sim::Time at);
   void resume();
 
   Context& context_;
   std::uint32_t gateway_;
+  bool is_cyclic_;
+  bool counts_idle_cycles_;
   bool is_one_per_attempt_;
   bool polls_;  // a limit depends on metrics, without `one_per_attempt`
   sim::Time period_;

@@ -29,10 +29,16 @@ router::Dispatcher make_dispatcher(const Context& context, std::span<const std::
   if (context.needs.outstanding) {
     outstanding = std::make_unique<signals::Outstanding>(context.requests, ranks.size());
   }
+  std::unique_ptr<signals::OnlinePredictor> predictor;
+  if (context.needs.predictions) {
+    predictor = std::make_unique<signals::OnlinePredictor>(context.requests);
+  }
   return {simulation.router,
           simulation.prefix_index,
           std::move(prefix_index),
           std::move(outstanding),
+          std::move(predictor),
+          context.needs,
           ranks.size(),
           context.seed,
           log};
@@ -47,7 +53,8 @@ GatewayReplica::GatewayReplica(Context& context, std::size_t index,
       index_(index),
       drain_latency_(sim::from_seconds(context.simulation.gateway.drain_latency_s)),
       is_controlled_(gateway::is_controlled(context.simulation.gateway)),
-      has_timeouts_(gateway::has_timeouts(context.simulation.gateway)),
+      has_timeouts_(
+          gateway::has_timeouts(context.simulation.gateway, context.requests.slo_classes)),
       pipeline_(context.simulation.gateway, static_cast<std::uint16_t>(index), context.requests,
                 context.states, ranks.size(), context.seed, context.may_change,
                 step_costs(context.simulation)),
@@ -89,6 +96,12 @@ bool GatewayReplica::queued() {
   return drains_.request(drain_latency_);
 }
 
+bool GatewayReplica::refused(RequestId id) {
+  return drains_.is_cyclic() &&
+         context_.states.reason[id.index()].stage == workload::Stage::queue &&
+         drains_.request(Time{0});
+}
+
 const gateway::Departures& GatewayReplica::withdraw(RequestId id) {
   const gateway::Departures& departures =
       pipeline_.withdraw(id, {workload::Stage::client, 0}, context_.now);
@@ -114,8 +127,9 @@ const gateway::Departures& GatewayReplica::drain(const signals::View* view, bool
   watch_timeouts();
   const std::int64_t queued = pipeline_.counters().queued();
   if (drains_.is_one_per_attempt()) {
-    drains_.drained(queued, has_dispatched || (drains_.signals_may_open_gate() &&
-                                               !pipeline_.waits_for_event(view, context_.now)));
+    drains_.drained(queued, has_dispatched || drains_.counts_idle_cycles() ||
+                                (drains_.signals_may_open_gate() &&
+                                 !pipeline_.waits_for_event(view, context_.now)));
   } else {
     drains_.drained(queued, drains_.signals_may_open_gate());
   }
@@ -184,7 +198,7 @@ bool GatewayReplica::on_queue_departures() {
 
 bool GatewayReplica::change(const Simulation& from, const Simulation& to,
                             const gateway::TenantChange& tenants) {
-  has_timeouts_ = has_timeouts_ || gateway::has_timeouts(to.gateway);
+  has_timeouts_ = has_timeouts_ || gateway::has_timeouts(to.gateway, context_.requests.slo_classes);
   pipeline_.change(from.gateway, to.gateway, tenants, context_.now);
   dispatcher_.change(from.router, to.router);
   watch_timeouts();

@@ -42,20 +42,36 @@ class GatewayReplica {
   [[nodiscard]] bool pass(sim::RequestId id, std::uint64_t retries, const signals::View& view);
   /// An admitted request has joined its queue. True: drain.
   [[nodiscard]] bool queued();
+  /// A request was not admitted. True: drain.
+  [[nodiscard]] bool refused(sim::RequestId id);
   /// The client withdraws the request. Precondition: it is queued.
   [[nodiscard]] const gateway::Departures& withdraw(sim::RequestId id);
   /// Dispatches requests, and schedules later drains. `view`: null unless policies need
   /// `fleet_signals`. Without workers nothing is dispatched.
   [[nodiscard]] const gateway::Departures& drain(const signals::View* view, bool has_workers);
+  /// The routing decision.
+  router::Target decide(sim::RequestId id, const signals::View& view) {
+    return dispatcher_.decide({context_.requests, id}, view, context_.now);
+  }
+  /// The request is sent to the target of its decision.
+  void send(sim::RequestId id, const router::Target& target) {
+    dispatcher_.send({context_.requests, id}, target, context_.now);
+  }
+  /// The request has been sent. True: drain.
+  [[nodiscard]] bool routed() { return pipeline_.routed() && drains_.wake(drain_latency_); }
+  /// Both at once.
   router::Target route(sim::RequestId id, const signals::View& view) {
-    return dispatcher_.route({context_.requests, id}, view, context_.now);
+    const router::Target target = decide(id, view);
+    send(id, target);
+    return target;
   }
   /// `entered_engine`: when the request joined the queue of the engine. True: drain.
   [[nodiscard]] bool first_token(sim::RequestId id, sim::InstanceId instance,
                                  sim::Time entered_engine);
   /// The request has left its instance.
   void finished(sim::RequestId id, sim::InstanceId instance) {
-    dispatcher_.finished(id, instance, context_.now);
+    const bool is_completed = context_.states.outcome[id.index()] == workload::Outcome::completed;
+    dispatcher_.finished(id, instance, is_completed, context_.now);
   }
   /// The request's permit is released. True: drain.
   [[nodiscard]] bool release(sim::RequestId id, workload::Outcome outcome);

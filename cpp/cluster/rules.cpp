@@ -196,6 +196,19 @@ void names_in_admission_are_known(Inspection& seen) {
   }
 }
 
+void slo_classes_in_bands_are_known(Inspection& seen) {
+  if (seen.lacks_requests) return;
+  const std::vector<gateway::Band>& bands = seen.simulation.gateway.bands;
+  for (std::size_t i = 0; i < bands.size(); ++i) {
+    const auto* policy = std::get_if<gateway::PolicyClasses>(&bands[i].fairness);
+    for (std::size_t j = 0; policy && j < policy->requests.size(); ++j) {
+      const std::string at = entry(entry("gateway.bands", i, "fairness.requests"), j);
+      seen.must_be_known(policy->requests[j].slo_class, sim::join_path(at, "slo_class"),
+                         seen.slo_classes);
+    }
+  }
+}
+
 void clients_can_send(Inspection& seen) {
   const workload::Synthetic* synthetic = seen.synthetic;
   for (std::size_t i = 0; synthetic && i < synthetic->clients.size(); ++i) {
@@ -364,6 +377,7 @@ constexpr Rule kRules[] = {
      {"gateway.limit[].tenants", "gateway.limit[].slo_classes"},
      names_in_limits_are_known},
     {"names_in_admission_are_known", {"gateway.admission[]"}, names_in_admission_are_known},
+    {"slo_classes_in_bands_are_known", {"gateway.bands[]"}, slo_classes_in_bands_are_known},
     {"clients_can_send",
      {"workload.clients[].slo_class", "workload.clients[].tenant", "workload.clients[].arrivals"},
      clients_can_send},

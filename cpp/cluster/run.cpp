@@ -59,7 +59,8 @@ class Run final : public HeldRun, workload::RequestListener {
                 gateways_.replicas().front()->never_holds()),
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
-        routing_latency_(sim::from_seconds(simulation.gateway.routing_latency_s)) {
+        routing_latency_(sim::from_seconds(simulation.gateway.routing_latency_s)),
+        decision_latency_(sim::from_seconds(simulation.gateway.decision_latency_s)) {
     for (const auto& gateway : gateways_.replicas()) {
       gateway->set_busy_workers(load_events_.known_to(gateway->index()));
     }
@@ -258,8 +259,11 @@ class Run final : public HeldRun, workload::RequestListener {
         gateway.admit(request, clients_.retries_of(request), view);
     drop(departures);
     if (!is_admitted) {
+      const bool drains = gateway.refused(request);
       sampler_.shed(request);
-      return leave(request);
+      leave(request);
+      if (drains) drain_last(gateway, &view);
+      return;
     }
     withdraw_if_late(request);
     if (gateway.queued()) drain_last(gateway, &view);
@@ -297,14 +301,34 @@ class Run final : public HeldRun, workload::RequestListener {
 
   void dispatch(RequestId request) {
     GatewayReplica& gateway = gateways_.of(request);
+    if (const auto target = take_decided(request)) return send(gateway, request, *target);
     route(gateway, request, view_for(gateway));
+  }
+
+  // Until the decision has been taken, the request has a second event of phase `routing`.
+  void send_later(RequestId request, const router::Target& target) {
+    if (decided_.size() <= request.index()) decided_.resize(2 * request.index() + 1);
+    decided_[request.index()] = target;
+    context_.events.push({context_.now + decision_latency_, Phase::routing, 0, request.value});
+  }
+  std::optional<router::Target> take_decided(RequestId request) {
+    if (request.index() >= decided_.size()) return std::nullopt;
+    return std::exchange(decided_[request.index()], std::nullopt);
   }
 
   [[gnu::always_inline]] void route(GatewayReplica& gateway, RequestId request,
                                     const signals::View& view) {
-    const router::Target target = gateway.route(request, view);
+    const router::Target target = gateway.decide(request, view);
+    if (decision_latency_ > Time{0}) return send_later(request, target);
+    send(gateway, request, target);
+  }
+
+  [[gnu::always_inline]] void send(GatewayReplica& gateway, RequestId request,
+                                   const router::Target& target) {
+    gateway.send(request, target);
     fleet_.send(request, target);
     load_events_.sent(gateway.index(), request, target.instance);
+    if (gateway.routed()) drain(gateway);
   }
 
   void first_token(RequestId request) override {
@@ -475,6 +499,8 @@ class Run final : public HeldRun, workload::RequestListener {
   Time horizon_;
   Time admission_latency_;
   Time routing_latency_;
+  Time decision_latency_;
+  std::vector<std::optional<router::Target>> decided_;  // of requests whose decision is under way
 };
 
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options) {

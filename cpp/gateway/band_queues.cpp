@@ -1,5 +1,6 @@
 #include "gateway/band_queues.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 #include <variant>
@@ -50,10 +51,13 @@ BandQueues::BandQueues(const Band& config, const workload::RequestTable& request
       max_requests_(config.max_requests),
       fairness_(std::visit([&](const auto& c) { return make(c, weights_of(requests.tenants)); },
                            config.fairness)),
+      chooses_requests_(fairness_->chooses_requests()),
       drains_when_empty_(fairness_->drains_when_empty()),
       decays_with_time_(fairness_->decays_with_time()),
       charging_(make_charging(config.fairness, requests)),
-      queues_(requests.tenants.size(), config.queue),
+      queues_(requests.tenants.size(), config.queue,
+              std::ranges::any_of(requests.slo_classes,
+                                  [](const auto& c) { return c.queue_timeout_s.has_value(); })),
       classes_(std::move(classes)),
       tokens_charged_(requests.num_groups()) {}
 
@@ -90,6 +94,7 @@ void BandQueues::join(RequestId id, const signals::View& view, Time now) {
   if (queues_.needs_deadlines() && slo_class.target_ttft_s) {
     entry.deadline = requests_.arrival(id) + sim::from_seconds(*slo_class.target_ttft_s);
   }
+  if (slo_class.queue_timeout_s) entry.timeout = sim::from_seconds(*slo_class.queue_timeout_s);
   if (charging_) {
     charging_->estimate({requests_, id}, view);
     entry.cost = charging_->at_dispatch(id);
@@ -98,11 +103,18 @@ void BandQueues::join(RequestId id, const signals::View& view, Time now) {
   if (queues_.length(tenant) == 0) charge_tokens(now);
   queues_.push(tenant, entry);
   fairness_->joined(tenant, queues_, now);
+  if (chooses_requests_) fairness_->entered({requests_, id}, slo_class, view, now);
   if (charging_) charge(tenant, charging_->at_enqueue(id), now);
 }
 
 std::optional<BandQueues::Taken> BandQueues::take_next(const FairnessPolicy::MayStart& may_start,
                                                        Time now) {
+  if (chooses_requests_) {
+    const auto chosen = fairness_->next_request(may_start);
+    if (!chosen) return std::nullopt;
+    queues_.withdraw(tenant_of(*chosen), *chosen);
+    return Taken{*chosen, false};
+  }
   const auto flow = fairness_->next(queues_, may_start, now);
   if (!flow) return std::nullopt;
   const bool is_too_late = queues_.is_too_late(*flow, now);
@@ -136,6 +148,7 @@ std::optional<RequestId> BandQueues::take_expired(Time now) {
 
 RequestId BandQueues::drop(TenantQueues::Removed removed, Time now) {
   fairness_->left(removed.flow, queues_, now);
+  if (chooses_requests_) fairness_->removed(removed.request);
   if (charging_) charge(removed.flow, charging_->refund(removed.request), now);
   return removed.request;
 }

@@ -48,6 +48,9 @@ class BandQueues final {
     if (charging_ && charging_->charges_tokens()) meter_ = &meter;
   }
 
+  /// Counts service together with another band, if the fairness policies of both do.
+  void share_service(BandQueues& other) { fairness_->share_service(*other.fairness_); }
+
   /// Settings or tenants have changed. `from`: those in force before.
   void change(const Band& from, const Band& to, std::span<const workload::Tenant> tenants,
               bool are_weights_new, sim::Time now);
@@ -60,6 +63,11 @@ class BandQueues final {
   bool is_full() const { return max_requests_ && queues_.size() >= *max_requests_; }
   bool is_full_for(sim::TenantId tenant) const {
     return queues_.length(tenant) >= max_of_tenant_[tenant.index()];
+  }
+  /// Whether the fairness policy lets the request join.
+  bool has_room(sim::RequestId newcomer, const signals::View& view) {
+    return !chooses_requests_ ||
+           fairness_->has_room({requests_, newcomer}, requests_.class_of(newcomer), view);
   }
   /// Removes a request of the tenant to make room for `newcomer`; unset if the newcomer is rejected
   /// instead. Precondition: `is_full_for`.
@@ -78,6 +86,8 @@ class BandQueues final {
   };
   /// Takes the next request; unset if none may start.
   std::optional<Taken> take_next(const FairnessPolicy::MayStart& may_start, sim::Time now);
+  /// A cycle of dispatch has come to the band, which is open and empty.
+  void found_empty() { fairness_->found_empty(); }
   void first_token(sim::RequestId id, sim::Time now);
   void ended(sim::RequestId id, bool is_completed, sim::Time now);
 
@@ -107,6 +117,7 @@ class BandQueues final {
   std::vector<std::size_t> max_of_tenant_;
   std::optional<std::size_t> max_requests_;
   std::unique_ptr<FairnessPolicy> fairness_;
+  bool chooses_requests_;
   bool drains_when_empty_;
   bool decays_with_time_;
   std::optional<Charging> charging_;  // only if the fairness policy has a cost

@@ -27,6 +27,7 @@ Bands::Bands(const Gateway& config, const workload::RequestTable& requests)
   }
   for (std::size_t i = 0; i < bands.size(); ++i) {
     bands_.emplace_back(bands[i], requests, std::move(classes[i]));
+    for (std::size_t j = 0; j < i; ++j) bands_[i].share_service(bands_[j]);
   }
 }
 
@@ -67,8 +68,9 @@ void Bands::set_meter(ServiceMeter& meter) {
   for (BandQueues& band : bands_) band.set_meter(meter);
 }
 
-Bands::Room Bands::make_room(RequestId newcomer, Time now) {
+Bands::Room Bands::make_room(RequestId newcomer, const signals::View& view, Time now) {
   BandQueues& band = of(newcomer);
+  if (!band.has_room(newcomer, view)) return {};
   if (band.is_full_for(TenantId{requests_.tenant(newcomer)})) {
     // This also frees a place in the band and in the gateway.
     const auto displaced = band.make_room(newcomer, now);

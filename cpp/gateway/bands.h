@@ -58,7 +58,7 @@ class Bands final {
     bool is_there = false;
     std::optional<sim::RequestId> displaced;
   };
-  Room make_room(sim::RequestId newcomer, sim::Time now);
+  Room make_room(sim::RequestId newcomer, const signals::View& view, sim::Time now);
   /// Time of the next time-out; kForever: none.
   sim::Time next_timeout();
   /// Removes a request that has timed out, from the highest band first.

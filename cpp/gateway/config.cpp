@@ -64,10 +64,19 @@ signals::Needs needs_of(const Gateway& config) {
 bool has_saturation_limit(const Gateway& config) {
   return signals::needs_of(config.limit).fleet_signals;
 }
-bool has_timeouts(const Gateway& config) {
-  return std::any_of(config.bands.begin(), config.bands.end(), [](const Band& band) {
-    return band.queue.timeout_s || band.queue.timeout_without_servers_s;
-  });
+bool has_timeouts(const Gateway& config, std::span<const workload::SloClass> classes) {
+  return std::ranges::any_of(config.bands,
+                             [](const Band& band) {
+                               return band.queue.timeout_s || band.queue.timeout_without_servers_s;
+                             }) ||
+         std::ranges::any_of(classes, [](const auto& c) { return c.queue_timeout_s.has_value(); });
+}
+bool counts_idle_cycles(const Gateway& config) {
+  if (config.dispatch != Dispatch::one_per_cycle) return false;
+  return std::holds_alternative<SoftReflective>(config.usage_limit) ||
+         std::ranges::any_of(config.bands, [](const Band& band) {
+           return std::holds_alternative<TenantRoundRobin>(band.fairness);
+         });
 }
 bool is_controlled(const Gateway& config) {
   return std::visit(
@@ -79,7 +88,8 @@ bool is_controlled(const Gateway& config) {
 }
 bool never_holds(const Gateway& config, std::span<const workload::Tenant> tenants) {
   const bool waits = config.admission_latency_s > 0 || config.drain_latency_s > 0 ||
-                     config.routing_latency_s > 0 || config.dispatch != Dispatch::all;
+                     config.routing_latency_s > 0 || config.decision_latency_s > 0 ||
+                     config.dispatch != Dispatch::all;
   const bool is_unlimited = std::ranges::all_of(
       config.limit, [](const Limit& limit) { return std::holds_alternative<Unlimited>(limit); });
   const bool has_plain_queues = std::ranges::all_of(config.bands, [](const Band& band) {
@@ -132,10 +142,10 @@ void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out
   if (limit.empty()) {
     out.push_back({at("limit"), "[]", "must hold at least one limit, e.g. unlimited"});
   }
-  if (dispatch == Dispatch::one_per_attempt && drain_latency_s > 0) {
+  if (dispatch != Dispatch::all && drain_latency_s > 0) {
     out.push_back({at("drain_latency_s"), sim::to_text(drain_latency_s),
-                   "must be 0 if dispatch is one_per_attempt, which attempts a dispatch for each "
-                   "request that joins"});
+                   "must be 0 if dispatch is " + std::string(sim::name_of(dispatch)) +
+                       ", which attempts a dispatch for each request that joins"});
   }
   if (eviction.max_victims > 0 && !has_saturation_limit(*this)) {
     out.push_back({at("eviction.max_victims"), std::to_string(eviction.max_victims),

@@ -71,7 +71,7 @@ struct Band {
 enum class Split : std::uint8_t { round_robin, tenant_hash, random };
 
 /// How many requests a drain of the queues may dispatch.
-enum class Dispatch : std::uint8_t { all, one_per_attempt };
+enum class Dispatch : std::uint8_t { all, one_per_attempt, one_per_cycle };
 
 /// The gateway: which requests are admitted, and when they are dispatched.
 struct Gateway {
@@ -84,6 +84,7 @@ struct Gateway {
   double drain_latency_s = 0;
   Dispatch dispatch = Dispatch::all;
   double attempt_period_s = 0.001;
+  double expiry_period_s = 0;
   std::vector<Limit> limit{Unlimited{}};
   UsageLimit usage_limit = StaticCeilings{};
   Eviction eviction;
@@ -91,6 +92,7 @@ struct Gateway {
   Guard guard;
   signals::Sensor sensor;
   double routing_latency_s = 0;
+  double decision_latency_s = 0;
   std::int64_t replicas = 1;
   Split split = Split::round_robin;
 
@@ -135,13 +137,25 @@ struct Gateway {
         "How many requests are dispatched at a time. all: as many as the limits permit, whenever a "
         "request joins or a permit is released; one_per_attempt: one when a request joins, and one "
         "every attempt_period_s while any waits, none when a permit is released (llm-d's endpoint "
-        "picker), so the dispatch rate exceeds the arrival rate by at most 1 / attempt_period_s.");
+        "picker), so the dispatch rate exceeds the arrival rate by at most 1 / attempt_period_s; "
+        "one_per_cycle: one when a request arrives, even if its queue is full, and one at every "
+        "whole multiple of attempt_period_s. A cycle goes through the bands from the highest down, "
+        "to the first one that is closed or dispatches a request. Cycles continue while no request "
+        "waits, as usage limits and fairness policies that count them can see (llm-d since 0.9).");
     field("attempt_period_s", &Gateway::attempt_period_s,
           "Time between two periodic dispatch attempts: those of one_per_attempt, and those for "
           "requests that a saturation limit holds.")
         .unit("s")
         .range(sim::between(1e-5, sim::kLongestSpan_s))
         .log_search(1e-4, 0.1);
+    field(
+        "expiry_period_s", &Gateway::expiry_period_s,
+        "Time between two searches for requests that have waited too long. Until the next one, an "
+        "expired request keeps its place and may still be dispatched; a search precedes the "
+        "dispatches of its instant. 0: a request expires at the end of its time (llm-d since 0.9 "
+        "searches once a second).")
+        .unit("s")
+        .range(sim::between(0, 1e6));
     field("limit", &Gateway::limit,
           "Limits on the requests in flight; all of them must agree. A single limit is a list of "
           "one.");
@@ -158,6 +172,13 @@ struct Gateway {
           "Time from dispatch to the routing decision.")
         .unit("s")
         .range(latency);
+    field("decision_latency_s", &Gateway::decision_latency_s,
+          "Time that the routing decision takes: the router reads its counts at the start, and the "
+          "request counts and is sent at the end, so that decisions that overlap do not see each "
+          "other (llm-d-router#1598).")
+        .unit("s")
+        .range(latency)
+        .log_search(0.001, 0.1);
     field("replicas", &Gateway::replicas,
           "Number of gateways in front of the same fleet, each with its own queues, limits, "
           "controller and records.")
@@ -181,7 +202,9 @@ const Cost* cost_of(const Fairness& fairness);
 /// Whether any limit reads the state of the fleet.
 bool has_saturation_limit(const Gateway& config);
 /// Whether a queued request may time out.
-bool has_timeouts(const Gateway& config);
+bool has_timeouts(const Gateway& config, std::span<const workload::SloClass> classes);
+/// Whether cycles without waiting requests have an effect on later ones.
+bool counts_idle_cycles(const Gateway& config);
 /// Whether a controller moves the limit.
 bool is_controlled(const Gateway& config);
 /// That the controller has no limit to move; `path`: of the gateway.
@@ -202,5 +225,5 @@ struct spillway::sim::EnumNames<spillway::gateway::Split> {
 };
 template <>
 struct spillway::sim::EnumNames<spillway::gateway::Dispatch> {
-  static constexpr std::array<std::string_view, 2> names{"all", "one_per_attempt"};
+  static constexpr std::array<std::string_view, 3> names{"all", "one_per_attempt", "one_per_cycle"};
 };

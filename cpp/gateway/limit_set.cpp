@@ -20,7 +20,9 @@ LimitSet::LimitSet(std::vector<std::unique_ptr<LimitPolicy>> limits)
           std::any_of(limits_.begin(), limits_.end(),
                       [](const auto& limit) { return limit->depends_on_request(); })),
       has_own_limits_(std::any_of(limits_.begin(), limits_.end(),
-                                  [](const auto& limit) { return limit->is_own(); })) {}
+                                  [](const auto& limit) { return limit->is_own(); })),
+      follow_routing_(std::ranges::any_of(
+          limits_, [](const auto& limit) { return limit->follows_routing(); })) {}
 
 void LimitSet::set_workers(std::int64_t workers) {
   for (const auto& limit : limits_) limit->set_workers(workers);

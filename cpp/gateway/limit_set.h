@@ -65,6 +65,8 @@ class LimitSet final {
   bool depends_on_request() const { return depends_on_request_; }
   /// Whether a tenant or a class has a limit of its own.
   bool has_own_limits() const { return has_own_limits_; }
+  /// Whether a request must be routed before the next one may start.
+  bool follow_routing() const { return follow_routing_; }
   /// Whether a first token may let a request start.
   bool frees_at_first_token() const { return frees_at_first_token_; }
   /// The first limit that a controller can move; null: none.
@@ -85,6 +87,7 @@ class LimitSet final {
   bool frees_at_first_token_;
   bool depends_on_request_;
   bool has_own_limits_;
+  bool follow_routing_;
 };
 
 }  // namespace spillway::gateway

@@ -37,7 +37,7 @@ Ceilings make_ceilings(const Gateway& config) {
   std::vector<std::int64_t> priorities;
   for (const Band& band : by_priority(config.bands)) priorities.push_back(band.priority);
   return {std::visit([&](const auto& c) { return make(c, priorities); }, config.usage_limit),
-          ceilings_of(config), config.dispatch == Dispatch::one_per_attempt};
+          ceilings_of(config), config.dispatch != Dispatch::all};
 }
 
 /// Permission of the limits for the next request of a band. They are asked once unless the answer
@@ -51,6 +51,10 @@ class Permission final : public FairnessPolicy::MayStart {
   bool operator()(TenantId flow) const override {
     if (!limits_.depends_on_request()) return any();
     return limits_.may_start({requests_, band_.head(flow)}, occasion_);
+  }
+  bool of_class(std::size_t, RequestId head) const override {
+    if (!limits_.depends_on_request()) return any();
+    return limits_.may_start({requests_, head}, occasion_);
   }
   bool any() const override {
     if (!any_) any_ = limits_.is_open(occasion_, band_.size() > 0);
@@ -96,7 +100,10 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       limits_(make_limits(config, requests)),
       ceilings_(make_ceilings(config)),
       evictor_(config.eviction),
-      one_per_attempt_(config.dispatch == Dispatch::one_per_attempt),
+      is_cyclic_(config.dispatch == Dispatch::one_per_cycle),
+      one_per_attempt_(config.dispatch != Dispatch::all),
+      counts_idle_cycles_(counts_idle_cycles(config)),
+      expiry_period_(sim::from_seconds(config.expiry_period_s)),
       heads_block_(bands_.count() > 1 || limits_.depends_on_request()),
       never_holds_(!may_change && gateway::never_holds(config, requests.tenants)),
       may_stop_others_(requests.tenants.size() > 1 && gateway::may_stop_others(config)),
@@ -137,7 +144,7 @@ void Pipeline::admitted(RequestId id, Time now) {
 Admitted Pipeline::admit(RequestId id, std::uint64_t retries, const signals::View& view, Time now) {
   departures_.clear();
   if (!chain_admits(id, retries, view, now)) return {false, departures_};
-  const Bands::Room room = bands_.make_room(id, now);
+  const Bands::Room room = bands_.make_room(id, view, now);
   if (!room.is_there) {
     reject(id, {Stage::queue, Queue::kFull});
     set_retry_after(id, Time{0});
@@ -159,11 +166,17 @@ bool Pipeline::pass(RequestId id, std::uint64_t retries, const signals::View& vi
 
 const Departures& Pipeline::drain(const signals::View* view, Time now) {
   departures_.clear();
-  if (ceilings_.follow_saturation() && counters_.queued() > 0) {
+  if (unrouted_ > 0 && limits_.follow_routing()) return departures_;
+  if (expiry_period_ > Time{0} && now.ns % expiry_period_.ns == 0) drop_expired(now);
+  if (ceilings_.follow_saturation() && (counters_.queued() > 0 || is_cyclic_)) {
     ceilings_.follow(limits_.saturation(view, now));
   }
   for (std::size_t i = 0; i < bands_.count(); ++i) {
     BandQueues& band = bands_[i];
+    if (counts_idle_cycles_ && band.size() == 0) {
+      if (ends_at_empty(i, view, now)) break;
+      continue;
+    }
     if (!band.is_due()) continue;
     band.charge_tokens(now);
     const Occasion occasion{ceilings_.of(i), view, now};
@@ -176,7 +189,7 @@ const Departures& Pipeline::drain(const signals::View* view, Time now) {
       } else {
         dispatch(taken->id, now);
         departures_.dispatched.push_back(taken->id);
-        if (one_per_attempt_) return departures_;
+        if (one_per_attempt_ || limits_.follow_routing()) return departures_;
       }
     }
     // A blocked band blocks the bands below it: their requests are less important.
@@ -191,12 +204,19 @@ const Departures& Pipeline::drain(const signals::View* view, Time now) {
   return departures_;
 }
 
+bool Pipeline::ends_at_empty(std::size_t band, const signals::View* view, Time now) {
+  if (!limits_.is_open({ceilings_.of(band), view, now}, false)) return true;
+  bands_[band].found_empty();
+  return false;
+}
+
 void Pipeline::dispatch(RequestId id, Time now) {
   const signals::RequestView request(requests_, id);
   if (!never_holds_) limits_.started(request);
   chain_.dispatched(request, now);
   if (evictor_.is_on()) evictor_.dispatched(id, request.priority());
   ++counters_.dispatched;
+  ++unrouted_;
   ++dispatched_by_tenant_[request.tenant()];
   peak_in_flight_ = std::max(peak_in_flight_, counters_.in_flight());
   states_.dispatched[id.index()] = now;
@@ -287,12 +307,23 @@ bool Pipeline::release(RequestId id, Outcome outcome, Time now) {
 
 // ---- timers --------------------------------------------------------------------------------
 
+Time Pipeline::next_timeout() {
+  const Time next = bands_.next_timeout();
+  if (next == sim::kForever || expiry_period_ == Time{0}) return next;
+  const std::int64_t periods = (next + expiry_period_ - Time{1}).ns / expiry_period_.ns;
+  return Time{periods * expiry_period_.ns};
+}
+
 const Departures& Pipeline::expire(Time now) {
   departures_.clear();
+  drop_expired(now);
+  return departures_;
+}
+
+void Pipeline::drop_expired(Time now) {
   while (const auto expired = bands_.take_expired(now)) {
     drop(*expired, Outcome::expired, {Stage::queue, Queue::kTimeout}, now);
   }
-  return departures_;
 }
 
 void Pipeline::change(const Gateway& from, const Gateway& to, const TenantChange& tenants,

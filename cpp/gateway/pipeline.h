@@ -91,6 +91,11 @@ class Pipeline final {
   /// and a worker is ready.
   [[nodiscard]] bool pass(sim::RequestId id, std::uint64_t retries, const signals::View& view,
                           sim::Time now);
+  /// A dispatched request has been sent to an instance. True if the queues must be drained.
+  bool routed() {
+    --unrouted_;
+    return limits_.follow_routing() && counters_.queued() > 0;
+  }
   /// `entered_engine`: when the request joined the queue of the instance's engine. True if the
   /// queues must be drained.
   bool first_token(sim::RequestId id, sim::InstanceId instance, sim::Time entered_engine,
@@ -106,7 +111,7 @@ class Pipeline final {
   // ---- timers ------------------------------------------------------------------------------
 
   /// Time of the next call of `expire`; kForever: never.
-  sim::Time next_timeout() { return bands_.next_timeout(); }
+  sim::Time next_timeout();
   /// Requests that have timed out leave their queues.
   [[nodiscard]] const Departures& expire(sim::Time now);
   /// Reads the sensor and moves the limit. `view`: as in `drain`.
@@ -160,6 +165,10 @@ class Pipeline final {
   }
   bool ask_chain(sim::RequestId id, std::uint64_t retries, const signals::View& view,
                  sim::Time now);
+  // Drops the requests that have waited too long.
+  void drop_expired(sim::Time now);
+  // Whether a cycle ends at the band, which is empty: it is closed.
+  bool ends_at_empty(std::size_t band, const signals::View* view, sim::Time now);
   void reject(sim::RequestId id, workload::ReasonCode reason);
   // The gateway answers with this Retry-After; 0: with its own, if it has one.
   void set_retry_after(sim::RequestId id, sim::Time of_policy) {
@@ -190,7 +199,10 @@ class Pipeline final {
   Ceilings ceilings_;
   Evictor evictor_;
   std::optional<ControlLoop> control_;  // only if a controller moves a limit
+  bool is_cyclic_;
   bool one_per_attempt_;
+  bool counts_idle_cycles_;
+  sim::Time expiry_period_;
   bool heads_block_;
   bool never_holds_;
   bool may_stop_others_;
@@ -200,6 +212,7 @@ class Pipeline final {
   sim::Time retry_after_;
   GatewayCounters counters_;
   std::int64_t peak_in_flight_ = 0;
+  std::int64_t unrouted_ = 0;  // dispatched and not yet sent
   std::vector<std::int64_t> dispatched_by_tenant_;
   Departures departures_;  // of the last call; kept to reuse its memory
 };

@@ -34,16 +34,22 @@ bool rates_ranks(const Router& config) {
 
 Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& prefix_index_config,
                        std::unique_ptr<signals::PrefixIndex> prefix_index,
-                       std::unique_ptr<signals::Outstanding> outstanding, std::size_t num_instances,
-                       std::uint64_t seed, DecisionLog& log)
+                       std::unique_ptr<signals::Outstanding> outstanding,
+                       std::unique_ptr<signals::OnlinePredictor> predictor,
+                       const signals::Needs& needs, std::size_t num_instances, std::uint64_t seed,
+                       DecisionLog& log)
     : policy_(make_policy(config, prefix_index_config.block_size_tokens)),
       prefix_index_(std::move(prefix_index)),
       outstanding_(std::move(outstanding)),
+      predictor_(std::move(predictor)),
       seed_(seed),
       in_flight_(num_instances, 0),
+      in_flight_tokens_(needs.in_flight_tokens ? num_instances : 0, 0),
       local_{.in_flight = in_flight_,
+             .in_flight_tokens = in_flight_tokens_,
              .prefix_index = prefix_index_.get(),
-             .outstanding = outstanding_.get()},
+             .outstanding = outstanding_.get(),
+             .predictor = predictor_.get()},
       log_(log) {}
 
 void Dispatcher::change(const Router& from, const Router& to) {
@@ -67,24 +73,40 @@ sim::InstanceId Dispatcher::pick(const signals::RequestView& request,
   return policy_->pick(request, candidates, now, draws);
 }
 
-Target Dispatcher::route_to(const signals::View& view, const signals::RequestView& request,
-                            sim::Time now) {
+Target Dispatcher::decide_among(const signals::View& view, const signals::RequestView& request,
+                                sim::Time now) {
   const sim::InstanceId chosen = pick(request, view, now);
   const std::optional<std::size_t> picked = policy_->picked_rank();
   const Target target{chosen, picked ? *picked : view.next_rank(chosen)};
   if (log_.is_kept()) {
     log_.add(request, view, policy_->scores(), picked.has_value(), target, now);
   }
+  if (predictor_) predictor_->decided(request, view, chosen, now);
   policy_->learn(request, chosen);
+  return target;
+}
+
+void Dispatcher::send(const signals::RequestView& request, const Target& target, sim::Time now) {
+  const sim::InstanceId chosen = target.instance;
   if (outstanding_) {
     const std::int64_t known =
         prefix_index_ ? prefix_index_->matched_blocks(request.id(), chosen.index(), target.rank)
                       : 0;
     outstanding_->sent(request.id(), chosen, uncached_tokens(request, known), now);
   }
+  if (!in_flight_tokens_.empty()) {
+    const std::int64_t known = prefix_index_->matched_blocks(request.id(), chosen.index());
+    count_tokens(request.id(), chosen, uncached_tokens(request, known));
+  }
   if (prefix_index_) prefix_index_->sent(request.id(), chosen.index(), target.rank);
   ++in_flight_[chosen.index()];
-  return target;
+}
+
+void Dispatcher::count_tokens(sim::RequestId id, sim::InstanceId chosen, std::int64_t tokens) {
+  if (tokens_of_.size() <= id.index())
+    tokens_of_.resize(std::max(id.index() + 1, 2 * tokens_of_.size()));
+  tokens_of_[id.index()] = tokens;
+  in_flight_tokens_[chosen.index()] += tokens;
 }
 
 std::int64_t Dispatcher::uncached_tokens(const signals::RequestView& request,

@@ -10,6 +10,7 @@
 #include "router/policy.h"
 #include "signals/follows.h"
 #include "signals/needs.h"
+#include "signals/online_predictor.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
 #include "signals/prefix_index_config.h"
@@ -23,12 +24,13 @@ namespace spillway::router {
 /// that await a first token.
 class Dispatcher {
  public:
-  /// `prefix_index`, `outstanding`: null unless the policy or the gateway reads it; `log` may be
-  /// shared.
+  /// `prefix_index`, `outstanding`, `predictor`: null unless the policy or the gateway reads it;
+  /// `log` may be shared.
   Dispatcher(const Router& config, const signals::PrefixIndexConfig& prefix_index_config,
              std::unique_ptr<signals::PrefixIndex> prefix_index,
-             std::unique_ptr<signals::Outstanding> outstanding, std::size_t num_instances,
-             std::uint64_t seed, DecisionLog& log);
+             std::unique_ptr<signals::Outstanding> outstanding,
+             std::unique_ptr<signals::OnlinePredictor> predictor, const signals::Needs& needs,
+             std::size_t num_instances, std::uint64_t seed, DecisionLog& log);
 
   /// The request has joined a queue, from which it will be routed or dropped.
   void admitted(const signals::RequestView& request) {
@@ -44,16 +46,22 @@ class Dispatcher {
     if (!is_restricted(view)) return pick(request, view, now);
     return pick(request, candidates_of(view), now);
   }
-  Target route(const signals::RequestView& request, const signals::View& view, sim::Time now) {
-    if (!is_restricted(view)) return route_to(view, request, now);
-    return route_to(candidates_of(view), request, now);
+  /// Decides on the target of the request.
+  Target decide(const signals::RequestView& request, const signals::View& view, sim::Time now) {
+    if (!is_restricted(view)) return decide_among(view, request, now);
+    return decide_among(candidates_of(view), request, now);
   }
+  /// The request is sent to the target: from now on it counts there.
+  void send(const signals::RequestView& request, const Target& target, sim::Time now);
   void first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
     if (outstanding_) outstanding_->first_token(id, instance, now);
+    if (predictor_) predictor_->first_token(id, now);
     policy_->first_token(id, instance);
   }
-  void finished(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
+  void finished(sim::RequestId id, sim::InstanceId instance, bool is_completed, sim::Time now) {
+    if (predictor_ && is_completed) predictor_->completed(id, now);
     --in_flight_[instance.index()];
+    if (!in_flight_tokens_.empty()) in_flight_tokens_[instance.index()] -= tokens_of_[id.index()];
     if (outstanding_) outstanding_->ended(id, instance, now);
     policy_->finished(id, instance);
   }
@@ -69,10 +77,11 @@ class Dispatcher {
   }
   // The view without the instances that are skipped while there are others.
   signals::View candidates_of(const signals::View& view);
-  Target route_to(const signals::View& candidates, const signals::RequestView& request,
-                  sim::Time now);
+  Target decide_among(const signals::View& candidates, const signals::RequestView& request,
+                      sim::Time now);
   sim::InstanceId pick(const signals::RequestView& request, const signals::View& candidates,
                        sim::Time now);
+  void count_tokens(sim::RequestId id, sim::InstanceId chosen, std::int64_t tokens);
   // Tokens of its prompt beyond `blocks` blocks that were sent before.
   std::int64_t uncached_tokens(const signals::RequestView& request, std::int64_t blocks) const;
   std::int64_t fewest_uncached_tokens(const signals::RequestView& request) const;
@@ -80,8 +89,11 @@ class Dispatcher {
   std::unique_ptr<RoutingPolicy> policy_;
   std::unique_ptr<signals::PrefixIndex> prefix_index_;
   std::unique_ptr<signals::Outstanding> outstanding_;
+  std::unique_ptr<signals::OnlinePredictor> predictor_;
   std::uint64_t seed_;
   std::vector<std::int32_t> in_flight_;
+  std::vector<std::int64_t> in_flight_tokens_;  // empty unless they are read
+  std::vector<std::int64_t> tokens_of_;         // of the requests in flight
   signals::LocalState local_;
   DecisionLog& log_;
   std::vector<sim::InstanceId> candidates_;  // kept for its memory

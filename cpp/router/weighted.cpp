@@ -41,7 +41,11 @@ class WeightedPolicy final : public RoutingPolicy {
       return view.id(picker_->pick(scores_, draws));
     }
     kept_.assign(view.size(), true);
-    for (const auto& filter : filters_) filter->keep(request, view, draws, kept_);
+    for (const auto& filter : filters_) {
+      passed_ = kept_;
+      filter->keep(request, view, draws, passed_);
+      if (std::ranges::find(passed_, true) != passed_.end()) kept_.swap(passed_);
+    }
     candidates_.clear();
     for (std::size_t i = 0; i < kept_.size(); ++i) {
       if (kept_[i]) candidates_.push_back(view.id(i));
@@ -101,6 +105,7 @@ class WeightedPolicy final : public RoutingPolicy {
   std::vector<double> scores_;
   std::vector<double> column_;
   std::vector<bool> kept_;
+  std::vector<bool> passed_;
   std::vector<sim::InstanceId> candidates_;
 };
 

@@ -13,14 +13,16 @@ namespace spillway::signals {
 /// The information and notifications that a policy needs beyond the contents of every view.
 /// Information that no policy of a run needs is neither kept nor sent.
 struct Needs {
-  bool prefix_index = false;     ///< the gateway's own record of prefixes and where it sent them
-  bool outstanding = false;      ///< its own record of requests that await a first token
-  bool next_choice = false;      ///< the instance that the router would choose
-  bool exact_estimate = false;   ///< the time of the first token, which no real gateway knows
-  bool first_tokens = false;     ///< notification of each first token
-  bool tokens_by_group = false;  ///< tokens emitted by each group of requests, to charge them
-  bool busy_workers = false;     ///< the busy workers
-  bool fleet_signals = false;    ///< a view also in drains of the queues and in controller ticks
+  bool prefix_index = false;      ///< the gateway's own record of prefixes and where it sent them
+  bool outstanding = false;       ///< its own record of requests that await a first token
+  bool next_choice = false;       ///< the instance that the router would choose
+  bool exact_estimate = false;    ///< the time of the first token, which no real gateway knows
+  bool first_tokens = false;      ///< notification of each first token
+  bool tokens_by_group = false;   ///< tokens emitted by each group of requests, to charge them
+  bool busy_workers = false;      ///< the busy workers
+  bool fleet_signals = false;     ///< a view also in drains of the queues and in controller ticks
+  bool in_flight_tokens = false;  ///< its own count of prompt tokens in flight on each instance
+  bool predictions = false;       ///< predicted latencies of a request on each instance
 
   bool operator==(const Needs&) const = default;
   /// The union of both.

@@ -68,6 +68,12 @@ void Outstanding::ended(sim::RequestId id, sim::InstanceId instance, sim::Time n
   releases.last = now;
 }
 
+Outstanding::Sum Outstanding::awaiting(sim::InstanceId instance) const {
+  Sum all;
+  for (const Sum& of_class : at(instance).awaiting) all += of_class;
+  return all;
+}
+
 Outstanding::Sum Outstanding::sent_after(sim::InstanceId instance, sim::Time since) const {
   Sum sum;
   const sim::Ring<Sent>& sent = at(instance).sent;

@@ -57,6 +57,8 @@ class Outstanding {
   const Sum& awaiting(sim::InstanceId instance, std::size_t slo_class) const {
     return at(instance).awaiting[slo_class];
   }
+  /// The same of all classes.
+  Sum awaiting(sim::InstanceId instance) const;
   /// Requests that await a first token and were sent later than `since`.
   Sum sent_after(sim::InstanceId instance, sim::Time since) const;
   /// Requests sent there and not finished.

@@ -6,9 +6,26 @@
 
 namespace spillway::signals {
 
+namespace {
+
+// The sum over the instances.
+double token_saturation(const SaturationDetector& config, const View& view) {
+  double sum = 0;
+  for (std::size_t i = 0; i < view.size(); ++i) {
+    const double tokens =
+        static_cast<double>(view.in_flight_tokens(i)) / config.max_token_concurrency;
+    const double requests = static_cast<double>(view.in_flight(i)) / config.max_concurrency;
+    sum += config.concurrency_mode == ConcurrencyMode::tokens ? tokens : std::max(requests, tokens);
+  }
+  return sum;
+}
+
+}  // namespace
+
 double saturation(const SaturationDetector& config, const View& view, std::int64_t in_flight) {
   if (!view.has_workers()) return 1;
   const auto instances = static_cast<double>(view.size());
+  if (config.counts_tokens()) return token_saturation(config, view) / instances;
   if (config.detector == Detector::concurrency) {
     return static_cast<double>(in_flight) / (config.max_concurrency * instances);
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "signals/needs.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/range.h"
 
@@ -13,12 +14,18 @@ class View;
 
 /// How saturation is measured.
 enum class Detector : std::uint8_t { utilization, concurrency };
+/// What a gateway counts in flight.
+enum class ConcurrencyMode : std::uint8_t { requests, tokens, hybrid };
 
 }  // namespace spillway::signals
 
 template <>
 struct spillway::sim::EnumNames<spillway::signals::Detector> {
   static constexpr std::array<std::string_view, 2> names{"utilization", "concurrency"};
+};
+template <>
+struct spillway::sim::EnumNames<spillway::signals::ConcurrencyMode> {
+  static constexpr std::array<std::string_view, 3> names{"requests", "tokens", "hybrid"};
 };
 
 namespace spillway::signals {
@@ -30,6 +37,8 @@ struct SaturationDetector {
   double queue_depth_threshold = 5;
   double kv_utilization_threshold = 0.8;
   double max_concurrency = 100;
+  ConcurrencyMode concurrency_mode = ConcurrencyMode::requests;
+  double max_token_concurrency = 1'000'000;
 
   static void fields(auto field) {
     using Self = SaturationDetector;
@@ -54,12 +63,31 @@ struct SaturationDetector {
         .range(sim::positive_up_to(1e9))
         .log_search(8, 1024)
         .runtime();
+    field(
+        "concurrency_mode", &Self::concurrency_mode,
+        "What the concurrency detector counts. requests; tokens: prompt tokens of the requests in "
+        "flight that were not sent to the instance before; hybrid: of each instance the one "
+        "nearer to its limit.");
+    field("max_token_concurrency", &Self::max_token_concurrency,
+          "Prompt tokens in flight per instance at which the fleet is saturated.")
+        .unit("tokens")
+        .range(sim::positive_up_to(1e12))
+        .log_search(1e4, 1e7)
+        .runtime();
+  }
+  /// Whether tokens in flight are counted.
+  bool counts_tokens() const {
+    return detector == Detector::concurrency && concurrency_mode != ConcurrencyMode::requests;
+  }
+  Needs needs() const {
+    return {.prefix_index = counts_tokens(), .in_flight_tokens = counts_tokens()};
   }
 };
 
 /// utilization: mean over the instances of the larger of waiting ÷ queue_depth_threshold and KV use
 /// ÷ kv_utilization_threshold, 1 for an instance whose signals are stale. concurrency: `in_flight`
-/// ÷ (max_concurrency × instances). 1 while no instance is ready.
+/// ÷ (max_concurrency × instances), or by the tokens that the router has sent. 1 while no instance
+/// is ready.
 double saturation(const SaturationDetector& config, const View& view, std::int64_t in_flight);
 /// With the router's own count of requests that it has sent and that have not finished.
 double saturation(const SaturationDetector& config, const View& view);

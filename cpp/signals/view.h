@@ -5,8 +5,10 @@
 #include <optional>
 #include <span>
 
+#include "signals/adapters.h"
 #include "signals/busy_monitor.h"
 #include "signals/exact_estimator.h"
+#include "signals/latency_predictor.h"
 #include "signals/load_changes.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
@@ -59,15 +61,21 @@ struct Sources {
   ExactEstimator* exact_estimator = nullptr;  ///< null unless a policy reads it
   std::span<const sim::InstanceId> ready;     ///< in order; empty: all
   bool has_workers = true;                    ///< whether any instance is ready
+  std::span<const char> stale;                ///< of tests: whether metrics are; empty: by scrapes
+  std::span<const Adapters> adapters;         ///< of tests; empty: none
+  const std::string* adapter = nullptr;       ///< of the request of a test; null: none
   bool has_ranks = true;                      ///< whether any instance has several ranks
 };
 
 /// State that is local to a gateway and always fresh.
 struct LocalState {
-  std::span<const std::int32_t> in_flight;   ///< per instance
-  PrefixIndex* prefix_index = nullptr;       ///< null unless a policy reads it
-  const Outstanding* outstanding = nullptr;  ///< null unless a policy reads it
-  const BusyWorkers* busy = nullptr;         ///< null unless the gateway receives load events
+  std::span<const std::int32_t> in_flight;  ///< per instance
+  /// Per instance; empty unless a policy reads it.
+  std::span<const std::int64_t> in_flight_tokens;
+  PrefixIndex* prefix_index = nullptr;          ///< null unless a policy reads it
+  const Outstanding* outstanding = nullptr;     ///< null unless a policy reads it
+  const BusyWorkers* busy = nullptr;            ///< null unless the gateway receives load events
+  const LatencyPredictor* predictor = nullptr;  ///< null unless a policy reads it
 };
 
 /// The fleet as a decision may see it: values with their ages, never the true state. Values are
@@ -130,6 +138,7 @@ class View {
   }
   /// Whether the metrics of the instance are stale.
   bool is_stale(std::size_t i) const {
+    if (!sources_->stale.empty()) return sources_->stale[id(i).index()] != 0;
     return sources_->scrapes &&
            sources_->scrapes->is_stale(id(i), *sources_->instances[id(i).index()], now_);
   }
@@ -150,6 +159,26 @@ class View {
   }
   /// Requests routed there and not yet finished: the router's own count, always fresh.
   std::int32_t in_flight(std::size_t i) const { return local_->in_flight[id(i).index()]; }
+  /// Prompt tokens of these requests that were not sent there before. Precondition: the policy's
+  /// needs include it, as for the rest.
+  std::int64_t in_flight_tokens(std::size_t i) const {
+    return local_->in_flight_tokens[id(i).index()];
+  }
+  /// What the request would add to them.
+  std::int64_t added_tokens(const RequestView& request, std::size_t i) const {
+    return request.input_tokens() - sent_tokens(request, i);
+  }
+  /// What the request would meet there; unset: nothing is known yet.
+  std::optional<Prediction> prediction(const RequestView& request, std::size_t i) const {
+    if (!local_->predictor) return std::nullopt;
+    return local_->predictor->predict(request, *this, i);
+  }
+  /// The adapters of the instance; null: it has none.
+  const Adapters* adapters(std::size_t i) const {
+    return sources_->adapters.empty() ? nullptr : &sources_->adapters[id(i).index()];
+  }
+  /// The adapter that the request asks for; null: none.
+  const std::string* adapter() const { return sources_->adapter; }
   /// Admitted requests that await a first token. Precondition: the policy's needs include it.
   const Outstanding& outstanding() const { return *local_->outstanding; }
   /// Time of its first token there if no other request followed. Precondition: as above.
@@ -187,6 +216,13 @@ class View {
   }
   std::int64_t cached_blocks(const RequestView& request, std::size_t i) const {
     return sources_->instances[id(i).index()]->cached_blocks(request.id(), now_);
+  }
+  /// The same as a share of the prompt's full blocks; 0 for a prompt of less than a block.
+  double cached_share(const RequestView& request, std::size_t i) const {
+    const std::int64_t cached = cached_blocks(request, i);
+    if (cached == 0) return 0;
+    const std::int64_t blocks = request.input_tokens() / capacity(i).block_size_tokens;
+    return static_cast<double>(cached) / static_cast<double>(blocks);
   }
   /// The changes of the occupancy and the number in flight of the instances, and of which instances
   /// the view contains; null: not followed, or the view is restricted for this decision.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/schema/range.h"
+#include "sim/time.h"
 #include "workload/reaction_config.h"
 
 namespace spillway::workload {
@@ -57,6 +58,7 @@ struct SloClass {
   std::optional<double> target_ttft_s;
   std::optional<double> target_tpot_s;
   std::optional<double> target_e2e_s;
+  std::optional<double> queue_timeout_s;
 
   static constexpr std::string_view type_name = "SloClass";
   static constexpr std::string_view doc =
@@ -83,6 +85,12 @@ struct SloClass {
           "Target for the time from arrival at the gateway to the last token; unset: none.")
         .unit("s")
         .range(sim::more_than(0));
+    field("queue_timeout_s", &SloClass::queue_timeout_s,
+          "Time that its requests wait in a gateway at most; unset: the timeout_s of the band's "
+          "queue.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s))
+        .log_search(0.05, 60);
   }
 
   bool has_targets() const { return target_ttft_s || target_tpot_s || target_e2e_s; }

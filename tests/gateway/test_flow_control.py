@@ -609,3 +609,81 @@ def test_evicted_requests_return_what_they_hold() -> None:
         assert streamed.ledger == result.ledger, seed
     assert seen["evicted"] > often(200)
     assert seen["completed"] > often(2000)
+
+
+# --- cycles ---------------------------------------------------------------------------------------
+
+
+def cycles(*limits: Any, **settings: Any) -> gateway.Gateway:
+    return one_at_a_time(*limits, **settings).replace(dispatch="one_per_cycle")
+
+
+def test_cycles_come_at_whole_periods() -> None:
+    """Permits return at 1,000 ms; four wait since 100.25 ms."""
+    arrivals = [0, 0, 0.10025, 0.10025]
+    assert dispatched_ms(run(arrivals, gateway=cycles(fixed(2)))) == [0, 0, 1000, 1001]
+    slower = cycles(fixed(2), attempt_period_s=0.3)
+    assert dispatched_ms(run(arrivals, gateway=slower)) == [0, 0, 1200, 1500]
+
+
+def test_a_refused_request_makes_a_cycle() -> None:
+    """The second waits from 0.1 s on; at 1.5 ms after the permit has returned, a third comes."""
+    control = cycles(fixed(1), attempt_period_s=1.7, bands=[gateway.Band(max_requests=1)])
+    result = run([0, 0.1, 1.0015], gateway=control)
+    assert outcomes(result) == ["completed", "completed", "rejected"]
+    assert dispatched_ms(result) == [0, 1001.5, None]
+
+
+def test_turns_begin_again_with_the_first_tenant() -> None:
+    """b is served, and cycles find its band empty. Then a more important request takes the second
+    permit, until the first one returns at 1 s."""
+    settings: dict[str, Any] = {
+        "arrival_s": [0, 0.5, 0.6, 0.7],
+        "tenant": ["b", "b", "c", "a"],
+        "slo_class": ["plain", "urgent", "plain", "plain"],
+        "tenants": [workload.Tenant(name=name) for name in "abc"],
+        "slo_classes": SLO_CLASSES,
+    }
+    bands = [
+        gateway.Band(priority=priority, fairness=gateway.TenantRoundRobin()) for priority in (4, 0)
+    ]
+    again = run(**settings, gateway=cycles(fixed(2), bands=bands))
+    assert dispatched_ms(again) == [0, 500, 1500, 1000]
+    goes_on = run(**settings, gateway=one_at_a_time(fixed(2), bands=bands))
+    assert dispatched_ms(goes_on) == [0, 500, 1000, 1500]
+
+
+def test_expired_requests_keep_their_places_until_the_next_search() -> None:
+    """One server and one place to wait. The second expires after 0.3 s, the third finds its place
+    taken, the fourth comes at 0.5 s, when the search has made room."""
+    band = gateway.Band(max_requests=1, queue=gateway.Queue(timeout_s=0.3))
+    control = gateway.Gateway(limit=fixed(1), bands=[band], expiry_period_s=0.5)
+    settings: dict[str, Any] = {"instances": flat(5, 1)}
+    result = run([0, 0.11, 0.45, 0.5, 0.9], gateway=control, **settings)
+    assert outcomes(result) == ["completed", "expired", "rejected", "expired", "rejected"]
+    at_once = run([0, 0.11, 0.45, 0.5, 0.9], gateway=control.replace(expiry_period_s=0), **settings)
+    assert outcomes(at_once) == ["completed", "expired", "expired", "rejected", "expired"]
+
+
+def test_an_expired_request_may_still_be_dispatched() -> None:
+    band = gateway.Band(queue=gateway.Queue(timeout_s=0.3))
+    control = gateway.Gateway(limit=fixed(1), bands=[band], expiry_period_s=10)
+    assert outcomes(run([0, 0.1], gateway=control)) == ["completed"] * 2
+
+
+def test_timeouts_of_classes_come_before_those_of_the_queue() -> None:
+    """By deadline, with edf; the queue's timeout holds for the others."""
+    classes = [
+        workload.SloClass(name="hasty", queue_timeout_s=0.4),
+        workload.SloClass(name="plain"),
+    ]
+    band = gateway.Band(queue=gateway.Queue(timeout_s=2, ordering="edf"))
+    settings: dict[str, Any] = {
+        "slo_class": ["plain", "plain", "hasty", "hasty"],
+        "slo_classes": classes,
+        "instances": flat(1, 0.5),
+    }
+    control = gateway.Gateway(limit=fixed(1), bands=[band])
+    result = run([0, 0.2, 0.3, 0.7], gateway=control, **settings)
+    assert outcomes(result) == ["completed", "completed", "expired", "completed"]
+    assert dispatched_ms(result) == [0, 2000, None, 1000]

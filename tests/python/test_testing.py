@@ -778,7 +778,6 @@ def test_steps_are_those_of_a_run() -> None:
 # ---- what is refused -----------------------------------------------------------------------------
 
 RANKED = Simulation(instances=[{"data_parallel_size": 2}])
-STALE = Simulation(signals=signals.Scraped(stale_after_s=0.2))
 
 
 def bucket() -> testing.Admission:
@@ -875,14 +874,41 @@ def test_time_does_not_go_backwards() -> None:
             r"instances\[0\].data_parallel_size = 2: must be 1 in a test: ranks cannot be scripted",
         ),
         (
-            lambda: build(gateway.GaieLegacy(), simulation=STALE),
-            r"signals.stale_after_s = 0.2: must be unset in a test: stale signals cannot be scr",
+            lambda: build(router.PrefixAffinity()).decide(
+                Request(input_tokens=32), instances=[InstanceSignals(sent_blocks=3)]
+            ),
+            r"instances\[0\].sent_blocks = 3: must be <= 2, the full blocks of the prompt",
+        ),
+        (
+            lambda: build(router.PrefixAffinity()).decide(
+                Request(input_tokens=32, prefix_group="a", prefix_tokens=16),
+                instances=[InstanceSignals(sent_blocks=1)],
+            ),
+            r"instances\[0\].sent_blocks = 1: must be unset with a prefix_group",
         ),
     ],
 )
 def test_invalid_input_is_named(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         call()
+
+
+def test_signals_are_stale_by_script_or_by_age() -> None:
+    aging = Simulation(signals=signals.Scraped(stale_after_s=0.2))
+    policy = build(gateway.GaieLegacy(), simulation=aging)
+    spare = [Request(slo_class="batch") for _ in range(4)]
+    aged = [InstanceSignals(measured_s=1.0)]
+    assert policy.decide(spare[0], instances=aged, now_s=1.1999).admitted
+    assert not policy.decide(spare[1], instances=aged, now_s=1.2).admitted
+    assert not policy.decide(spare[2], instances=[InstanceSignals(is_stale=True)]).admitted
+    assert policy.decide(spare[3], instances=[InstanceSignals()]).admitted
+
+
+def test_parts_of_a_prompt_are_where_the_script_says() -> None:
+    scorer = build(router.PrefixAffinity())
+    seen = [InstanceSignals(sent_blocks=blocks) for blocks in (0, 1, 3, 4, 1)]
+    for _ in range(2):  # a prompt is its own
+        assert scorer.decide(Request(input_tokens=64), instances=seen) == (0, 0.25, 0.75, 1, 0.25)
 
 
 def test_number_of_instances_stays() -> None:

@@ -4,15 +4,42 @@ from support.specimens import Specimen
 
 from spillway import router
 
-ACTIVE_REQUESTS = Specimen(router.ActiveRequests, rule=lambda _, now: fewest_in_flight(now))
+ACTIVE_REQUESTS = Specimen(
+    router.ActiveRequests,
+    examples=(
+        router.ActiveRequests(),
+        router.ActiveRequests(idle_threshold=2, max_busy_score=0.75),
+    ),
+    rule=lambda policy, now: np.where(
+        now.in_flight <= policy.idle_threshold, 1, fewest_in_flight(now) * policy.max_busy_score
+    ),
+)
 KV_UTILIZATION = Specimen(router.KvUtilization, rule=lambda _, now: 1 - now.kv_utilization)
 LOAD_AWARE = Specimen(
-    router.LoadAware, rule=lambda _, now: 0.5 * (1 - np.minimum(now.waiting, 128) / 128)
+    router.LoadAware,
+    examples=(router.LoadAware(), router.LoadAware(threshold=3)),
+    rule=lambda policy, now: (
+        0.5 * (1 - np.minimum(now.waiting, policy.threshold) / policy.threshold)
+    ),
 )
 LOAD_BALANCE = Specimen(router.LoadBalance, rule=lambda _, now: 1 / (1 + effective_load(now)))
-NO_HIT_LRU = Specimen(router.NoHitLru)
-PRECISE_PREFIX_CACHE = Specimen(router.PrecisePrefixCache)
-PREFIX_AFFINITY = Specimen(router.PrefixAffinity)
+LORA_AFFINITY = Specimen(router.LoraAffinity)
+NO_HIT_LRU = Specimen(router.NoHitLru, examples=(router.NoHitLru(), router.NoHitLru(memory=1)))
+PRECISE_PREFIX_CACHE = Specimen(
+    router.PrecisePrefixCache,
+    examples=(router.PrecisePrefixCache(), router.PrecisePrefixCache(scale="prompt")),
+)
+PREDICTED_LATENCY = Specimen(
+    router.PredictedLatency,
+    examples=(router.PredictedLatency(), router.PredictedLatency(strategy="most", kv_weight=3)),
+)
+PREFIX_AFFINITY = Specimen(
+    router.PrefixAffinity,
+    examples=(
+        router.PrefixAffinity(),
+        router.PrefixAffinity(match_length_weight=0.5, match_length_scale_tokens=256),
+    ),
+)
 QUEUE_DEPTH = Specimen(
     router.QueueDepth,
     examples=(router.QueueDepth(), router.QueueDepth(load="effective")),
@@ -21,4 +48,8 @@ QUEUE_DEPTH = Specimen(
     ),
 )
 RUNNING_REQUESTS = Specimen(router.RunningRequests, rule=lambda _, now: fewest(now.running))
+TOKEN_LOAD = Specimen(
+    router.TokenLoad,
+    examples=(router.TokenLoad(), router.TokenLoad(queue_threshold_tokens=1000)),
+)
 VLLM_DP = Specimen(router.VllmDp, rule=lambda _, now: fewest(4 * now.waiting + now.running))

@@ -128,3 +128,28 @@ def test_scheduler_is_that_of_the_group() -> None:
     assert chosen(result) == [0, 1] * 3
     assert (delay[2], delay[4]) == (10 * MS, 20 * MS - 1)
     assert (delay[3], delay[5]) == (20 * MS, 10 * MS - 1)
+
+
+# --- decisions that overlap -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "policy", ["least_loaded", {"kind": "weighted", "scorers": ["active_requests"]}]
+)
+def test_decisions_that_overlap_do_not_see_each_other(policy: Any) -> None:
+    """Three pairs of requests, 5 ms apart, for four servers."""
+    settings: dict[str, Any] = {"instances": FOUR["instances"], "router": policy}
+    arrivals = [0, 0, 5 * MS, 5 * MS, 10 * MS, 10 * MS]
+
+    def taken(latency_s: float) -> list[int]:
+        control = gateway.Gateway(decision_latency_s=latency_s)
+        return chosen(run_ns(arrivals, **settings, output_tokens=100, gateway=control))
+
+    assert taken(0) == [0, 1, 2, 3, 0, 1]
+    # Each pair sees the pairs that have been sent.
+    assert taken(0.004) == [0, 0, 1, 1, 2, 2]
+    assert taken(0.05) == [0] * 6
+    # The time of the decision is that of the request.
+    control = gateway.Gateway(decision_latency_s=0.004)
+    late = run_ns([0], **settings, gateway=control).requests["ttft_s"]
+    assert late[0] - run_ns([0], **settings).requests["ttft_s"][0] == pytest.approx(0.004)

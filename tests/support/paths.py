@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +20,15 @@ SHARED = ROOT.parent / "shared"
 """Recorded runs and traces that do not belong to the repository; tests that need them skip."""
 REFERENCE = Path(os.environ.get("SPILLWAY_REFERENCE") or SHARED / "reference")
 """What other systems decided, recorded; the environment variable names another folder."""
+
+
+def vectors(name: str) -> list[dict[str, Any]]:
+    """The recorded cases of a file of `REFERENCE`, e.g. "llm_d/picker"; none if it is not there."""
+    path = REFERENCE / f"{name}.jsonl.gz"
+    if not path.exists():
+        return []
+    with gzip.open(path, "rt") as lines:
+        return [json.loads(line) for line in lines]
 
 
 @contextlib.contextmanager

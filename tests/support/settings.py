@@ -221,6 +221,9 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["budgets"] = unique(drawn["budgets"], "slo_class")
         if drawn["estimator"] in ("queue_depth", "priority_aware", "exact"):
             drawn["calibration"]["forgetting"] = None
+    if name == "PolicyClasses":
+        drawn["classes"] = unique(unique(drawn["classes"], "name"), "min_uncached_tokens")
+        drawn["requests"] = unique(drawn["requests"], "slo_class")
     if name == "TenantBudget":
         drawn["budgets"] = unique(drawn["budgets"], "tenant")
     if name == "TenantTokenBucket":
@@ -230,7 +233,7 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["bands"] = unique(drawn["bands"], "priority")
         drawn["split"] = "tenant_hash"  # the one that goes with every cost
         drawn["limit"] = [*drawn["limit"], {"kind": "fixed", "max_in_flight": 9}]  # can be moved
-        if drawn["dispatch"] == "one_per_attempt":
+        if drawn["dispatch"] != "all":
             drawn["drain_latency_s"] = 0.0
         if all(limit["kind"] != "saturation" for limit in drawn["limit"]):
             drawn["eviction"]["max_victims"] = 0
@@ -244,6 +247,8 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["gateway"]["sensor"]["scope"] = "pooled"
         for limit in drawn["gateway"]["limit"]:
             limit |= {key: [] for key in ("tenants", "slo_classes") if key in limit}
+        for band in drawn["gateway"]["bands"]:
+            band["fairness"] |= {"requests": []} if "requests" in band["fairness"] else {}
         for policy in drawn["gateway"]["admission"]:  # the tenants and classes named must exist
             lists = ("budgets", "own", "reserves", "reserved_of_class")
             policy |= {key: [] for key in lists if key in policy}

@@ -6,8 +6,10 @@
 
 #include "gateway/fairness/policies.h"
 #include "gateway/queue/tenant_queues.h"
+#include "signals/view.h"
 #include "sim/ids.h"
 #include "sim/time.h"
+#include "workload/tenants.h"
 
 namespace spillway::gateway {
 
@@ -34,6 +36,8 @@ class FairnessPolicy {
     /// Whether the flow's head waits for a limit of its own tenant or class, so that others may
     /// overtake it. Precondition: as above.
     virtual bool waits_for_own_limit(sim::TenantId /*flow*/) const { return false; }
+    /// Whether a request of the i-th class may, where a policy classes requests.
+    virtual bool of_class(std::size_t /*i*/, sim::RequestId /*head*/) const { return any(); }
   };
 
   virtual ~FairnessPolicy() = default;
@@ -44,6 +48,27 @@ class FairnessPolicy {
   virtual void dispatched(sim::TenantId /*flow*/, const TenantQueues& /*queues*/,
                           sim::Time /*now*/) {}
   virtual void charge(sim::TenantId /*flow*/, double /*amount*/, sim::Time /*now*/) {}
+  /// Whether the policy chooses requests instead of flows. Then `entered` and `removed` follow a
+  /// request into its queue and out of it, unless `next_request` takes it, which is called like
+  /// `next`.
+  virtual bool chooses_requests() const { return false; }
+  /// Whether the request may join its queue. `slo_class`: its own.
+  virtual bool has_room(const signals::RequestView& /*request*/,
+                        const workload::SloClass& /*slo_class*/, const signals::View& /*view*/) {
+    return true;
+  }
+  virtual void entered(const signals::RequestView& /*request*/,
+                       const workload::SloClass& /*slo_class*/, const signals::View& /*view*/,
+                       sim::Time /*now*/) {}
+  virtual void removed(sim::RequestId /*request*/) {}
+  virtual std::optional<sim::RequestId> next_request(const MayStart& /*may_start*/) {
+    return std::nullopt;
+  }
+
+  /// A cycle of dispatch has come to the band, which is open and empty.
+  virtual void found_empty() {}
+  /// The policy of another band; both may count the service of all their bands together.
+  virtual void share_service(FairnessPolicy& /*other*/) {}
 
   /// Settings or weights have changed.
   virtual void change(const Fairness& /*to*/, std::span<const double> /*weights*/) {}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "gateway/fairness/fairness.h"
@@ -32,25 +33,25 @@ class LeastAttainedServicePolicy final : public FairnessPolicy {
       : service_weight_(config.service_weight),
         head_wait_weight_(config.head_wait_weight),
         half_life_s_(config.half_life_s),
-        flows_(num_flows) {}
+        always_decays_(config.decay == ServiceDecay::always),
+        shares_(config.scope == ServiceScope::gateway),
+        flows_(std::make_shared<std::vector<Flow>>(num_flows)) {}
 
   void joined(sim::TenantId id, const TenantQueues& queues, sim::Time now) override {
-    if (queues.length(id) > 1) return;
-    Flow& flow = flows_[id.index()];
-    flow.attained *= sim::exp2(-sim::to_seconds(now - flow.forgets_since) / half_life_s_);
-    flow.forgets_since = now;
+    if (queues.length(id) == 1 || always_decays_) forget((*flows_)[id.index()], now);
   }
 
   std::optional<sim::TenantId> next(const TenantQueues& queues, const MayStart& may_start,
                                     sim::Time now) override {
     if (!may_start.any()) return std::nullopt;
-    const auto attained = [&](sim::TenantId flow) { return flows_[flow.index()].attained; };
+    const auto attained = [&](sim::TenantId flow) { return (*flows_)[flow.index()].attained; };
     const auto wait_s = [&](sim::TenantId flow) {
       return sim::to_seconds(now - queues.head(flow).entered);
     };
     Span services;
     Span waits;
     for (const sim::TenantId flow : queues.backlogged()) {
+      if (always_decays_) forget((*flows_)[flow.index()], now);
       services.add(attained(flow));
       waits.add(wait_s(flow));
     }
@@ -60,14 +61,23 @@ class LeastAttainedServicePolicy final : public FairnessPolicy {
     });
   }
 
-  // A request in flight ends with a charge: service does not decay until then.
+  // A request in flight ends with a charge: unless it always decays, service does not until then.
   void charge(sim::TenantId id, double amount, sim::Time now) override {
-    Flow& flow = flows_[id.index()];
+    Flow& flow = (*flows_)[id.index()];
+    if (always_decays_) forget(flow, now);
     flow.attained += amount;
     flow.forgets_since = now;
   }
 
   bool decays_with_time() const override { return true; }
+
+  void share_service(FairnessPolicy& other) override {
+    auto* policy = dynamic_cast<LeastAttainedServicePolicy*>(&other);
+    if (!policy || !shares_ || !policy->shares_) return;
+    flows_ = policy->flows_;
+    half_life_s_ = policy->half_life_s_;
+    always_decays_ = policy->always_decays_;
+  }
 
   void change(const Fairness& to, std::span<const double>) override {
     service_weight_ = std::get<LeastAttainedService>(to).service_weight;
@@ -80,10 +90,17 @@ class LeastAttainedServicePolicy final : public FairnessPolicy {
     sim::Time forgets_since{0};
   };
 
+  void forget(Flow& flow, sim::Time now) const {
+    flow.attained *= sim::exp2(-sim::to_seconds(now - flow.forgets_since) / half_life_s_);
+    flow.forgets_since = now;
+  }
+
   double service_weight_;
   double head_wait_weight_;
   double half_life_s_;
-  std::vector<Flow> flows_;
+  bool always_decays_;
+  bool shares_;
+  std::shared_ptr<std::vector<Flow>> flows_;  // shared with other bands
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 class TenantRoundRobinPolicy final : public FairnessPolicy {
  public:
   explicit TenantRoundRobinPolicy(std::size_t num_flows)
-      : backlogged_(num_flows), last_served_(num_flows - 1) {}
+      : backlogged_(num_flows), last_(num_flows - 1), last_served_(last_) {}
 
   void joined(sim::TenantId flow, const TenantQueues&, sim::Time) override {
     backlogged_.insert(flow);
@@ -34,9 +34,11 @@ class TenantRoundRobinPolicy final : public FairnessPolicy {
     last_served_ = flow;
     left(flow, queues, now);
   }
+  void found_empty() override { last_served_ = last_; }
 
  private:
   FlowRing backlogged_;
+  sim::TenantId last_;
   sim::TenantId last_served_;
 };
 

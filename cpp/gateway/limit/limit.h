@@ -53,6 +53,8 @@ class LimitPolicy {
   /// Whether a first token may allow another request to start. The configuration's needs then
   /// include `first_tokens`.
   virtual bool frees_at_first_token() const { return false; }
+  /// Whether a request must be routed before the next one may start, because only then it counts.
+  virtual bool follows_routing() const { return false; }
   /// Settings have changed: its own, or those of the tenants.
   virtual void change(const Limit& /*to*/, std::span<const workload::Tenant> /*tenants*/) {}
   /// Sets the number of ready instances, as known to the gateway.

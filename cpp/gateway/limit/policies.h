@@ -8,6 +8,7 @@
 #include "gateway/limit/fixed_limit.h"
 #include "gateway/limit/group_limit.h"
 #include "gateway/limit/per_tenant.h"
+#include "gateway/limit/prefill_busy.h"
 #include "gateway/limit/saturation.h"
 #include "gateway/limit/token_budget.h"
 #include "gateway/limit/unlimited.h"
@@ -20,7 +21,7 @@ namespace spillway::gateway {
 class LimitPolicy;
 
 using Limit = std::variant<Unlimited, FixedLimit, WorkerBudget, PerTenant, GroupLimit, TokenBudget,
-                           DualLimit, Saturation, PythonLimit>;
+                           DualLimit, Saturation, PrefillBusy, PythonLimit>;
 
 /// `tenants`, `slo_classes`: those of the run.
 std::unique_ptr<LimitPolicy> make_limit(const Limit& limit,

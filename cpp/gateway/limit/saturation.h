@@ -18,8 +18,10 @@ struct Saturation : signals::SaturationDetector {
       "(flow control of llm-d's endpoint picker). utilization: mean over the instances of the "
       "larger of waiting ÷ queue_depth_threshold and KV use ÷ kv_utilization_threshold, 1 for an "
       "instance whose signals are stale; concurrency: requests dispatched and not finished ÷ "
-      "(max_concurrency × instances).";
-  static constexpr signals::Needs needs{.fleet_signals = true};
+      "(max_concurrency × instances), or by concurrency_mode.";
+  signals::Needs needs() const {
+    return signals::Needs{.fleet_signals = true} | SaturationDetector::needs();
+  }
 };
 
 std::unique_ptr<LimitPolicy> make(const Saturation& config);

@@ -57,9 +57,9 @@ struct Queue {
         .runtime();
     field("ordering", &Queue::ordering,
           "Order of a tenant's requests. fcfs; lifo; adaptive_lifo: fcfs, but the first dispatch "
-          "after a timeout takes the newest (Dynamo); edf: earliest timeout, which is fcfs while "
-          "timeouts are equal; slo_deadline: earliest arrival + target_ttft_s of its class, those "
-          "without last (llm-d).");
+          "after a timeout takes the newest (Dynamo); edf: earliest timeout, those without last, "
+          "which is fcfs while timeouts are equal; slo_deadline: earliest arrival + target_ttft_s "
+          "of its class, those without last (llm-d).");
     field("drop", &Queue::drop,
           "Which request yields when a tenant's queue is full. tail: the newcomer; head: the next "
           "request to be dispatched; lowest_priority: the least important one, the newest of "
@@ -90,7 +90,8 @@ struct Queue {
           workload::categories::kTtlExpired,
           "no permit came within the queue's timeout_s, or its "
           "timeout_without_servers_s",
-          {"gateway.bands[].queue.timeout_s", "gateway.bands[].queue.timeout_without_servers_s"}},
+          {"gateway.bands[].queue.timeout_s", "gateway.bands[].queue.timeout_without_servers_s",
+           "slo_classes[].queue_timeout_s"}},
       workload::Reason{
           "queue_delay",
           workload::categories::kTtlExpired,

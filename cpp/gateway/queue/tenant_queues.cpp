@@ -8,12 +8,13 @@ using sim::RequestId;
 using sim::TenantId;
 using sim::Time;
 
-TenantQueues::TenantQueues(std::size_t num_tenants, const Queue& config)
+TenantQueues::TenantQueues(std::size_t num_tenants, const Queue& config, bool has_own_timeouts)
     : ordering_(config.ordering),
       drop_(config.drop),
       flows_(num_tenants),
       place_(num_tenants),
-      takes_newest_(config.ordering == Ordering::lifo) {
+      takes_newest_(config.ordering == Ordering::lifo),
+      by_own_timeout_(has_own_timeouts && config.ordering == Ordering::edf) {
   set_times(config);
 }
 
@@ -45,17 +46,32 @@ void TenantQueues::set_servers(bool has_servers, Time now) {
 
 void TenantQueues::time_anew(Time now) {
   std::vector<Waiting> waiting;
-  for (std::size_t i = 0; timeout_ != sim::kForever && i < flows_.size(); ++i) {
-    const Flow& flow = flows_[i];
+  own_.clear();
+  for (std::size_t i = 0; i < flows_.size(); ++i) {
+    Flow& flow = flows_[i];
+    if (by_own_timeout_) order_again(flow);
     for (Flow::Handle at = flow.back(); at != Flow::kNone; at = flow.previous(at)) {
-      const Time from = std::max(flow[at].entered, counted_from_);
-      const Time until = std::max(from + timeout_, now);
-      waiting.push_back({TenantId{i}, at, flow[at].serial, until});
+      const Time expiry = expiry_of(flow[at]);
+      if (expiry == sim::kForever) continue;
+      std::vector<Waiting>& list = flow[at].timeout ? own_ : waiting;
+      list.push_back({TenantId{i}, at, flow[at].serial, std::max(expiry, now)});
     }
   }
+  std::make_heap(own_.begin(), own_.end());
   std::ranges::sort(waiting, {}, &Waiting::serial);
   by_timeout_ = {};
   for (const Waiting& request : waiting) by_timeout_.push_back(request);
+}
+
+void TenantQueues::order_again(Flow& flow) {
+  std::vector<Entry> entries;
+  while (!flow.empty()) {
+    entries.push_back(flow[flow.front()]);
+    entries.back().deadline = expiry_of(entries.back());
+    flow.erase(flow.front());
+  }
+  std::ranges::sort(entries, {}, &Entry::serial);
+  for (const Entry& entry : entries) insert(flow, entry);
 }
 
 void TenantQueues::push(TenantId flow, Entry entry) {
@@ -65,20 +81,24 @@ void TenantQueues::push(TenantId flow, Entry entry) {
     place_[flow.index()] = backlogged_.size();
     backlogged_.push_back(flow);
   }
+  const Time expiry = expiry_of(entry);
+  if (by_own_timeout_) entry.deadline = expiry;
+  const Flow::Handle at = insert(queue, entry);
+  ++size_;
+  if (expiry == sim::kForever) return;
+  if (!entry.timeout) return by_timeout_.push_back({flow, at, entry.serial, expiry});
+  own_.push_back({flow, at, entry.serial, expiry});
+  std::push_heap(own_.begin(), own_.end());
+}
+
+TenantQueues::Flow::Handle TenantQueues::insert(Flow& flow, const Entry& entry) {
   // Deadlines mostly arrive in order, so the place is near the end.
   Flow::Handle before = Flow::kNone;
-  if (ordering_ == Ordering::slo_deadline) {
-    for (Flow::Handle last = queue.back();
-         last != Flow::kNone && queue[last].deadline > entry.deadline;
-         last = queue.previous(last)) {
-      before = last;
-    }
+  for (Flow::Handle last = flow.back(); last != Flow::kNone && flow[last].deadline > entry.deadline;
+       last = flow.previous(last)) {
+    before = last;
   }
-  const Flow::Handle at = queue.insert(before, entry);
-  if (timeout_ != sim::kForever) {
-    by_timeout_.push_back({flow, at, entry.serial, entry.entered + timeout_});
-  }
-  ++size_;
+  return flow.insert(before, entry);
 }
 
 RequestId TenantQueues::remove(TenantId flow, Flow::Handle at) {
@@ -129,15 +149,26 @@ std::optional<TenantQueues::Removed> TenantQueues::take_least(std::int64_t prior
   return Removed{least->flow, remove(least->flow, least->handle)};
 }
 
-Time TenantQueues::next_timeout() {
+const TenantQueues::Waiting* TenantQueues::first_to_expire() {
   while (!by_timeout_.empty() && is_gone(by_timeout_.front())) by_timeout_.pop_front();
-  return by_timeout_.empty() ? sim::kForever : by_timeout_.front().until;
+  while (!own_.empty() && is_gone(own_.front())) {
+    std::pop_heap(own_.begin(), own_.end());
+    own_.pop_back();
+  }
+  if (own_.empty()) return by_timeout_.empty() ? nullptr : &by_timeout_.front();
+  if (by_timeout_.empty() || by_timeout_.front() < own_.front()) return &own_.front();
+  return &by_timeout_.front();
+}
+
+Time TenantQueues::next_timeout() {
+  const Waiting* first = first_to_expire();
+  return first ? first->until : sim::kForever;
 }
 
 std::optional<TenantQueues::Removed> TenantQueues::take_expired(Time now) {
-  if (next_timeout() > now) return std::nullopt;
-  const Waiting expired = by_timeout_.front();
-  by_timeout_.pop_front();
+  const Waiting* first = first_to_expire();
+  if (!first || first->until > now) return std::nullopt;
+  const Waiting expired = *first;  // is gone with its removal
   if (ordering_ == Ordering::adaptive_lifo) takes_newest_ = true;
   return Removed{expired.flow, remove(expired.flow, expired.at)};
 }

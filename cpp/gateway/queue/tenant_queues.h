@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -22,6 +23,7 @@ class TenantQueues {
     std::uint64_t serial = 0;  ///< order of entry over all flows, from 1
     sim::Time entered{0};
     sim::Time deadline = sim::kForever;  ///< the order of a flow, if ordered by deadlines
+    std::optional<sim::Time> timeout;    ///< its own; unset: that of the queue
     std::int64_t priority = 0;
     double cost = 0;  ///< immediate charge of its dispatch
   };
@@ -31,14 +33,23 @@ class TenantQueues {
     sim::RequestId request;
   };
 
-  TenantQueues(std::size_t num_tenants, const Queue& config);
+  /// `has_own_timeouts`: whether entries may have timeouts of their own.
+  TenantQueues(std::size_t num_tenants, const Queue& config, bool has_own_timeouts);
   /// Time-outs and target of controlled delay have changed, also for those that wait.
   void change(const Queue& to, sim::Time now);
   /// Whether any instance is ready, by which the time-out is chosen.
   void set_servers(bool has_servers, sim::Time now);
 
-  /// Whether entries are ordered by their deadlines.
+  /// Whether entries are ordered by their deadlines, which the caller states.
   bool needs_deadlines() const { return ordering_ == Ordering::slo_deadline; }
+  /// Whether the ordering of the queues puts the head of `one` before that of `other`.
+  /// Precondition: neither is empty.
+  bool is_before(sim::TenantId one, sim::TenantId other) const {
+    const Entry& a = head(one);
+    const Entry& b = head(other);
+    if (a.deadline != b.deadline) return a.deadline < b.deadline;
+    return takes_newest_ ? a.serial > b.serial : a.serial < b.serial;
+  }
   void push(sim::TenantId flow, Entry entry);
   /// Precondition of `head` and `pop`: the flow is not empty.
   const Entry& head(sim::TenantId flow) const {
@@ -77,13 +88,27 @@ class TenantQueues {
   void set_times(const Queue& config);
   // Sets the time-outs of those that wait.
   void time_anew(sim::Time now);
+  // Until when an entry waits at most.
+  sim::Time expiry_of(const Entry& entry) const {
+    const sim::Time timeout = entry.timeout.value_or(timeout_);
+    if (timeout == sim::kForever) return sim::kForever;
+    return (entry.timeout ? entry.entered : std::max(entry.entered, counted_from_)) + timeout;
+  }
+  static Flow::Handle insert(Flow& flow, const Entry& entry);
+  void order_again(Flow& flow);
   /// The place of an entry, valid until it is removed.
   struct Waiting {
     sim::TenantId flow;
     Flow::Handle at;
     std::uint64_t serial;
     sim::Time until;
+    // Of two, the one that expires later; of equals, the one that has waited shorter.
+    friend bool operator<(const Waiting& one, const Waiting& other) {
+      return one.until != other.until ? one.until > other.until : one.serial > other.serial;
+    }
   };
+  // The one that expires first; null: none.
+  const Waiting* first_to_expire();
 
   Flow::Handle head_of(const Flow& flow) const {
     return takes_newest_ ? flow.back() : flow.front();
@@ -119,7 +144,9 @@ class TenantQueues {
   std::uint64_t next_serial_ = 1;
   std::size_t size_ = 0;
   bool takes_newest_ = false;
-  sim::Ring<Waiting> by_timeout_;  // in order of entry; only with a timeout
+  bool by_own_timeout_;            // edf, and entries may have timeouts of their own
+  sim::Ring<Waiting> by_timeout_;  // with the queue's timeout, in order of entry
+  std::vector<Waiting> own_;       // with a timeout of their own, as a heap
 
   // Controlled delay; kForever as target: none.
   sim::Time target_ = sim::kForever;

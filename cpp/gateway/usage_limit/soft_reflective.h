@@ -16,7 +16,8 @@ struct SoftReflective {
       "At saturation s the i-th of N bands, from 0, has the ceiling 1 − i·s / (N − 1). A band past "
       "its ceiling still opens at every round(s / (1 − s))-th drain at which any band is past its "
       "ceiling; from s = 1 on all bands are closed (llm-d's soft-reflective-ceiling, whose drains "
-      "dispatch one request: dispatch: one_per_attempt).";
+      "dispatch one request: dispatch: one_per_attempt, or, as since 0.9, one_per_cycle, whose "
+      "cycles count even if no request waits).";
   static void fields(auto /*field*/) {}
 };
 

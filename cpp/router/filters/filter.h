@@ -9,14 +9,20 @@
 namespace spillway::router {
 
 /// Contract of a filter: which instances are candidates for this request? `keep` clears the flags
-/// of the others, one flag per instance of the view, and leaves at least one. It has no side
-/// effects; draws come only from `draws`, which belongs to this decision.
+/// of the others, one flag per instance of the view; if it leaves none, the router ignores it. It
+/// has no side effects; draws come only from `draws`, which belongs to this decision.
 class Filter {
  public:
   virtual ~Filter() = default;
   virtual void keep(const signals::RequestView& request, const signals::View& view,
                     sim::Draws& draws, std::vector<bool>& kept) const = 0;
 };
+
+/// Keeps the kept instances that fit.
+template <class Fits>
+void keep_only(std::vector<bool>& kept, const Fits& fits) {
+  for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = kept[i] && fits(i);
+}
 
 /// Keeps the kept instances that fit, unless none does.
 template <class Fits>

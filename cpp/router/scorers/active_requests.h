@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -13,12 +14,28 @@ class Scorer;
 /// The fewest requests in flight.
 struct ActiveRequests {
   double weight = 1;
+  std::int64_t idle_threshold = 0;
+  double max_busy_score = 1;
 
   static constexpr std::string_view kind = "active_requests", type_name = "ActiveRequests";
   static constexpr std::string_view doc =
-      "1 for an instance without requests in flight, otherwise (maximum − its number) ÷ maximum.";
-  static void fields(auto field) { add_weight<ActiveRequests>(field); }
-  signals::Follows follows() const { return signals::Follows::requests; }
+      "1 for an idle instance, otherwise max_busy_score × (maximum − its number) ÷ maximum of the "
+      "requests in flight (llm-d's active-request-scorer).";
+  static void fields(auto field) {
+    add_weight<ActiveRequests>(field);
+    field("idle_threshold", &ActiveRequests::idle_threshold,
+          "Requests in flight up to which an instance is idle.")
+        .unit("requests")
+        .range(sim::between(0, 1e9));
+    field("max_busy_score", &ActiveRequests::max_busy_score, "Factor on the score of the others.")
+        .dimensionless()
+        .range(sim::between(0, 1));
+  }
+  // Otherwise instances with different numbers may have equal scores.
+  signals::Follows follows() const {
+    return idle_threshold == 0 && max_busy_score > 0 ? signals::Follows::requests
+                                                     : signals::Follows::nothing;
+  }
 };
 
 std::unique_ptr<Scorer> make(const ActiveRequests& config);

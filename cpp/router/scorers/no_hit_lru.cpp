@@ -11,6 +11,8 @@ namespace {
 
 class NoHitLruScorer final : public Scorer {
  public:
+  explicit NoHitLruScorer(std::int64_t memory) : memory_(memory) {}
+
   void score(const signals::RequestView& request, const signals::View& view,
              std::span<double> scores) override {
     const std::size_t n = scores.size();
@@ -34,10 +36,23 @@ class NoHitLruScorer final : public Scorer {
     }
   }
   void learn(const signals::RequestView&, sim::InstanceId chosen) override {
-    if (is_cold_) last_used_[chosen.index()] = ++clock_;
+    if (!is_cold_) return;
+    if (last_used_[chosen.index()] == 0) ++remembered_;
+    last_used_[chosen.index()] = ++clock_;
+    if (remembered_ > memory_) forget_oldest();
   }
 
  private:
+  void forget_oldest() {
+    const auto is_older = [](std::uint64_t one, std::uint64_t other) {
+      return one != 0 && (other == 0 || one < other);
+    };
+    *std::ranges::min_element(last_used_, is_older) = 0;
+    --remembered_;
+  }
+
+  std::int64_t memory_;
+  std::int64_t remembered_ = 0;
   bool is_cold_ = false;
   std::uint64_t clock_ = 0;
   std::vector<std::uint64_t> last_used_;  // 0: never
@@ -46,6 +61,8 @@ class NoHitLruScorer final : public Scorer {
 
 }  // namespace
 
-std::unique_ptr<Scorer> make(const NoHitLru&) { return std::make_unique<NoHitLruScorer>(); }
+std::unique_ptr<Scorer> make(const NoHitLru& config) {
+  return std::make_unique<NoHitLruScorer>(config.memory);
+}
 
 }  // namespace spillway::router

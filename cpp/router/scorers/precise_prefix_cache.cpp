@@ -8,16 +8,24 @@ namespace {
 
 class PrecisePrefixCacheScorer final : public Scorer {
  public:
+  explicit PrecisePrefixCacheScorer(CacheScale scale) : scale_(scale) {}
+
   void score(const signals::RequestView& request, const signals::View& view,
              std::span<double> scores) override {
-    score_smallest(scores, [&](std::size_t i) { return -view.cached_blocks(request, i); });
+    if (scale_ == CacheScale::range) {
+      return score_smallest(scores, [&](std::size_t i) { return -view.cached_blocks(request, i); });
+    }
+    for (std::size_t i = 0; i < scores.size(); ++i) scores[i] = view.cached_share(request, i);
   }
+
+ private:
+  CacheScale scale_;
 };
 
 }  // namespace
 
-std::unique_ptr<Scorer> make(const PrecisePrefixCache&) {
-  return std::make_unique<PrecisePrefixCacheScorer>();
+std::unique_ptr<Scorer> make(const PrecisePrefixCache& config) {
+  return std::make_unique<PrecisePrefixCacheScorer>(config.scale);
 }
 
 }  // namespace spillway::router

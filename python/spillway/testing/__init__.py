@@ -16,7 +16,9 @@ result of a run.
 from spillway.testing.checks import PolicyReport, check_conservation, check_policy
 from spillway.testing.policies import (
     Admission,
+    BusyMonitor,
     Controller,
+    Eviction,
     Fairness,
     Filter,
     Limit,
@@ -31,6 +33,7 @@ from spillway.testing.values import (
     Decision,
     InstanceSignals,
     LimitDecision,
+    RankLoad,
     Reading,
     Request,
     RoutingDecision,
@@ -38,9 +41,11 @@ from spillway.testing.values import (
 
 __all__ = [
     "Admission",
+    "BusyMonitor",
     "ControlDecision",
     "Controller",
     "Decision",
+    "Eviction",
     "Fairness",
     "Filter",
     "InstanceSignals",
@@ -48,6 +53,7 @@ __all__ = [
     "LimitDecision",
     "Picker",
     "PolicyReport",
+    "RankLoad",
     "Reading",
     "Request",
     "Router",

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from spillway import _core
+from spillway._core import gateway, signals
 from spillway._core.cluster import Simulation
 from spillway._core.workload import SloClass, Tenant
 from spillway.config.classes import config_error
@@ -25,6 +26,7 @@ from spillway.testing.values import (
     Decision,
     InstanceSignals,
     LimitDecision,
+    RankLoad,
     Reading,
     Request,
     RoutingDecision,
@@ -60,6 +62,7 @@ _ADMITTED = Decision(admitted=True)
 _REQUEST = attrgetter(*Request.__dataclass_fields__)
 _SIGNALS = attrgetter(*InstanceSignals.__dataclass_fields__)
 _READING = attrgetter(*Reading.__dataclass_fields__)
+_LOAD = attrgetter(*RankLoad.__dataclass_fields__)
 
 
 def _values(request: Request) -> tuple[Any, ...]:
@@ -255,18 +258,30 @@ class Fairness(_WithRequests):
         super().__init__(simulation, seed, policy)
         self._requests: dict[int, Request] = {}
 
-    def joined(self, request: Request, *, now_s: float | None = None) -> None:
-        """A request joins the queue of its tenant."""
-        id_ = self._native.joined(_values(request), _when(now_s))
+    def joined(
+        self,
+        request: Request,
+        *,
+        now_s: float | None = None,
+        instances: Sequence[InstanceSignals] | None = None,
+    ) -> bool:
+        """A request joins the queue of its tenant, or of its policy class; False: that is full.
+
+        `instances`: as for an `Admission`, for costs and classes by uncached tokens.
+        """
+        id_ = self._native.joined(_values(request), _scripts(instances), _when(now_s))
+        if id_ is None:
+            return False
         self._ids[request] = id_
         self._requests[id_] = request
+        return True
 
     def decide(
         self, *, now_s: float | None = None, may_start: Collection[str] | None = None
     ) -> Request | None:
         """Dispatches and returns the next request; None if none may start.
 
-        `may_start`: the tenants whose requests may start; None: all.
+        `may_start`: the tenants, or the policy classes, whose requests may start; None: all.
         """
         tenants = None if may_start is None else list(may_start)
         id_ = self._native.decide(tenants, _when(now_s))
@@ -449,7 +464,8 @@ class Scorer(_OfRouter[float]):
 class Filter(_OfRouter[int]):
     """One filter of a weighted router.
 
-    It decides on the indices of the instances that pass, at least one.
+    It decides on the indices of the instances that pass; a router ignores a filter that no instance
+    passes.
     """
 
     _core = _core.testing.Filter
@@ -463,6 +479,59 @@ class Picker(_Built):
     def decide(self, scores: Sequence[float]) -> int:
         """Index of the picked instance, given the scores of all, each >= 0."""
         return int(self._native.decide(list(scores)))
+
+
+class BusyMonitor:
+    """The busy monitor of a worker: its load events, and whether it is busy.
+
+    `settings`: the thresholds.
+    """
+
+    def __init__(self, settings: signals.BusyMonitor) -> None:
+        wanted = checked("settings", settings, signals.BusyMonitor, "a signals.BusyMonitor")
+        self._native = _core.testing.BusyMonitor(Simulation(busy_monitor=wanted), 0)
+
+    def report(self, ranks: Sequence[RankLoad]) -> bool:
+        """Whether the worker is busy after a load event with its ranks, by position."""
+        loads = [_LOAD(checked("ranks", rank, RankLoad, "several RankLoad")) for rank in ranks]
+        return bool(self._native.report(loads))
+
+    def mark_overloaded(self) -> bool:
+        """Whether the worker is busy after it has refused a request."""
+        return bool(self._native.mark_overloaded())
+
+
+class Eviction:
+    """The choice of the requests in flight that are evicted.
+
+    `settings`: how many, and when.
+    """
+
+    def __init__(self, settings: gateway.Eviction) -> None:
+        wanted = checked("settings", settings, gateway.Eviction, "a gateway.Eviction")
+        changes = {"gateway.limit": [{"kind": "saturation"}], "gateway.eviction": wanted}
+        self._native = _core.testing.Eviction(Simulation().with_(changes), 0)
+
+    def dispatched(self, priority: int) -> int:
+        """A request of this priority is dispatched; its number."""
+        check_whole("priority", priority, -1000, 1000)
+        return int(self._native.dispatched(priority))
+
+    def ended(self, request: int, *, now_s: float | None = None) -> None:
+        """A request has left the system, evicted or not."""
+        self._native.ended(request, _when(now_s))
+
+    def relieve(
+        self, saturation: float, *, ceiling: float = 1.0, below: int = 0, now_s: float | None = None
+    ) -> tuple[int, ...]:
+        """The requests that are evicted because saturation keeps a band waiting, in their order.
+
+        `ceiling`: that of the band; `below`: only requests of lower priority are evicted.
+        """
+        check_real("saturation", saturation, 0, _MOST)
+        check_real("ceiling", ceiling, 0, _MOST)
+        check_whole("below", below, -1000, 1000)
+        return tuple(self._native.relieve(saturation, ceiling, below, _when(now_s)))
 
 
 #: The class that `build` returns for each seam.
@@ -536,7 +605,7 @@ def build(
     ------
     ConfigError
         If the policy does not fit its surroundings, or if they contain what a test cannot script:
-        data-parallel ranks of an instance, or stale signals.
+        data-parallel ranks of an instance.
 
     Examples
     --------

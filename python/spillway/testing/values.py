@@ -31,6 +31,8 @@ class Request:
     prefix_group, prefix_tokens
         The prompt begins with `prefix_tokens` tokens that all requests of the group share; None: no
         shared prefix.
+    adapter
+        The LoRA adapter that it asks for; None: none.
     """
 
     input_tokens: int = 100
@@ -40,6 +42,7 @@ class Request:
     arrival_s: float | None = None
     prefix_group: str | None = None
     prefix_tokens: int = 0
+    adapter: str | None = None
 
     def __post_init__(self) -> None:
         """Raises ConfigError for invalid values."""
@@ -55,6 +58,8 @@ class Request:
         elif self.prefix_tokens != 0:
             allowed = "must be 0 without a prefix_group"
             raise config_error([("prefix_tokens", repr(self.prefix_tokens), allowed)])
+        if self.adapter is not None:
+            check_text("adapter", self.adapter)
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,20 @@ class InstanceSignals:
     exact_first_token_s
         Instant of the request's first token if the instance got it, in seconds, for policies with
         perfect predictions; None: the instance would refuse the request.
+    is_stale
+        Whether its metrics are stale. With `signals.stale_after_s` in the surroundings, they also
+        are that long after `measured_s`.
+    sent_blocks
+        Leading blocks of the request's prompt that the gateway has sent to the instance before;
+        None: those of the requests that were sent there.
+    in_flight_tokens
+        Prompt tokens of the unfinished requests that the gateway has sent there, without those that
+        it had sent there before.
+    active_adapters, waiting_adapters, max_adapters
+        The LoRA adapters that are active and that wait, and how many can be active.
+    predicted_ttft_ms, ttft_headroom_ms, tpot_headroom_ms
+        The predicted time to the request's first token, and the targets of its class minus the
+        predicted times to the first and per output token; None: nothing is predicted.
     """
 
     waiting: int = 0
@@ -101,6 +120,15 @@ class InstanceSignals:
     is_busy: bool = False
     cached_blocks: int = 0
     exact_first_token_s: float | None = None
+    is_stale: bool = False
+    sent_blocks: int | None = None
+    in_flight_tokens: int = 0
+    active_adapters: tuple[str, ...] = ()
+    waiting_adapters: tuple[str, ...] = ()
+    max_adapters: int = 0
+    predicted_ttft_ms: float | None = None
+    ttft_headroom_ms: float = 0.0
+    tpot_headroom_ms: float = 0.0
 
     def __post_init__(self) -> None:
         """Raises ConfigError for invalid values."""
@@ -120,6 +148,49 @@ class InstanceSignals:
         check_whole("cached_blocks", self.cached_blocks, 0, 10**12)
         if self.exact_first_token_s is not None:
             check_real("exact_first_token_s", self.exact_first_token_s, 0, LONGEST_S)
+        if not isinstance(self.is_stale, bool):
+            raise config_error([("is_stale", repr(self.is_stale), "must be True or False")])
+        if self.sent_blocks is not None:
+            check_whole("sent_blocks", self.sent_blocks, 0, 10**9)
+        check_whole("in_flight_tokens", self.in_flight_tokens, 0, 10**15)
+        for name in ("active_adapters", "waiting_adapters"):
+            for i, adapter in enumerate(getattr(self, name)):
+                check_text(f"{name}[{i}]", adapter)
+        check_whole("max_adapters", self.max_adapters, 0, 10**9)
+        if self.predicted_ttft_ms is not None:
+            check_real("predicted_ttft_ms", self.predicted_ttft_ms, 0, LONGEST_S)
+        check_real("ttft_headroom_ms", self.ttft_headroom_ms, -LONGEST_S, LONGEST_S)
+        check_real("tpot_headroom_ms", self.tpot_headroom_ms, -LONGEST_S, LONGEST_S)
+
+
+@dataclass(frozen=True)
+class RankLoad:
+    """What a load event says of a rank of a worker; None: the last value stays in force.
+
+    Attributes
+    ----------
+    active_decode_blocks
+        KV blocks in use, by the gateway's own count.
+    kv_used_blocks, kv_total_blocks
+        KV blocks in use and in all, as reported by the engine.
+    active_prefill_tokens
+        Prompt tokens in prefill, by the gateway's own count.
+    max_num_batched_tokens
+        Tokens that a step of the engine takes at most.
+    """
+
+    active_decode_blocks: int | None = None
+    kv_used_blocks: int | None = None
+    kv_total_blocks: int | None = None
+    active_prefill_tokens: int | None = None
+    max_num_batched_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for invalid values."""
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if value is not None:
+                check_whole(name, value, 0, 10**12)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,10 @@ PER_TENANT = Specimen(
     ranges={"max_in_flight": (1, 32)},
     random=lambda rng: gateway.PerTenant(max_in_flight=rng.randint(1, 20)),
 )
+PREFILL_BUSY = Specimen(
+    gateway.PrefillBusy,
+    random=lambda rng: gateway.PrefillBusy(threshold=rng.choice((0, 0.1, 1))),
+)
 SATURATION = Specimen(
     gateway.Saturation,
     random=lambda rng: gateway.Saturation(

@@ -45,7 +45,7 @@ Draws draws_of(std::uint64_t seed) { return {seed, sim::Stream::arrivals, 0}; }
 class Band {
  public:
   Band(const gateway::Fairness& config, std::vector<double> weights)
-      : queues(weights.size(), gateway::Queue{}),
+      : queues(weights.size(), gateway::Queue{}, false),
         policy_(std::visit([&](const auto& c) { return make(c, weights); }, config)),
         blocked(weights.size()) {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spillway import signals
+from spillway import gateway, signals
 from spillway.systems.dynamo import presets as dynamo
 
 _V1: dict[str, Any] = {
@@ -14,10 +14,20 @@ _V1: dict[str, Any] = {
     "engine_request_limit": 8,
     "queue_size": 4,
     "track_output_blocks": True,
+    "router_queue_threshold": 2,
+    "router_queue_policy": "wspt",
+}
+_V1_4 = _V1 | {
+    "policy_classes": gateway.PolicyClasses(
+        classes=[gateway.PolicyClass(quantum_tokens=9)]
+    ).to_dict()
 }
 PARAMETERS: dict[str, dict[str, Any]] = {
     "dynamo-1.2": _V1,
     "dynamo-1.3": _V1,
+    "dynamo-1.4": _V1_4,
+    "dynamo-1.5": _V1_4,
+    "dynamo-1.6": _V1_4,
     "dynamo-dev-b": {
         "engine_request_limit": 4,
         "request_queue_timeout_s": None,
@@ -43,11 +53,23 @@ OUT_OF_RANGE: list[tuple[str, str, Any]] = [
     ("dynamo-1.3", "active_prefill_tokens_threshold_frac", -1),
     ("dynamo-1.3", "queue_size", 0),
     ("dynamo-1.3", "track_output_blocks", "no"),
+    ("dynamo-1.3", "router_queue_threshold", -1),
+    ("dynamo-1.6", "router_queue_policy", "sjf"),
     ("dynamo-dev-b", "adaptive_lifo", 2),
     ("dynamo-dev-c", "request_limit", 0),
     ("dynamo-dev-c", "wait_limit", 0),
     ("dynamo-dev-c", "queue_size", -1),
 ]
+
+
+def test_router_queues_by_version() -> None:
+    for preset in (dynamo.v1_2(), dynamo.v1_3(), dynamo.v1_6(router_queue_threshold=16)):
+        configured = preset.apply().gateway
+        assert configured.limit == (gateway.PrefillBusy(threshold=16),)
+        (band,) = configured.bands
+        assert band.fairness == gateway.PolicyClasses()
+    for preset in (dynamo.v1_4(), dynamo.v1_5(), dynamo.v1_6()):
+        assert preset.apply().gateway.limit == (gateway.Unlimited(),)
 
 
 def test_version_1_2_fills_in_what_is_missing() -> None:

@@ -36,13 +36,14 @@ def asked_by(tenant: str) -> workload.Synthetic:
 def test_flow_control_has_the_defaults_of_llm_d() -> None:
     preset = llm_d.flow_control()
     ours = preset.gateway
-    assert [band.priority for band in ours.bands] == [4, 3, -1, -2, -3]
+    assert [band.priority for band in ours.bands] == [4, 3, -1, -2, -3, 0]
     assert {band.ceiling for band in ours.bands} == {1}
     assert {band.max_requests for band in ours.bands} == {5000}
     assert {band.queue.timeout_s for band in ours.bands} == {60}
-    assert {type(band.fairness) for band in ours.bands} == {gateway.GlobalFifo}
+    assert {band.fairness for band in ours.bands} == {gateway.GlobalFifo(order="ordering")}
     assert {band.queue.ordering for band in ours.bands} == {"fcfs"}
-    assert (ours.dispatch, ours.attempt_period_s) == ("one_per_attempt", 0.001)
+    assert (ours.dispatch, ours.attempt_period_s) == ("one_per_cycle", 0.001)
+    assert ours.expiry_period_s == 1
     (limit,) = ours.limit
     assert limit == gateway.Saturation(
         queue_depth_threshold=5, kv_utilization_threshold=0.8, max_concurrency=100
@@ -58,8 +59,19 @@ def test_flow_control_of_may_waits_forever() -> None:
     older = llm_d.flow_control(version="2026-05").gateway
     newer = llm_d.flow_control(version="2026-08").gateway
     assert {band.queue.timeout_s for band in older.bands} == {None}
-    changes = {f"bands[{i}].queue.timeout_s": 60 for i in range(5)}
+    assert (older.dispatch, older.expiry_period_s) == ("one_per_attempt", 0)
+    assert {band.fairness for band in older.bands} == {gateway.GlobalFifo()}
+    bands = [
+        band.with_({"queue.timeout_s": 60, "fairness.order": "ordering"}) for band in older.bands
+    ]
+    bands.append(bands[0].replace(priority=0))
+    changes = {"bands": bands, "dispatch": "one_per_cycle", "expiry_period_s": 1}
     assert older.with_(changes) == newer
+    las = gateway.LeastAttainedService(half_life_s=5)
+    (band, _) = llm_d.flow_control(priorities=[4], fairness=las).gateway.bands
+    assert band.fairness == las.replace(decay="always", scope="gateway")
+    (band,) = llm_d.flow_control(version="2026-05", priorities=[4], fairness=las).gateway.bands
+    assert band.fairness == las
     with pytest.raises(ConfigError, match="2026-05"):
         llm_d.flow_control(version="2025-01")  # type: ignore[arg-type]
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 GATEWAY = (
     "admission", "bands", "max_queued", "queue_shedding", "drain_latency_s", "dispatch",
-    "attempt_period_s", "limit", "usage_limit", "eviction", "controller", "guard", "sensor",
+    "attempt_period_s", "expiry_period_s", "limit", "usage_limit", "eviction", "controller",
+    "guard", "sensor",
 )  # fmt: skip
 """The settings of the gateway that are rules; the others are latencies and replicas."""
 

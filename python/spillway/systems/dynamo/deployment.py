@@ -17,7 +17,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway._core.gateway import BusyThreshold, Gateway
+from spillway._core.gateway import (
+    Band,
+    BusyThreshold,
+    Gateway,
+    PolicyClass,
+    PolicyClasses,
+    PrefillBusy,
+)
 from spillway._core.instance import EngineRequestLimit
 from spillway._core.router import KvCost
 from spillway._core.signals import BusyMonitor
@@ -74,7 +81,8 @@ ENGINE_FLAGS = {
 """The flags of workers that are those of the engine."""
 
 _LIMIT = "engine-request-limit"
-_QUEUES = {"1.2": 4.0, "1.3": 16.0}  # the default of --router-queue-threshold
+_QUEUES = {"1.2": 16.0, "1.3": 16.0}  # the default of --router-queue-threshold
+_ORDERS = {order: order for order in ("fcfs", "lcfs", "wspt")}
 _DISAGGREGATED = "prefill and decode on workers of their own are not modeled"
 _NOT_MODELED = {
     "is-prefill-worker": _DISAGGREGATED,
@@ -167,6 +175,20 @@ def _status(version: str) -> int:
     return 503 if version == "1.2" else 529
 
 
+def _queue_options(gateway: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """The queue in the router, with its single class; without one, that of the version."""
+    fairness = gateway["bands"][0]["fairness"]
+    limit = next((limit for limit in gateway["limit"] if limit["kind"] == "prefill_busy"), None)
+    if not limit or fairness["kind"] != "policy_classes":
+        if version not in _QUEUES:
+            return {}
+        return {"router-queue-threshold": _QUEUES[version], "router-queue-policy": "fcfs"}
+    return {
+        "router-queue-threshold": limit["threshold"],
+        "router-queue-policy": fairness["classes"][0]["order"],
+    }
+
+
 def _options(settings: Mapping[str, Any], version: str) -> dict[str, Any]:
     router, monitor = settings["router"], settings["busy_monitor"]
     options: dict[str, Any] = {"router-mode": "round-robin"}
@@ -176,6 +198,7 @@ def _options(settings: Mapping[str, Any], version: str) -> dict[str, Any]:
             options[name] = router[setting]
         options["router-kv-overlap-score-credit"] = min(1.0, router["overlap_credit"])
         options["router-kv-events"] = router["overlap"] == "kv_events"
+        options |= _queue_options(settings["gateway"], version)
     elif router["kind"] == "weighted" and router["picker"]["kind"] == "random":
         options["router-mode"] = "random"
     given = {name: monitor[name] for name in _THRESHOLDS}
@@ -384,10 +407,12 @@ def _frontend(
         for name, value in zip(thresholds, _FILLED, strict=True):
             thresholds[name] = value if thresholds[name] is None else thresholds[name]
     tracks = fields.take("router-track-output-blocks", "bool", default=False)
-    if mode == "kv" and version in _QUEUES and "router-queue-threshold" not in fields:
-        reason = f"is the default of {version}; the queue of the router is not simulated"
-        place = f"{fields.where}: router-queue-threshold"
-        unread.append(Unread(place, _QUEUES[version], reason, "assumed"))
+    threshold = fields.take("router-queue-threshold", "float", _QUEUES.get(version))
+    order = fields.choice("router-queue-policy", _ORDERS, "fcfs")
+    if mode == "kv" and threshold is not None:
+        classes = PolicyClasses(classes=[PolicyClass(order=order)])
+        gateway["limit"] = [PrefillBusy(threshold=threshold).to_dict()]
+        gateway["bands"] = [Band(fairness=classes).to_dict()]
     for name, reason in _NOT_MODELED.items():
         if fields.values.get(name) is True:
             fields.drop(name)
@@ -430,8 +455,9 @@ TARGET = Target(
     ),
     reasons=(
         ("gateway.admission", "Dynamo rejects by the thresholds of busy workers only"),
-        ("gateway.bands", "the frontend has no queues per tenant or priority"),
-        ("gateway", "the frontend rejects or dispatches at once"),
+        ("gateway.bands", "the queue in the router has no tenants or priorities"),
+        ("gateway.limit", "in 1.2 and 1.3, requests wait in the router by default"),
+        ("gateway", "the frontend rejects, or the router queues by prefill load"),
         ("router.overlap_credit", "the credit is at most 1"),
         ("router", "of the modes of Dynamo's router, kv, round-robin and random are written"),
         ("busy_monitor", "thresholds are written with the admission policy busy_threshold"),

@@ -1,23 +1,24 @@
 """NVIDIA Dynamo, by version: its request rejection, and the queues before its workers' engines.
 
 As in Dynamo, both are off unless thresholds or limits are given. The presets also set Dynamo's
-router and leave the rest of the gateway unchanged.
+router, with the queue in it (in 1.2 and 1.3, later only with a threshold of its own), and leave the
+rest of the gateway unchanged.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from spillway._core.gateway import BusyThreshold
+from spillway._core.gateway import Band, BusyThreshold, PolicyClass, PolicyClasses, PrefillBusy
 from spillway._core.instance import ControlledDelay, DualLimitGate, EngineRequestLimit, Open
 from spillway._core.router import KvCost
 from spillway._core.signals import BusyMonitor
 from spillway.presets.preset import Preset, check, is_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-__all__ = ["PRESETS", "dev_b", "dev_c", "v1_2", "v1_3"]
+__all__ = ["PRESETS", "dev_b", "dev_c", "v1_2", "v1_3", "v1_4", "v1_5", "v1_6"]
 
 
 def v1_2(
@@ -28,6 +29,8 @@ def v1_2(
     engine_request_limit: int | None = None,
     queue_size: int = 16,
     track_output_blocks: bool = False,
+    router_queue_threshold: float | None = 16,
+    router_queue_policy: Literal["fcfs", "lcfs", "wspt"] = "fcfs",
 ) -> Preset:
     """Dynamo 1.2: answers with status 503 while all workers are busy.
 
@@ -49,6 +52,11 @@ def v1_2(
         Requests that wait before the engine beyond this limit, >= 1.
     track_output_blocks
         Whether the frontend's count of KV blocks includes generated tokens.
+    router_queue_threshold
+        Multiple of max_num_batched_tokens: while every worker has more prompt tokens to compute,
+        requests wait in the router, >= 0; None: none waits.
+    router_queue_policy
+        Order of the requests that wait: fcfs, lcfs or wspt.
     """
     decode = active_decode_blocks_threshold
     prefill = active_prefill_tokens_threshold
@@ -64,6 +72,7 @@ def v1_2(
         _monitor(decode, prefill, frac, tracks=track_output_blocks).replace(decode_latch=False),
         overload_status=503,
         ingress=_request_limit(engine_request_limit, queue_size),
+        queue=_queue(router_queue_threshold, router_queue_policy),
     )
 
 
@@ -75,8 +84,10 @@ def v1_3(
     engine_request_limit: int | None = None,
     queue_size: int = 16,
     track_output_blocks: bool = False,
+    router_queue_threshold: float | None = 16,
+    router_queue_policy: Literal["fcfs", "lcfs", "wspt"] = "fcfs",
 ) -> Preset:
-    """Dynamo 1.3 to 1.5: status 529; separate thresholds; KV blocks by both counts (latch).
+    """Dynamo 1.3: status 529; separate thresholds; KV blocks by both counts (latch).
 
     A threshold that is None is not checked.
 
@@ -94,11 +105,16 @@ def v1_3(
         Requests that wait before the engine beyond this limit, >= 1.
     track_output_blocks
         Whether the frontend's count of KV blocks includes generated tokens.
+    router_queue_threshold
+        Multiple of max_num_batched_tokens: while every worker has more prompt tokens to compute,
+        requests wait in the router, >= 0; None: none waits.
+    router_queue_policy
+        Order of the requests that wait: fcfs, lcfs or wspt.
     """
     return _preset(
         "1.3",
         "Rejects with 529 while all workers are busy. KV blocks are those of either count.",
-        "NVIDIA Dynamo 1.3 to 1.5",
+        "NVIDIA Dynamo 1.3",
         _monitor(
             active_decode_blocks_threshold,
             active_prefill_tokens_threshold,
@@ -106,6 +122,169 @@ def v1_3(
             tracks=track_output_blocks,
         ),
         ingress=_request_limit(engine_request_limit, queue_size),
+        queue=_queue(router_queue_threshold, router_queue_policy),
+    )
+
+
+def v1_4(
+    *,
+    active_decode_blocks_threshold: float | None = None,
+    active_prefill_tokens_threshold: int | None = None,
+    active_prefill_tokens_threshold_frac: float | None = None,
+    engine_request_limit: int | None = None,
+    queue_size: int = 16,
+    track_output_blocks: bool = False,
+    router_queue_threshold: float | None = None,
+    router_queue_policy: Literal["fcfs", "lcfs", "wspt"] = "fcfs",
+    policy_classes: PolicyClasses | None = None,
+) -> Preset:
+    """Dynamo 1.4: like 1.3, without a queue in the router unless a threshold is given.
+
+    A threshold that is None is not checked.
+
+    Parameters
+    ----------
+    active_decode_blocks_threshold
+        Share of a rank's KV blocks, 0 to 1.
+    active_prefill_tokens_threshold
+        Tokens in prefill, >= 0.
+    active_prefill_tokens_threshold_frac
+        The same as a multiple of max_num_batched_tokens, >= 0.
+    engine_request_limit
+        Most requests in the engine of a worker, >= 1; None: no limit.
+    queue_size
+        Requests that wait before the engine beyond this limit, >= 1.
+    track_output_blocks
+        Whether the frontend's count of KV blocks includes generated tokens.
+    router_queue_threshold
+        Multiple of max_num_batched_tokens: while every worker has more prompt tokens to compute,
+        requests wait in the router, >= 0; None: none waits.
+    router_queue_policy
+        Order of the requests that wait: fcfs, lcfs or wspt.
+    policy_classes
+        Classes of the requests that wait, instead of a single one in this order; without effect if
+        none waits.
+    """
+    return _preset(
+        "1.4",
+        "Rejects with 529 while all workers are busy. KV blocks are those of either count.",
+        "NVIDIA Dynamo 1.4",
+        _monitor(
+            active_decode_blocks_threshold,
+            active_prefill_tokens_threshold,
+            active_prefill_tokens_threshold_frac,
+            tracks=track_output_blocks,
+        ),
+        ingress=_request_limit(engine_request_limit, queue_size),
+        queue=_queue(router_queue_threshold, router_queue_policy, policy_classes),
+    )
+
+
+def v1_5(
+    *,
+    active_decode_blocks_threshold: float | None = None,
+    active_prefill_tokens_threshold: int | None = None,
+    active_prefill_tokens_threshold_frac: float | None = None,
+    engine_request_limit: int | None = None,
+    queue_size: int = 16,
+    track_output_blocks: bool = False,
+    router_queue_threshold: float | None = None,
+    router_queue_policy: Literal["fcfs", "lcfs", "wspt"] = "fcfs",
+    policy_classes: PolicyClasses | None = None,
+) -> Preset:
+    """Dynamo 1.5: like 1.3, without a queue in the router unless a threshold is given.
+
+    A threshold that is None is not checked.
+
+    Parameters
+    ----------
+    active_decode_blocks_threshold
+        Share of a rank's KV blocks, 0 to 1.
+    active_prefill_tokens_threshold
+        Tokens in prefill, >= 0.
+    active_prefill_tokens_threshold_frac
+        The same as a multiple of max_num_batched_tokens, >= 0.
+    engine_request_limit
+        Most requests in the engine of a worker, >= 1; None: no limit.
+    queue_size
+        Requests that wait before the engine beyond this limit, >= 1.
+    track_output_blocks
+        Whether the frontend's count of KV blocks includes generated tokens.
+    router_queue_threshold
+        Multiple of max_num_batched_tokens: while every worker has more prompt tokens to compute,
+        requests wait in the router, >= 0; None: none waits.
+    router_queue_policy
+        Order of the requests that wait: fcfs, lcfs or wspt.
+    policy_classes
+        Classes of the requests that wait, instead of a single one in this order; without effect if
+        none waits.
+    """
+    return _preset(
+        "1.5",
+        "Rejects with 529 while all workers are busy. KV blocks are those of either count.",
+        "NVIDIA Dynamo 1.5",
+        _monitor(
+            active_decode_blocks_threshold,
+            active_prefill_tokens_threshold,
+            active_prefill_tokens_threshold_frac,
+            tracks=track_output_blocks,
+        ),
+        ingress=_request_limit(engine_request_limit, queue_size),
+        queue=_queue(router_queue_threshold, router_queue_policy, policy_classes),
+    )
+
+
+def v1_6(
+    *,
+    active_decode_blocks_threshold: float | None = None,
+    active_prefill_tokens_threshold: int | None = None,
+    active_prefill_tokens_threshold_frac: float | None = None,
+    engine_request_limit: int | None = None,
+    queue_size: int = 16,
+    track_output_blocks: bool = False,
+    router_queue_threshold: float | None = None,
+    router_queue_policy: Literal["fcfs", "lcfs", "wspt"] = "fcfs",
+    policy_classes: PolicyClasses | None = None,
+) -> Preset:
+    """Dynamo 1.6: like 1.3, without a queue in the router unless a threshold is given.
+
+    A threshold that is None is not checked.
+
+    Parameters
+    ----------
+    active_decode_blocks_threshold
+        Share of a rank's KV blocks, 0 to 1.
+    active_prefill_tokens_threshold
+        Tokens in prefill, >= 0.
+    active_prefill_tokens_threshold_frac
+        The same as a multiple of max_num_batched_tokens, >= 0.
+    engine_request_limit
+        Most requests in the engine of a worker, >= 1; None: no limit.
+    queue_size
+        Requests that wait before the engine beyond this limit, >= 1.
+    track_output_blocks
+        Whether the frontend's count of KV blocks includes generated tokens.
+    router_queue_threshold
+        Multiple of max_num_batched_tokens: while every worker has more prompt tokens to compute,
+        requests wait in the router, >= 0; None: none waits.
+    router_queue_policy
+        Order of the requests that wait: fcfs, lcfs or wspt.
+    policy_classes
+        Classes of the requests that wait, instead of a single one in this order; without effect if
+        none waits.
+    """
+    return _preset(
+        "1.6",
+        "Rejects with 529 while all workers are busy. KV blocks are those of either count.",
+        "NVIDIA Dynamo 1.6",
+        _monitor(
+            active_decode_blocks_threshold,
+            active_prefill_tokens_threshold,
+            active_prefill_tokens_threshold_frac,
+            tracks=track_output_blocks,
+        ),
+        ingress=_request_limit(engine_request_limit, queue_size),
+        queue=_queue(router_queue_threshold, router_queue_policy, policy_classes),
     )
 
 
@@ -207,7 +386,7 @@ def dev_c(
     )
 
 
-PRESETS: tuple[Callable[..., Preset], ...] = (v1_2, v1_3, dev_b, dev_c)
+PRESETS: tuple[Callable[..., Preset], ...] = (v1_2, v1_3, v1_4, v1_5, v1_6, dev_b, dev_c)
 """The functions of the presets."""
 _AFTER_1_5 = "NVIDIA Dynamo, development snapshot after 1.5"
 
@@ -220,6 +399,7 @@ def _preset(
     *,
     ingress: ControlledDelay | DualLimitGate | EngineRequestLimit | Open,
     overload_status: int = 529,
+    queue: Mapping[str, Any] | None = None,
 ) -> Preset:
     return Preset(
         name=f"dynamo-{version}",
@@ -231,6 +411,7 @@ def _preset(
             "router": KvCost(),
             "busy_monitor": busy_monitor,
             "instances[].ingress": ingress,
+            **(queue or {}),
         },
     )
 
@@ -251,3 +432,28 @@ def _request_limit(max_requests: int | None, queue_size: int) -> EngineRequestLi
     if max_requests is None:
         return Open()
     return EngineRequestLimit(max_requests=max_requests, queue_size=queue_size)
+
+
+def _queue(
+    threshold: float | None, order: str, classes: PolicyClasses | None = None
+) -> dict[str, Any]:
+    """The queue in the router; nothing without a threshold."""
+    check(
+        order in {"fcfs", "lcfs", "wspt"},
+        "router_queue_policy",
+        order,
+        "must be 'fcfs', 'lcfs' or 'wspt'",
+    )
+    if threshold is None:
+        return {}
+    check(
+        isinstance(threshold, int | float) and threshold >= 0,
+        "router_queue_threshold",
+        threshold,
+        "must be a number >= 0",
+    )
+    single = PolicyClasses(classes=[PolicyClass(order=order)])
+    return {
+        "gateway.bands": [Band(fairness=single if classes is None else classes)],
+        "gateway.limit": [PrefillBusy(threshold=threshold)],
+    }

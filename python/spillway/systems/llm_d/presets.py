@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from spillway._core.gateway import (
     Band,
@@ -48,20 +48,23 @@ def flow_control(
     any band. Instances are scraped every 50 ms; an instance whose metrics are older than 200 ms
     counts as saturated. For each instance the router remembers 31,250 blocks of 16 tokens.
 
-    Not modeled: the bounds in bytes, the time to live while no endpoint is ready, the sweep (an
-    expired request keeps its place for up to 1 s), and bands that are created and removed with the
-    priorities of the requests, which shifts the ceilings that depend on the rank of a band.
+    Not modeled: the bounds in bytes, the time to live while no endpoint is ready, and bands that
+    are created and removed with the priorities of the requests, which shifts the ceilings that
+    depend on the rank of a band.
 
     Parameters
     ----------
     version
         "2026-08": llm-d-router @ ebab6879, in which a request waits for up to 60 s and is then
-        answered with 429. "2026-05": the endpoint picker of the Gateway API inference extension,
-        before it became part of llm-d-router, in which a request without a timeout of its own waits
-        indefinitely; a timeout is answered with 503.
+        answered with 429. Expired requests are looked for once a second and keep their places until
+        then; cycles go on while no request waits; the strict policy compares the heads of tenants'
+        queues by their ordering; the service of the program-aware policy decays all the time and
+        counts in all bands; there is always a band 0. "2026-05": the endpoint picker of the Gateway
+        API inference extension, before it became part of llm-d-router, in which a request without a
+        timeout of its own waits indefinitely; a timeout is answered with 503.
     priorities
         Priorities of the bands; the lowest band also takes all lower priorities. Default: those of
-        the default classes.
+        the default classes. "2026-08" adds band 0 if it is missing.
     detector
         `utilization`: the mean over instances of max(waiting / 5, KV use / 0.8); `concurrency`:
         requests in flight / (100 x instances).
@@ -90,6 +93,7 @@ def flow_control(
         "must be true or false",
     )
     queue = Queue(timeout_s=60 if newer else None, ordering=ordering)
+    bands = [*priorities, *([0] if newer and 0 not in priorities else [])]
     return Preset(
         name="llm-d-flow-control",
         kind="gateway",
@@ -104,12 +108,13 @@ def flow_control(
                     Band(
                         priority=priority,
                         max_requests=5000,
-                        fairness=GlobalFifo() if fairness is None else fairness,
+                        fairness=_of_version(fairness, newer=newer),
                         queue=queue,
                     )
-                    for priority in priorities
+                    for priority in bands
                 ],
-                dispatch="one_per_attempt",
+                dispatch="one_per_cycle" if newer else "one_per_attempt",
+                expiry_period_s=1 if newer else 0,
                 limit=Saturation(detector=detector),
                 usage_limit=StaticCeilings() if usage_limit is None else usage_limit,
                 eviction=Eviction(max_victims=2 if evicts_in_flight else 0),
@@ -118,6 +123,18 @@ def flow_control(
             "prefix_index": PrefixIndex(capacity_blocks=31_250),
         },
     )
+
+
+def _of_version(given: Any, *, newer: bool) -> Any:
+    """A fairness policy with the rules of a version."""
+    policy = Band(fairness=GlobalFifo() if given is None else given).fairness
+    if isinstance(policy, GlobalFifo):
+        return policy.replace(order="ordering" if newer else "entry")
+    if isinstance(policy, LeastAttainedService):
+        return policy.replace(
+            decay="always" if newer else "idle", scope="gateway" if newer else "band"
+        )
+    return policy
 
 
 PRESETS: tuple[Callable[..., Preset], ...] = (flow_control,)

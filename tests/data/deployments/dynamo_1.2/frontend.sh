@@ -4,6 +4,8 @@ python -m dynamo.frontend \
   --router-prefill-load-scale 1.0 \
   --router-temperature 0.2 \
   --router-kv-events \
+  --router-queue-threshold 16.0 \
+  --router-queue-policy fcfs \
   --admission-control token-capacity \
   --router-track-output-blocks \
   --active-decode-blocks-threshold 0.85 \
