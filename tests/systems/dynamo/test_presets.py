@@ -17,17 +17,12 @@ _V1: dict[str, Any] = {
     "router_queue_threshold": 2,
     "router_queue_policy": "wspt",
 }
-_V1_4 = _V1 | {
-    "policy_classes": gateway.PolicyClasses(
-        classes=[gateway.PolicyClass(quantum_tokens=9)]
-    ).to_dict()
-}
 PARAMETERS: dict[str, dict[str, Any]] = {
     "dynamo-1.2": _V1,
     "dynamo-1.3": _V1,
-    "dynamo-1.4": _V1_4,
-    "dynamo-1.5": _V1_4,
-    "dynamo-1.6": _V1_4,
+    "dynamo-1.4": _V1,
+    "dynamo-1.5": _V1,
+    "dynamo-1.6": _V1,
     "dynamo-dev-b": {
         "engine_request_limit": 4,
         "request_queue_timeout_s": None,

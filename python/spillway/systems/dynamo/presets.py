@@ -136,7 +136,6 @@ def v1_4(
     track_output_blocks: bool = False,
     router_queue_threshold: float | None = None,
     router_queue_policy: Literal["fcfs", "lcfs", "wspt"] = "fcfs",
-    policy_classes: PolicyClasses | None = None,
 ) -> Preset:
     """Dynamo 1.4: like 1.3, without a queue in the router unless a threshold is given.
 
@@ -161,9 +160,6 @@ def v1_4(
         requests wait in the router, >= 0; None: none waits.
     router_queue_policy
         Order of the requests that wait: fcfs, lcfs or wspt.
-    policy_classes
-        Classes of the requests that wait, instead of a single one in this order; without effect if
-        none waits.
     """
     return _preset(
         "1.4",
@@ -176,7 +172,7 @@ def v1_4(
             tracks=track_output_blocks,
         ),
         ingress=_request_limit(engine_request_limit, queue_size),
-        queue=_queue(router_queue_threshold, router_queue_policy, policy_classes),
+        queue=_queue(router_queue_threshold, router_queue_policy),
     )
 
 
@@ -190,7 +186,6 @@ def v1_5(
     track_output_blocks: bool = False,
     router_queue_threshold: float | None = None,
     router_queue_policy: Literal["fcfs", "lcfs", "wspt"] = "fcfs",
-    policy_classes: PolicyClasses | None = None,
 ) -> Preset:
     """Dynamo 1.5: like 1.3, without a queue in the router unless a threshold is given.
 
@@ -215,9 +210,6 @@ def v1_5(
         requests wait in the router, >= 0; None: none waits.
     router_queue_policy
         Order of the requests that wait: fcfs, lcfs or wspt.
-    policy_classes
-        Classes of the requests that wait, instead of a single one in this order; without effect if
-        none waits.
     """
     return _preset(
         "1.5",
@@ -230,7 +222,7 @@ def v1_5(
             tracks=track_output_blocks,
         ),
         ingress=_request_limit(engine_request_limit, queue_size),
-        queue=_queue(router_queue_threshold, router_queue_policy, policy_classes),
+        queue=_queue(router_queue_threshold, router_queue_policy),
     )
 
 
@@ -244,7 +236,6 @@ def v1_6(
     track_output_blocks: bool = False,
     router_queue_threshold: float | None = None,
     router_queue_policy: Literal["fcfs", "lcfs", "wspt"] = "fcfs",
-    policy_classes: PolicyClasses | None = None,
 ) -> Preset:
     """Dynamo 1.6: like 1.3, without a queue in the router unless a threshold is given.
 
@@ -269,9 +260,6 @@ def v1_6(
         requests wait in the router, >= 0; None: none waits.
     router_queue_policy
         Order of the requests that wait: fcfs, lcfs or wspt.
-    policy_classes
-        Classes of the requests that wait, instead of a single one in this order; without effect if
-        none waits.
     """
     return _preset(
         "1.6",
@@ -284,7 +272,7 @@ def v1_6(
             tracks=track_output_blocks,
         ),
         ingress=_request_limit(engine_request_limit, queue_size),
-        queue=_queue(router_queue_threshold, router_queue_policy, policy_classes),
+        queue=_queue(router_queue_threshold, router_queue_policy),
     )
 
 
@@ -434,9 +422,7 @@ def _request_limit(max_requests: int | None, queue_size: int) -> EngineRequestLi
     return EngineRequestLimit(max_requests=max_requests, queue_size=queue_size)
 
 
-def _queue(
-    threshold: float | None, order: str, classes: PolicyClasses | None = None
-) -> dict[str, Any]:
+def _queue(threshold: float | None, order: str) -> dict[str, Any]:
     """The queue in the router; nothing without a threshold."""
     check(
         order in {"fcfs", "lcfs", "wspt"},
@@ -454,6 +440,6 @@ def _queue(
     )
     single = PolicyClasses(classes=[PolicyClass(order=order)])
     return {
-        "gateway.bands": [Band(fairness=single if classes is None else classes)],
+        "gateway.bands": [Band(fairness=single)],
         "gateway.limit": [PrefillBusy(threshold=threshold)],
     }
