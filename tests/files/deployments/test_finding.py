@@ -297,7 +297,7 @@ FLAGS = ["--max-num-seqs=64"]
     ("container", "note"),
     [
         ({"image": IMAGE, "args": ["--model", "m", *FLAGS]}, "read as 0.19"),
-        ({"image": "ghcr.io/llm-d/llm-d-cuda:v0.6.0", "args": ["m", *FLAGS]}, "read as"),
+        ({"image": "ghcr.io/llm-d/llm-d-cuda:v0.6.0", "args": ["m", *FLAGS]}, ""),
         ({"name": "modelserver", "args": FLAGS}, "is taken for vllm serve"),
         ({"image": "private/server:1", "name": "vllm", "args": FLAGS}, "is taken for vllm serve"),
     ],

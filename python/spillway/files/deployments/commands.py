@@ -131,9 +131,7 @@ class Commands:
               for name, value in loose.items()),
         ] if is_found else None  # fmt: skip
 
-    def command(
-        self, where: str, words: list[str], context: Context, version: str | None = None
-    ) -> list[Unread] | None:
+    def command(self, where: str, words: list[str], context: Context) -> list[Unread] | None:
         """A command line; None if its program is unknown."""
         container = shell.container_of(words)
         if container is not None:
@@ -166,7 +164,7 @@ class Commands:
                 words=tuple(words[end:]),
                 environment=context.environment,
                 replicas=context.replicas,
-                version=version,
+                version=_version(context.image, program),
                 files=self.files,
             )
         )
@@ -236,6 +234,13 @@ class Commands:
     def piece(self, piece: Piece) -> None:
         """Adds a piece."""
         self.result.pieces.append(piece)
+
+
+def _version(image: str, program: Program) -> str | None:
+    """The version of a program in an image whose tag states it."""
+    name, _, tag = image.rpartition("/")[2].partition(":")
+    found = re.match(r"v?(\d+\.\d+(?:\.\d+)?)(?=$|[-.+@a-z])", tag)
+    return found[1] if found and re.fullmatch(program.tagged, name) else None
 
 
 def _runs_container(text: str) -> bool:

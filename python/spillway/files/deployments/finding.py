@@ -311,7 +311,8 @@ class _Finder(Commands):
         ) and not any(isinstance(value.get(key), dict) for key in ("spec", "template"))  # fmt: skip
         if not is_container:
             return None
-        name = value.get("name", value.get("container_name"))
+        place = where.rpartition(": ")[2] if ": " in where else ""
+        name = value.get("name", value.get("container_name", place))
         inside = replace(context, label=f"{context.label}: {name}" if name else context.label)
         environment, other = self.environment(where, value, inside)
         inside = replace(inside, environment=environment)
@@ -325,8 +326,9 @@ class _Finder(Commands):
         is_replaced = entry is not None or (
             command is not None and ("args" in value or "ontainer" in where.rpartition(": ")[2])
         )
-        image = image if isinstance(image, str) and not is_replaced else ""
-        left = self.started(where, image, words, inside)
+        image = image if isinstance(image, str) else ""
+        inside = replace(inside, image=image)
+        left = self.started(where, "" if is_replaced else image, words, inside)
         if left is None and not command and not entry and words[:1] and words[0][:1] == "-":
             left = self.named(where, str(name), words, inside)
         if left is None and context.default and not command and not entry:
@@ -423,15 +425,15 @@ class _Finder(Commands):
         self, where: str, image: str, words: list[str], context: Context
     ) -> list[Unread] | None:
         """The program of a container with these words; None if it is unknown."""
-        version = _version(image)
+        context = replace(context, image=image or context.image)
         if words and (self.program_in(words) or shell.inner_script(words) is not None):
-            return self.command(where, words, context, version)
+            return self.command(where, words, context)
         last = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
         path = image.partition("@")[0].rpartition(":")[0] or image
         for target in self.targets:
             for program in target.programs:
                 if re.fullmatch(program.images, last) or re.fullmatch(program.images, path):
-                    return self.command(where, [*program.calls[0], *words], context, version)
+                    return self.command(where, [*program.calls[0], *words], context)
         found = [left for word in words if (left := self.text(where, word, context)) is not None]
         if found:  # a configuration as an argument
             rest = [word for word in words if "\n" not in word]
@@ -463,8 +465,8 @@ class _Finder(Commands):
             context, label=f"{context.label}: {value.get('name', 'modelSpec')}",
             environment=environment,
         )  # fmt: skip
-        version = _version(f"{value.get('repository', '')}:{value.get('tag', '')}")
-        left = self.command(where, words, inside, version)
+        image = f"{value.get('repository', '')}:{value.get('tag', '')}"
+        left = self.command(where, words, replace(inside, image=image))
         used = {"modelURL", "vllmConfig", *SIZES, *_ENVIRONMENTS, "envFrom"}
         rest = [
             leftovers.field(f"{where}: {key}", key, entry)
@@ -487,7 +489,7 @@ class _Finder(Commands):
         model = [f"--model={repository(uri)}"] if isinstance(uri, str) else []
         words = ["python", "-m", "huggingfaceserver", *model, *(words_of(value.get("args")) or [])]
         inside = replace(context, environment=environment)
-        left = self.command(where, words, inside, None)
+        left = self.command(where, words, inside)
         used = {"modelFormat", "storageUri", "args", *SIZES, *_ENVIRONMENTS}
         rest = [
             leftovers.field(f"{where}: {key}", key, entry)
@@ -537,8 +539,3 @@ def _dollars(word: str, environment: Mapping[str, str]) -> str:
         r"(?<!\$)\$\((\w+)\)", lambda found: environment.get(found[1], found[0]), word
     ).replace("$$", "$")
     return word if "\n" in word else shell.expand(word, environment)
-
-
-def _version(image: str) -> str | None:
-    found = re.search(r":v?(\d+\.\d+(?:\.\d+)?)(?=$|[-.+@a-z])", image.rpartition("/")[2])
-    return found[1] if found else None

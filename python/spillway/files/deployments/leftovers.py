@@ -57,7 +57,7 @@ _IRRELEVANT_KINDS = frozenset(
 
 def field(where: str, key: str, value: Any) -> Unread:
     """A field that is part of no piece."""
-    if key in _IRRELEVANT or key == "initContainers":
+    if key in _IRRELEVANT or key == "initContainers" or key.startswith("x-"):
         return Unread(where, value, irrelevant, "irrelevant")
     return Unread(where, value, "has no counterpart in a simulation")
 

@@ -34,6 +34,7 @@ class Context:
     environment: Mapping[str, str] = field(default_factory=dict)
     model: str = ""
     flags: tuple[str, ...] = ()
+    image: str = ""
     default: str = ""  # the program of a container that names none
     is_helper: bool = False
     is_root: bool = True  # of a document
@@ -123,7 +124,7 @@ def inside(key: str, siblings: set[str], context: Context) -> Context:
         return replace(context, is_helper=True)
     if key == "router":  # of an LLMInferenceService
         return replace(context, default="", model="", replicas=None)
-    if key in ("metadata", "description", "status"):
+    if key in ("metadata", "description", "status") or key.startswith("x-"):
         return replace(context, is_text=True)
     return context
 

@@ -92,6 +92,8 @@ class Program:
         The words that start it, by which it is recognized; the first ones are those to write.
     images
         A pattern of the container images that start it, of their last name.
+    tagged
+        A pattern of the last names of images whose tag is its version.
     containers
         A pattern of the names of containers that start it, if they have flags and no command.
     """
@@ -99,6 +101,7 @@ class Program:
     name: str
     calls: tuple[tuple[str, ...], ...]
     images: str = r"(?!)"
+    tagged: str = r"(?!)"
     containers: str = r"(?!)"
 
 

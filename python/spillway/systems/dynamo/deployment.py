@@ -30,11 +30,11 @@ from spillway._core.router import KvCost
 from spillway._core.signals import BusyMonitor
 from spillway.config.classes import config_error
 from spillway.files.deployments.engines import by_name, classified
-from spillway.files.deployments.fields import Fields
-from spillway.files.deployments.flag_table import scalar, table
+from spillway.files.deployments.fields import Fields, no_counterpart
+from spillway.files.deployments.flag_table import Line, scalar, table
 from spillway.files.deployments.shares import limit_per_instance
 from spillway.files.deployments.target import GATEWAY, Piece, Program, Target, Unread
-from spillway.files.deployments.variables import variables
+from spillway.files.deployments.variables import irrelevant, variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -297,13 +297,15 @@ def hands_on(piece: Piece) -> Piece | None:
     """The command line of the engine in that of a worker, if it states more than the model."""
     if piece.program not in ENGINES:
         return None
-    own = table(_TABLE, piece.program, _VERSIONS[-1])
+    tables = [table(_TABLE, piece.program, version) for version in _VERSIONS]
     words, left = [], list(piece.words)
     num_given = 0
     while left:
         word = left.pop(0)
         name = word.partition("=")[0]
-        flag = own.exactly(name) or own.exactly(f"--{name[5:]}" if name[:5] == "--no-" else "")
+        positive = f"--{name[5:]}" if name[:5] in ("--no-", "--no_") else name
+        found = (own.exactly(spelling) for own in tables for spelling in (name, positive))
+        flag = next(filter(None, found), None)
         is_limit = name.replace("_", "-") == f"--{_LIMIT}"
         is_own = is_limit or (flag is not None and flag.name not in ENGINE_FLAGS)
         taken = [word]
@@ -315,7 +317,12 @@ def hands_on(piece: Piece) -> Piece | None:
     if not num_given:
         return None
     return dataclasses.replace(
-        piece, system=ENGINES[piece.program], program="", words=tuple(words), environment={}
+        piece,
+        system=ENGINES[piece.program],
+        program="",
+        words=tuple(words),
+        environment={},
+        version=None,
     )
 
 
@@ -336,30 +343,31 @@ def _worker(
     own = [groups[int(number[1])]] if number else [groups[i]] if of == len(groups) else groups
     for group in own:
         group["ingress"] = dict(gate) if limit is not None else group["ingress"]
-    is_handed = hands_on(piece) is not None
+    handed = hands_on(piece)
+    engine = {word.partition("=")[0] for word in handed.words} if handed else set()
+    unread = [*_own(piece, line, engine), *variables(piece)]
+    if handed is None:
+        unread += [Unread(f"{piece.where}: words", word, "is not a flag") for word in line.words]
+    return unread
+
+
+def _own(piece: Piece, line: Line, engine: set[str]) -> list[Unread]:
+    """The flags of a worker that are not handed to its engine."""
+    entries = [Unread(f"{piece.where}: {name}", value, "") for name, value in line.values.items()]
     unread = []
-    for name, value in line.values.items():
-        if name == _LIMIT:
+    for entry in [*entries, *line.unread]:  # those of the engine, or of another version
+        name = entry.field.rpartition(": ")[2].lstrip("-")
+        if name == _LIMIT or not engine.isdisjoint({f"--{name}", f"-{name}"}):
             continue
-        if name in ENGINE_FLAGS:
-            if not is_handed:
-                reason = "does not concern a simulation"
-                unread.append(Unread(f"{piece.where}: {name}", value, reason, "irrelevant"))
-        elif name in _NOT_MODELED and value is True:
-            unread.append(
-                Unread(f"{piece.where}: {name}", value, _NOT_MODELED[name], "not_modeled")
-            )
-        elif name == "disaggregation-mode" and value in ("prefill", "decode", "encode"):
-            unread.append(Unread(f"{piece.where}: {name}", value, _DISAGGREGATED, "not_modeled"))
-        else:
-            reason = "has no counterpart in a simulation"
-            unread.append(Unread(f"{piece.where}: {name}", value, reason))
-    unread += [
-        Unread(f"{piece.where}: words", word, "is not a flag")
-        for word in line.words
-        if not is_handed
-    ]
-    return [*unread, *variables(piece)]
+        reason, effect = entry.reason or no_counterpart, "not_simulated"
+        if name in _NOT_MODELED and entry.value is not False:
+            reason, effect = _NOT_MODELED[name], "not_modeled"
+        elif name == "disaggregation-mode" and entry.value in ("prefill", "decode", "encode"):
+            reason, effect = _DISAGGREGATED, "not_modeled"
+        elif name in ENGINE_FLAGS:
+            reason, effect = irrelevant, "irrelevant"
+        unread.append(Unread(entry.field, entry.value, reason, effect))  # type: ignore[arg-type]
+    return unread
 
 
 def _limit_of(piece: Piece) -> int | None:
@@ -466,9 +474,10 @@ TARGET = Target(
     ),
     write=write,
     programs=(
-        Program(_FRONTEND, (("-m", _FRONTEND),)),
-        Program(_ROUTER, (("-m", _ROUTER),)),
-        *(Program(name, (("-m", name),)) for name in ENGINES),
+        *(
+            Program(name, (("-m", name),), tagged=r"[\w-]+-runtime|dynamo-frontend|frontend")
+            for name in (_FRONTEND, _ROUTER, *ENGINES)
+        ),
     ),
     documents=is_settings,
     expected=_EXPECTED,

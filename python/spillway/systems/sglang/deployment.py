@@ -273,6 +273,7 @@ TARGET = Target(
         Program(
             "sglang",
             (("-m", "sglang.launch_server"), ("sglang", "serve"), ("-m", "sglang", "serve")),
+            tagged=r"sglang",
             containers=r"sglang(?:-\w+)?",
         ),
     ),

@@ -240,6 +240,7 @@ TARGET = Target(
         Program(
             "tensorrt_llm",
             (("trtllm-serve",), ("-m", "tensorrt_llm.commands.serve")),
+            tagged=r"release|tensorrt-llm",
             containers=r"trtllm(?:-\w+)?|tensorrt-llm",
         ),
     ),

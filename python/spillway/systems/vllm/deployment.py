@@ -481,6 +481,7 @@ TARGET = Target(
             ),
             images=r"(?!.*(?:router|runtime|proxy|sim|sidecar|exporter|bench))(?:.*/)?"
             r"(?:[\w-]*vllm[\w-]*|llm-d-(?:cuda|rocm|xpu|hpu|cpu|aws|gb200))",
+            tagged=r"vllm-openai[\w-]*|vllm",
             containers=r"vllm(?:-\w+)?|modelserver|model-server",
         ),
         Program(
