@@ -95,6 +95,7 @@ class Twin(Rule):
 
 SPECIMEN = Specimen(
     gateway.RateLimit,
+    weight=3,
     random=lambda rng: gateway.RateLimit(
         max_requests=rng.choice((None, 4, 10)),
         max_tokens=rng.choice((None, 1500, 4000)),
