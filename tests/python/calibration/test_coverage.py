@@ -37,12 +37,14 @@ def random_latency(rng: np.random.Generator) -> instance.Roofline:
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
     """Intervals of 90% over 300 loads that no fit has seen.
 
-    Measured: 90% for mean TTFT and its p99, 94% for mean ITL and mean E2E latency, whose intervals
-    also contain the errors of the model that a real server would have. The errors of one fit are
-    common to its loads, so shares scatter more than 300 independent ones.
+    On the first 45 of them: 98% for mean TTFT, 91% for its p99, all for mean ITL and mean E2E
+    latency, whose intervals also contain the errors of the model that a real server would have.
+    They are not wide for that: 2% from end to end, those of mean TTFT 5%. The errors of one fit
+    are common to its loads, so shares scatter more than 300 independent ones.
     """
     rng = np.random.default_rng(5)
     held = Counter[str]()
+    widths: dict[str, list[float]] = {figure: [] for figure in FIGURES}
     for k in range(SERVERS):
         latency = random_latency(rng)
         group = server(latency)
@@ -71,6 +73,9 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
             for figure in FIGURES:
                 low, high = figures[figure]
                 held[figure] += low <= truth[figure] <= high  # type: ignore[operator]
+                widths[figure].append(high / low - 1)
     shares = {figure: held[figure] / (SERVERS * CELLS) for figure in FIGURES}
     assert min(shares.values()) > 0.83, shares
-    assert max(shares.values()) < 0.98, shares
+    usual = {figure: float(np.median(found)) for figure, found in widths.items()}
+    assert max(usual["mean_itl_ms"], usual["mean_e2el_ms"]) < 0.05, usual
+    assert usual["mean_ttft_ms"] < 0.10, usual
