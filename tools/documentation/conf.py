@@ -55,8 +55,9 @@ def _as_restructured_text(*arguments: Any) -> None:
     text = re.sub(r"(`[^`\n]+`)(\w?)", lambda span: "\\ ".join(filter(None, span.groups())), text)
     text = re.sub(r"(?<=[^\n])\n(?= *- )", "\n\n", text)
     text = re.sub(r"^(?![-: ])(.+)\n\n(?=    )", r"\1\n\n::\n\n", text, flags=re.MULTILINE)
-    # Of a property, napoleon takes the text before a colon in the first line for a type.
-    lines[:] = ["", *text.split("\n")] if what == "property" else text.split("\n")
+    # Of a property, napoleon takes the text before a colon in the first line for a type: that line
+    # becomes an empty comment.
+    lines[:] = ["..", "", *text.split("\n")] if what == "property" else text.split("\n")
 
 
 def _navigate(
