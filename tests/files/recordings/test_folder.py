@@ -135,3 +135,12 @@ def test_a_file_alone_is_the_run_that_the_index_beside_describes(tmp_path: Path)
         read_recordings(path)
     path.rename(folder / "another.csv")
     assert read_recordings(folder / "another.csv")[0].client_max_in_flight is None
+
+
+def test_an_index_that_is_no_json_after_its_beginning_is_refused(tmp_path: Path) -> None:
+    folder = shutil.copytree(FILES / "object_of_runs", tmp_path / "runs")
+    index = folder / "runs.json"
+    index.write_text(index.read_text() + "}")
+    for path in (index, folder, folder / "two_tenants.csv"):
+        with pytest.raises(TraceError, match=r"runs\.json: not valid JSON, though it begins so"):
+            read_recordings(path)

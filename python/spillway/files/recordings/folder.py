@@ -37,8 +37,9 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
 
     Counts of requests and errors in runs.json are compared with the file.
     """
-    shared = source.json if isinstance(source.json, dict) else {}
-    runs = shared.get("runs", source.json)
+    document = source.whole()
+    shared = document if isinstance(document, dict) else {}
+    runs = shared.get("runs", document)
     return [_run(source, f"runs[{at}]", run, shared, settings) for at, run in enumerate(runs)]
 
 
@@ -47,8 +48,9 @@ def run_of(source: Source, settings: Settings) -> Rows | None:
     beside = source.path.with_name(INDEX)
     if not beside.is_file() or not _detect(index := Source(beside)):
         return None
-    shared = index.json if isinstance(index.json, dict) else {}
-    runs = shared.get("runs", index.json)
+    document = index.whole()
+    shared = document if isinstance(document, dict) else {}
+    runs = shared.get("runs", document)
     for at, run in enumerate(runs):
         if source.path.name == f"{run['run']}.csv":
             return _run(index, f"runs[{at}]", run, shared, settings)

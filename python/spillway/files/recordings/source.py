@@ -116,6 +116,12 @@ class Source(Head):
             return self.first_object if is_whole else None
         return parsed(self._read())
 
+    def whole(self) -> Any:
+        """The content as JSON. Raises TraceError if it is not, though it begins so."""
+        if self.json is None:
+            raise TraceError(f"{self.path}: not valid JSON, though it begins so")
+        return self.json
+
     @functools.cached_property
     def first_object(self) -> dict[str, Any]:
         """The JSON object of the first line; empty if the line is none."""

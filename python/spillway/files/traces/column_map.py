@@ -48,7 +48,7 @@ def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format
                 f"columns, {meaning} = {column!r:.40}: unknown meaning; must be one of "
                 f"{', '.join(_MEANINGS)}"
             )
-        if not isinstance(column, str) or not column:
+        if not isinstance(column, str) or not column or not column.isprintable():
             raise TraceError(f"columns, {meaning} = {column!r:.40}: must be the name of a column")
     if missing := [meaning for meaning in _REQUIRED if meaning not in columns]:
         raise TraceError(f"columns: {', '.join(missing)} missing")

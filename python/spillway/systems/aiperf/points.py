@@ -34,7 +34,7 @@ def _read(source: Source, settings: Settings) -> list[LatencyPoints]:
     Lengths are means, those that the server reports if it does. For requests read the records
     beside, `profile_export.jsonl`.
     """
-    summary = Object(source, "", source.json)
+    summary = Object(source, "", source.whole())
     if failures := summary.object("error_request_count").number("avg"):
         note(f"{source.path}: {failures:g} failed requests are in none of the means")
     point = Point(

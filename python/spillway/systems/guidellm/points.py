@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def _read(source: Source, settings: Settings) -> list[LatencyPoints]:
     """A point per benchmark of a strategy with a number of streams; others are left out."""
-    benchmarks = Report(source, source.json).benchmarks
+    benchmarks = Report(source, source.whole()).benchmarks
     kept = [benchmark for benchmark in benchmarks if benchmark.has_point]
     if left := len(benchmarks) - len(kept):
         note(f"{source.path}: {left} benchmarks state no requests in flight, and are no points")
