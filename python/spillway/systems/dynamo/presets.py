@@ -422,7 +422,7 @@ def _request_limit(max_requests: int | None, queue_size: int) -> EngineRequestLi
     return EngineRequestLimit(max_requests=max_requests, queue_size=queue_size)
 
 
-def _queue(threshold: float | None, order: str) -> dict[str, Any]:
+def _queue(threshold: float | None, order: Literal["fcfs", "lcfs", "wspt"]) -> dict[str, Any]:
     """The queue in the router; nothing without a threshold."""
     check(
         order in {"fcfs", "lcfs", "wspt"},
