@@ -124,8 +124,8 @@ class Eviction:
         self, saturation: float, ceiling: float, below: int, now_s: float | None
     ) -> list[int]: ...
 
-_AdmissionPolicy: TypeAlias = _gateway.AlwaysAdmit | _gateway.RejectAll | _gateway.TokenBucket | _gateway.TenantTokenBucket | _gateway.TenantBudget | _gateway.SloGated | _gateway.TierShed | _gateway.GaieLegacy | _gateway.Probabilistic | _gateway.LatencySlo | _gateway.EarlyRejection | _gateway.EnvoyAdmission | _gateway.Dagor | _gateway.Bouncer | _gateway.BusyThreshold | _gateway.PredictiveTtft | _gateway.PythonAdmission | _gateway.CompiledAdmission
-_LimitPolicy: TypeAlias = _gateway.Unlimited | _gateway.FixedLimit | _gateway.WorkerBudget | _gateway.PerTenant | _gateway.TokenBudget | _gateway.DualLimit | _gateway.Saturation | _gateway.PrefillBusy | _gateway.PythonLimit
+_AdmissionPolicy: TypeAlias = _gateway.AlwaysAdmit | _gateway.RejectAll | _gateway.TokenBucket | _gateway.TenantTokenBucket | _gateway.TenantBudget | _gateway.SloGated | _gateway.TierShed | _gateway.GaieLegacy | _gateway.Probabilistic | _gateway.LatencySlo | _gateway.EarlyRejection | _gateway.EnvoyAdmission | _gateway.Dagor | _gateway.Bouncer | _gateway.BusyThreshold | _gateway.PredictiveTtft | _gateway.RateLimit | _gateway.PythonAdmission | _gateway.CompiledAdmission
+_LimitPolicy: TypeAlias = _gateway.Unlimited | _gateway.FixedLimit | _gateway.WorkerBudget | _gateway.PerTenant | _gateway.GroupLimit | _gateway.TokenBudget | _gateway.DualLimit | _gateway.Saturation | _gateway.PrefillBusy | _gateway.PythonLimit
 _FairnessPolicy: TypeAlias = _gateway.GlobalFifo | _gateway.TenantRoundRobin | _gateway.DeficitRoundRobin | _gateway.StartTimeFair | _gateway.VirtualTokenCounter | _gateway.LeastAttainedService | _gateway.PolicyClasses | _gateway.PythonFairness
 _UsageLimitPolicy: TypeAlias = _gateway.StaticCeilings | _gateway.PriorityHoldback | _gateway.SoftReflective | _gateway.PythonUsageLimit
 _ControllerPolicy: TypeAlias = _gateway.StaticLimit | _gateway.Aimd | _gateway.Mimd | _gateway.Pid | _gateway.Vegas | _gateway.Gradient2 | _gateway.EnvoyGradient | _gateway.Concur | _gateway.PythonController

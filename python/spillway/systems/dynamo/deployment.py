@@ -219,7 +219,7 @@ def _options(settings: Mapping[str, Any], version: str) -> dict[str, Any]:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def read_pieces(
+def apply(
     pieces: Sequence[Piece],
     settings: dict[str, Any],
     version: str,
@@ -481,7 +481,7 @@ TARGET = Target(
     ),
     documents=is_settings,
     expected=_EXPECTED,
-    read_pieces=read_pieces,
+    read_pieces=apply,
     hands_on=hands_on,
     absorb=absorb,
     approximated=(

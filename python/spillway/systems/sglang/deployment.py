@@ -118,7 +118,7 @@ def _bound(group: Mapping[str, Any], waiting: int) -> dict[str, Any]:  # noqa: A
     return limits.to_dict()
 
 
-def read_pieces(
+def apply(
     pieces: Sequence[Piece], settings: dict[str, Any], version: str, gpu: str | None = None
 ) -> list[Unread]:
     """Changes the instances to those of the pieces, in order of their names."""
@@ -279,7 +279,7 @@ TARGET = Target(
     ),
     documents=is_config,
     expected=_EXPECTED,
-    read_pieces=read_pieces,
+    read_pieces=apply,
     computes_servers=True,
     absorb=absorb,
     approximated=(

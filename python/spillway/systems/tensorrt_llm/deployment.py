@@ -86,7 +86,7 @@ def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:  # noqa: A
     return hold_in_seats(settings, "--max_batch_size")
 
 
-def read_pieces(
+def apply(
     pieces: Sequence[Piece], settings: dict[str, Any], version: str, gpu: str | None = None
 ) -> list[Unread]:
     """Changes the instances to those of the pieces, in order of their names."""
@@ -246,7 +246,7 @@ TARGET = Target(
     ),
     documents=is_config,
     expected=_EXPECTED,
-    read_pieces=read_pieces,
+    read_pieces=apply,
     computes_servers=True,
     absorb=absorb,
     approximated=(

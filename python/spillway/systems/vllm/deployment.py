@@ -107,7 +107,7 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
     }
 
 
-def read_pieces(
+def apply(
     pieces: Sequence[Piece], settings: dict[str, Any], version: str, gpu: str | None = None
 ) -> list[Unread]:
     """Changes the instances to those of the pieces, which belong to groups in order of their names.
@@ -492,7 +492,7 @@ TARGET = Target(
     ),
     documents=is_config,
     expected=_EXPECTED,
-    read_pieces=read_pieces,
+    read_pieces=apply,
     computes_servers=True,
     approximated=(
         ("max-num-queued-reqs", "beside a limit of tokens: waiting requests, all seats subtracted"),
