@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from spillway._core.cluster import Simulation, profile_settings
-from spillway._core.instance import EngineRules, InstanceGroup, KvCache, Linear
+from spillway._core.instance import InstanceGroup, KvCache, Linear
 from spillway.config import files
 from spillway.config.classes import config_error
 from spillway.config.merging import merged
@@ -34,7 +34,6 @@ RULED_OUT = {
         "instances[].async_scheduling": False,
         "instances[].kv_cache.reserve_full_prompt": False,
         "instances[].kv_cache.generated_tokens": False,
-        "instances[].engine_rules": EngineRules(),
     }
 }
 """Settings that a profile turns off, because its semantics are not defined with them."""
