@@ -127,9 +127,9 @@ const gateway::Departures& GatewayReplica::drain(const signals::View* view, bool
   watch_timeouts();
   const std::int64_t queued = pipeline_.counters().queued();
   if (drains_.is_one_per_attempt()) {
-    drains_.drained(queued, has_dispatched || drains_.counts_idle_cycles() ||
-                                (drains_.signals_may_open_gate() &&
-                                 !pipeline_.waits_for_event(view, context_.now)));
+    drains_.drained(queued, has_dispatched || (drains_.signals_may_open_gate() &&
+                                               (drains_.counts_idle_cycles() ||
+                                                !pipeline_.waits_for_event(view, context_.now))));
   } else {
     drains_.drained(queued, drains_.signals_may_open_gate());
   }
