@@ -81,7 +81,9 @@ TESTED_ELSEWHERE = {
     "blis/runs.py": "parity/test_blis.py",
     "dynamo/counters.py": "signals/test_busy_monitor.py",
     "guidellm/report.py": "systems/guidellm/test_recording.py",
+    "llm_d/parameters.py": "systems/llm_d/test_deployment.py",
     "llm_d/result.py": "files/test_benchmark_files.py",
+    "llm_d/writing.py": "systems/llm_d/test_deployment.py",
     "sglang/lines.py": "systems/sglang/test_recording.py",
 }
 

@@ -417,8 +417,8 @@ def test_describe(run: Callable[..., str], refused: Callable[..., str]) -> None:
     assert refused("describe", "gateway.admision") == (
         "gateway.admision: unknown setting 'admision' in gateway; one of admission, "
         "admission_latency_s, bands, max_queued, queue_shedding, retry_after_s, drain_latency_s, "
-        "dispatch, attempt_period_s, limit, usage_limit, eviction, controller, guard, sensor, "
-        "routing_latency_s, replicas, split"
+        "dispatch, attempt_period_s, expiry_period_s, limit, usage_limit, eviction, controller, "
+        "guard, sensor, routing_latency_s, decision_latency_s, replicas, split"
     )
     assert json.loads(run("describe", "--schema")) == spillway.loading.json_schema()
 

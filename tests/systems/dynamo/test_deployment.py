@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.deployments import written
 
-from spillway import ConfigError, router
+from spillway import ConfigError, gateway, router
 from spillway.files.deployments import import_
 from spillway.systems.dynamo import presets as dynamo
 
@@ -47,9 +47,9 @@ def test_dynamo_as_in_production(tmp_path: Path) -> None:
     assert found.simulation.gateway.admission[0].overload_status == 503
     assert found.simulation.instances[0].ingress.max_requests == 32
     assert found.simulation.instances[0].max_num_seqs == 8  # the engine's reader has it
-    assert {unread.field.rpartition(": ")[2]: unread.value for unread in found.unread} == {
-        "router-queue-threshold": 2,
-    }
+    assert found.simulation.gateway.limit == (gateway.PrefillBusy(threshold=2),)
+    assert found.simulation.gateway.bands[0].fairness == gateway.PolicyClasses()
+    assert found.unread == ()
 
 
 def test_a_flag_overrides_its_variable(tmp_path: Path) -> None:
@@ -68,11 +68,13 @@ def test_a_flag_overrides_its_variable(tmp_path: Path) -> None:
     }
 
 
-def test_the_queue_of_the_router_is_noted_where_it_is_the_default(tmp_path: Path) -> None:
+def test_the_router_queues_where_that_is_the_default(tmp_path: Path) -> None:
     files = list(written(tmp_path, a__sh=f"{DYNAMO} --router-mode kv"))
-    assert import_(files, system="dynamo@1.4").notes == ()
-    (note,) = import_(files, system="dynamo@1.3").notes
-    assert "router-queue-threshold = 16.0: is the default of 1.3" in note
+    limits = [import_(files, system=f"dynamo@{version}") for version in ("1.3", "1.4")]
+    assert [found.simulation.gateway.limit for found in limits] == [
+        (gateway.PrefillBusy(threshold=16),),
+        (gateway.Unlimited(),),
+    ]
 
 
 def test_prefill_workers_are_refused(tmp_path: Path) -> None:

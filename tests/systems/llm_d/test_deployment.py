@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 def expressible(_name: str) -> dict[str, Any]:
     """Settings that the files carry, all that the system decides."""
-    fairness = gateway.LeastAttainedService(service_weight=0.7, half_life_s=30)
+    fairness = gateway.LeastAttainedService(
+        service_weight=0.7, half_life_s=30, decay="always", scope="gateway"
+    )
     queue = gateway.Queue(timeout_s=20, ordering="slo_deadline")
     preset = llm_d.flow_control(
         priorities=(4, 3, 0, -1, -2, -3),
@@ -55,12 +57,23 @@ def expressible(_name: str) -> dict[str, Any]:
         "router": {
             "kind": "weighted",
             "filters": [
-                {"kind": "prefix_cache_affinity", "threshold": 0.6, "exploration": 0.02},
+                {
+                    "kind": "prefix_cache_affinity",
+                    "threshold": 0.6,
+                    "exploration": 0.02,
+                    "max_ttft_penalty_s": 9,
+                    "ttft_source": "predictor",
+                },
                 {"kind": "utilization", "queue_depth_threshold": 9, "headroom": 0.25},
+                {"kind": "concurrency", "concurrency_mode": "hybrid", "headroom": 0.5},
+                {"kind": "slo_headroom", "exploration": 0.02},
             ],
             "scorers": [
-                {"kind": "precise_prefix_cache", "weight": 3},
-                {"kind": "load_aware", "weight": 1.5},
+                {"kind": "precise_prefix_cache", "weight": 3, "scale": "prompt"},
+                {"kind": "load_aware", "weight": 1.5, "threshold": 64},
+                {"kind": "active_requests", "idle_threshold": 2, "max_busy_score": 0.5},
+                {"kind": "token_load", "queue_threshold_tokens": 100_000},
+                {"kind": "predicted_latency", "strategy": "most"},
             ],
             "picker": {"kind": "best", "ties": "random"},
         },
@@ -113,7 +126,7 @@ def test_llm_d_as_in_production(tmp_path: Path) -> None:
     assert simulation.gateway.limit == (
         gateway.Saturation(detector="concurrency", max_concurrency=24),
     )
-    assert simulation.gateway.dispatch == "one_per_attempt"
+    assert simulation.gateway.dispatch == "one_per_cycle"
     # A band for every priority: those of the default classes, of the objective, of the file, and 0.
     bands = {band.priority: band.max_requests for band in simulation.gateway.bands}
     assert bands == {4: 7, 0: 5000, 9: 5000, 3: 5000, -1: 5000, -2: 5000, -3: 5000}
@@ -121,12 +134,12 @@ def test_llm_d_as_in_production(tmp_path: Path) -> None:
     priorities = {known.name: known.priority for known in simulation.slo_classes}
     assert priorities["premium"] == 9
     assert simulation.router == router.Weighted(
-        scorers=[router.QueueDepth(weight=2)], picker=router.Best(ties="random")
+        scorers=[router.QueueDepth(weight=2), router.LoraAffinity()],
+        picker=router.Best(ties="random"),
     )
     fields = {unread.field.rpartition("plugins.yaml: ")[2]: unread.value for unread in found.unread}
     assert fields == {
         "requestHandler": {"parsers": [{"pluginRef": "openai-parser"}]},
-        "plugins[1]: type": "lora-affinity-scorer",
         "plugins[4]: type": "round-robin-fairness-policy",
         "plugins[5]: type": "token-producer",
         "plugins[6]: type": "random-picker",
@@ -208,7 +221,7 @@ BEST = router.Best(ties="random")
                 "plugins: [{name: p, type: precise-prefix-cache-producer}, "
                 "{type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: p}}]"
             ),
-            router.Weighted(scorers=[router.PrecisePrefixCache()], picker=BEST),
+            router.Weighted(scorers=[router.PrecisePrefixCache(scale="prompt")], picker=BEST),
         ),
     ],
 )
@@ -278,23 +291,20 @@ flowControl: {saturationDetector: {pluginRef: concurrency-detector}}
 """
     found = imported(tmp_path, text)
     assert found.simulation.router == router.Weighted(
-        filters=[router.PrefixCacheAffinity(exploration=0)],
-        scorers=[router.ActiveRequests()],
+        filters=[
+            router.PrefixCacheAffinity(exploration=0, max_ttft_penalty_s=18),
+            router.ConcurrencyFilter(concurrency_mode="hybrid"),
+        ],
+        scorers=[router.ActiveRequests(max_busy_score=0.5)],
         picker=BEST,
     )
     listed = {unread.field.partition("epp.yaml: ")[2]: unread for unread in found.unread}
     assert {field: unread.value for field, unread in listed.items()} == {
-        "plugins[0]: parameters: maxTTFTPenaltyMs": 18_000,
-        "schedulingProfiles: pluginRef": "concurrency-detector",
         "schedulingProfiles: queue-scorer: weight": -2,
-        "plugins[1]: parameters: maxBusyScore": 0.5,
-        "plugins[2]: parameters: concurrencyMode": "hybrid",
         "plugins[4]: type": "decode-filter",
     }
     reasons = [unread.reason for unread in listed.values()]
-    assert reasons[0] == "the gate by load is not simulated: the filter always holds"
-    assert reasons[1] == "is not simulated as a filter of endpoints"
-    assert reasons[2] == "a simulation has no negative weights: left out"
+    assert reasons[0] == "a simulation has no negative weights: left out"
 
 
 def test_of_two_stages_the_first_is_simulated(tmp_path: Path) -> None:
@@ -336,7 +346,7 @@ plugins: [{type: program-aware-fairness, parameters: {lasHalfLifeSeconds: 0, las
 flowControl: {defaultPriorityBand: {fairnessPolicyRef: program-aware-fairness}}
 """
     (fairness, *_) = {band.fairness for band in imported(tmp_path, text).simulation.gateway.bands}
-    assert fairness == gateway.LeastAttainedService(half_life_s=1)
+    assert fairness == gateway.LeastAttainedService(half_life_s=1, decay="always", scope="gateway")
 
 
 def test_one_program_aware_policy_is_written_for_all_bands() -> None:
@@ -362,10 +372,8 @@ def test_the_preset_of_llm_d_is_carried() -> None:
         .replace(router=router.Weighted(picker=router.Best(ties="random")))
     )
     found = export(simulation, to="llm-d")
-    (loss,) = found.losses  # the band that the router has anyway
-    assert loss.path == "gateway.bands[5]"
-    assert found.deployed.gateway.bands[:5] == simulation.gateway.bands
-    assert found.deployed.gateway.bands[5].priority == 0
+    assert found.losses == ()
+    assert found.deployed.gateway == simulation.gateway
 
 
 @pytest.mark.parametrize("seed", few_of(range(60), 10))

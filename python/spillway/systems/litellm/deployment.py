@@ -73,6 +73,10 @@ def _keys(tenants: list[dict[str, Any]], default: int) -> list[dict[str, Any]]:
         (tenant["name"], default if tenant["max_in_flight"] is None else tenant["max_in_flight"])
         for tenant in tenants
     ]
+    for name, limit in found:
+        if limit < 1:
+            allowed = f"cannot be the {_PARALLEL} of a key: must be >= 1"
+            raise config_error([(f"tenants[{name}].max_in_flight", f"{limit}", allowed)])
     return [{"key_alias": name, _PARALLEL: limit} for name, limit in found if limit < _UNBOUNDED]
 
 

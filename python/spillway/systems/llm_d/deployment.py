@@ -49,7 +49,6 @@ from spillway.systems.llm_d.writing import (
     STALE_S,
     UNBOUNDED,
     absorb,
-    number,
     others,
     write,
 )
@@ -279,7 +278,9 @@ def _router(where: str, config: Configuration, used: _Used, unread: list[Unread]
             weight = entry.weight or 0.0
             if weight < 0:
                 reason = "a simulation has no negative weights: left out"
-                unread.append(Unread(f"{at}: {plugin.name}: weight", number(weight), reason))
+                unread.append(
+                    Unread(f"{at}: {plugin.name}: weight", parameters.number(weight), reason)
+                )
             elif weight > 0:
                 settings = parameters.scorer(scorer, plugin.parameters)
                 scorers.append(parameters.default_scorer(scorer) | {"weight": weight} | settings)

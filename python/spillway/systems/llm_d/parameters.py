@@ -32,6 +32,7 @@ _SCORERS: Mapping[str, Mapping[str, str]] = {
 }
 _POSITIVE = ("memory", "match_length_scale_tokens")
 _STRATEGIES = ("least", "most")
+_TOKENS = 1_000_000  # the default of maxTokenConcurrency
 _TTFT_SOURCES = {"prefillThroughput": "prefill_throughput", "latencyPredictor": "predictor"}
 
 AFFINITY = (
@@ -69,10 +70,15 @@ def scorer(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def of_scorer(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of a scorer that differ from the defaults."""
     return {
-        name: settings[setting]
+        name: number(settings[setting])
         for name, setting in _SCORERS.get(settings["kind"], {}).items()
         if settings[setting] != defaults[setting]
     }
+
+
+def number(value: Any) -> Any:
+    """A whole number without its decimal point; anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def affinity(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,9 +101,9 @@ def of_affinity(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "affinityThreshold": settings["threshold"],
         "explorationProbability": settings["exploration"],
-        "maxTTFTPenaltyMs": 0 if penalty_s is None else penalty_s * 1000,
+        "maxTTFTPenaltyMs": 0 if penalty_s is None else number(penalty_s * 1000),
         "ttftSource": names[settings["ttft_source"]],
-        "peakPrefillThroughput": settings["peak_prefill_tokens_per_s"],
+        "peakPrefillThroughput": number(settings["peak_prefill_tokens_per_s"]),
     }
 
 
@@ -115,5 +121,6 @@ def of_concurrency(settings: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"maxConcurrency": max(1, round(settings["max_concurrency"]))}
     if settings["concurrency_mode"] != "requests":
         found["concurrencyMode"] = settings["concurrency_mode"]
-        found["maxTokenConcurrency"] = max(1, round(settings["max_token_concurrency"]))
+    if (tokens := max(1, round(settings["max_token_concurrency"]))) != _TOKENS:
+        found["maxTokenConcurrency"] = tokens
     return found

@@ -157,7 +157,7 @@ def _profile(
     router: Mapping[str, Any], plugins: _Plugins, stale_s: float | None
 ) -> list[dict[str, Any]]:
     scorers: list[tuple[str, Any]] = [
-        (kind, number(weight)) for kind, weight in epp.DEFAULT_PROFILE
+        (kind, parameters.number(weight)) for kind, weight in epp.DEFAULT_PROFILE
     ]
     filters: list[str] = []
     given: dict[str, dict[str, Any]] = {}
@@ -165,7 +165,9 @@ def _profile(
     if router["kind"] == "weighted":
         picker = _PICKERS.get(router["picker"]["kind"], picker)
         written = [scorer for scorer in router["scorers"] if scorer["kind"] in SCORERS]
-        known = [(SCORERS[scorer["kind"]], number(scorer["weight"])) for scorer in written]
+        known = [
+            (SCORERS[scorer["kind"]], parameters.number(scorer["weight"])) for scorer in written
+        ]
         given = {
             SCORERS[scorer["kind"]]: parameters.of_scorer(
                 scorer, parameters.default_scorer(scorer["kind"])
@@ -207,11 +209,6 @@ def _summed(scorers: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     for name, weight in scorers:
         found[name] = found.get(name, 0) + weight
     return list(found.items())
-
-
-def number(value: float) -> float:
-    """A whole number without its decimal point."""
-    return int(value) if float(value).is_integer() else value
 
 
 def _flow_control(settings: Mapping[str, Any], detector: str, plugins: _Plugins) -> dict[str, Any]:

@@ -6,6 +6,8 @@ python -m dynamo.frontend \
   --router-decode-active-request-weight 0.0 \
   --router-temperature 0.2 \
   --router-kv-events \
+  --router-queue-threshold 16.0 \
+  --router-queue-policy fcfs \
   --router-track-output-blocks \
   --active-decode-blocks-threshold 0.85 \
   --active-prefill-tokens-threshold 10000
