@@ -16,7 +16,8 @@ class FairnessPolicy;
 enum class HeadOrder : std::uint8_t { entry, ordering };
 
 /// One queue for all tenants: the request that has waited longest goes next, except that none waits
-/// behind another's own limit. Source of `ordering`: `global-strict-fairness-policy` of llm-d-router
+/// behind another's own limit. Source of `ordering`: `global-strict-fairness-policy` of
+/// llm-d-router
 /// @ ebab687.
 struct GlobalFifo {
   HeadOrder order = HeadOrder::entry;
