@@ -54,11 +54,13 @@ class GatewayReplica {
     return dispatcher_.decide({context_.requests, id}, view, context_.now);
   }
   /// The request is sent to the target of its decision.
-  void send(sim::RequestId id, const router::Target& target) {
+  [[gnu::always_inline]] void send(sim::RequestId id, const router::Target& target) {
     dispatcher_.send({context_.requests, id}, target, context_.now);
   }
   /// The request has been sent. True: drain.
-  [[nodiscard]] bool routed() { return pipeline_.routed() && drains_.wake(drain_latency_); }
+  [[nodiscard, gnu::always_inline]] bool routed() {
+    return pipeline_.routed() && drains_.wake(drain_latency_);
+  }
   /// Both at once.
   router::Target route(sim::RequestId id, const signals::View& view) {
     const router::Target target = decide(id, view);

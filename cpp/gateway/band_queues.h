@@ -64,10 +64,11 @@ class BandQueues final {
   bool is_full_for(sim::TenantId tenant) const {
     return queues_.length(tenant) >= max_of_tenant_[tenant.index()];
   }
-  /// Whether the fairness policy lets the request join.
+  /// Whether the fairness policy chooses requests instead of flows.
+  bool chooses_requests() const { return chooses_requests_; }
+  /// Whether it lets the request join. Precondition: `chooses_requests`.
   bool has_room(sim::RequestId newcomer, const signals::View& view) {
-    return !chooses_requests_ ||
-           fairness_->has_room({requests_, newcomer}, requests_.class_of(newcomer), view);
+    return fairness_->has_room({requests_, newcomer}, requests_.class_of(newcomer), view);
   }
   /// Removes a request of the tenant to make room for `newcomer`; unset if the newcomer is rejected
   /// instead. Precondition: `is_full_for`.

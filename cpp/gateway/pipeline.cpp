@@ -49,22 +49,24 @@ class Permission final : public FairnessPolicy::MayStart {
       : limits_(limits), band_(band), requests_(requests), occasion_(occasion) {}
 
   bool operator()(TenantId flow) const override {
-    if (!limits_.depends_on_request()) return any();
+    if (!limits_.depends_on_request()) return ask_once();
     return limits_.may_start({requests_, band_.head(flow)}, occasion_);
   }
   bool of_class(std::size_t, RequestId head) const override {
     if (!limits_.depends_on_request()) return any();
     return limits_.may_start({requests_, head}, occasion_);
   }
-  bool any() const override {
-    if (!any_) any_ = limits_.is_open(occasion_, band_.size() > 0);
-    return *any_;
-  }
+  bool any() const override { return ask_once(); }
   bool waits_for_own_limit(TenantId flow) const override {
     return limits_.is_at_own_limit({requests_, band_.head(flow)}, occasion_);
   }
 
  private:
+  [[gnu::always_inline]] bool ask_once() const {
+    if (!any_) any_ = limits_.is_open(occasion_, band_.size() > 0);
+    return *any_;
+  }
+
   LimitSet& limits_;
   const BandQueues& band_;
   const workload::RequestTable& requests_;
@@ -104,6 +106,8 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       one_per_attempt_(config.dispatch != Dispatch::all),
       counts_idle_cycles_(counts_idle_cycles(config)),
       expiry_period_(sim::from_seconds(config.expiry_period_s)),
+      prepares_drains_(limits_.follow_routing() || expiry_period_ > Time{0} ||
+                       ceilings_.follow_saturation()),
       heads_block_(bands_.count() > 1 || limits_.depends_on_request()),
       never_holds_(!may_change && gateway::never_holds(config, requests.tenants)),
       may_stop_others_(requests.tenants.size() > 1 && gateway::may_stop_others(config)),
@@ -122,10 +126,14 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
 bool Pipeline::ask_chain(RequestId id, std::uint64_t retries, const signals::View& view, Time now) {
   sim::Draws draws(seed_, sim::Stream::admission, requests_.row(id), retries);
   const auto reason = chain_.decide({requests_, id}, view, now, draws);
-  if (!reason) return true;
-  reject(id, {Stage::admission, static_cast<std::uint8_t>(*reason)});
+  if (reason) [[unlikely]]
+    reject_by_chain(id, *reason, now);
+  return !reason;
+}
+
+void Pipeline::reject_by_chain(RequestId id, std::size_t reason, Time now) {
+  reject(id, {Stage::admission, static_cast<std::uint8_t>(reason)});
   if (states_.keeps_retry_after) set_retry_after(id, chain_.retry_after({requests_, id}, now));
-  return false;
 }
 
 void Pipeline::reject(RequestId id, workload::ReasonCode reason) {
@@ -166,11 +174,7 @@ bool Pipeline::pass(RequestId id, std::uint64_t retries, const signals::View& vi
 
 const Departures& Pipeline::drain(const signals::View* view, Time now) {
   departures_.clear();
-  if (unrouted_ > 0 && limits_.follow_routing()) return departures_;
-  if (expiry_period_ > Time{0} && now.ns % expiry_period_.ns == 0) drop_expired(now);
-  if (ceilings_.follow_saturation() && (counters_.queued() > 0 || is_cyclic_)) {
-    ceilings_.follow(limits_.saturation(view, now));
-  }
+  if (prepares_drains_ && !prepare_drain(view, now)) return departures_;
   for (std::size_t i = 0; i < bands_.count(); ++i) {
     BandQueues& band = bands_[i];
     if (counts_idle_cycles_ && band.size() == 0) {
@@ -193,7 +197,7 @@ const Departures& Pipeline::drain(const signals::View* view, Time now) {
       }
     }
     // A blocked band blocks the bands below it: their requests are less important.
-    if (band.size() > 0 && !waits_for_own_limits(band, occasion)) {
+    if (band.size() > 0 && !(limits_.has_own_limits() && waits_for_own_limits(band, occasion))) {
       reclaim(i, view, now);
       if (may_stop_others_ && !has_stopped_others_) {
         has_stopped_others_ = stops_others(i, view, now);
@@ -202,6 +206,15 @@ const Departures& Pipeline::drain(const signals::View* view, Time now) {
     }
   }
   return departures_;
+}
+
+bool Pipeline::prepare_drain(const signals::View* view, Time now) {
+  if (unrouted_ > 0 && limits_.follow_routing()) return false;
+  if (expiry_period_ > Time{0} && now.ns % expiry_period_.ns == 0) drop_expired(now);
+  if (ceilings_.follow_saturation() && (counters_.queued() > 0 || is_cyclic_)) {
+    ceilings_.follow(limits_.saturation(view, now));
+  }
+  return true;
 }
 
 bool Pipeline::ends_at_empty(std::size_t band, const signals::View* view, Time now) {
@@ -239,9 +252,9 @@ void Pipeline::drop(RequestId id, Outcome outcome, workload::ReasonCode reason, 
 }
 
 bool Pipeline::waits_for_own_limits(const BandQueues& band, const Occasion& occasion) const {
-  return limits_.has_own_limits() && std::ranges::all_of(band.backlogged(), [&](TenantId tenant) {
-           return limits_.is_at_own_limit({requests_, band.head(tenant)}, occasion);
-         });
+  return std::ranges::all_of(band.backlogged(), [&](TenantId tenant) {
+    return limits_.is_at_own_limit({requests_, band.head(tenant)}, occasion);
+  });
 }
 
 bool Pipeline::stops_others(std::size_t band, const signals::View* view, Time now) const {
@@ -308,8 +321,14 @@ bool Pipeline::release(RequestId id, Outcome outcome, Time now) {
 // ---- timers --------------------------------------------------------------------------------
 
 Time Pipeline::next_timeout() {
+  if (expiry_period_ > Time{0}) [[unlikely]]
+    return next_sweep();
+  return bands_.next_timeout();
+}
+
+Time Pipeline::next_sweep() {
   const Time next = bands_.next_timeout();
-  if (next == sim::kForever || expiry_period_ == Time{0}) return next;
+  if (next == sim::kForever) return next;
   const std::int64_t periods = (next + expiry_period_ - Time{1}).ns / expiry_period_.ns;
   return Time{periods * expiry_period_.ns};
 }

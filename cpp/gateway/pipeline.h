@@ -165,8 +165,12 @@ class Pipeline final {
   }
   bool ask_chain(sim::RequestId id, std::uint64_t retries, const signals::View& view,
                  sim::Time now);
+  // `reason`: as of the chain.
+  void reject_by_chain(sim::RequestId id, std::size_t reason, sim::Time now);
   // Drops the requests that have waited too long.
   void drop_expired(sim::Time now);
+  // What precedes a drain with the rare settings of `prepares_drains_`. False: nothing may start.
+  bool prepare_drain(const signals::View* view, sim::Time now);
   // Whether a cycle ends at the band, which is empty: it is closed.
   bool ends_at_empty(std::size_t band, const signals::View* view, sim::Time now);
   void reject(sim::RequestId id, workload::ReasonCode reason);
@@ -181,8 +185,10 @@ class Pipeline final {
   // The request has left its queue without being dispatched.
   void drop(sim::RequestId id, workload::Outcome outcome, workload::ReasonCode reason,
             sim::Time now);
+  // With an expiry period: the first multiple of it at which a request has timed out.
+  sim::Time next_sweep();
   // Whether all that waits in the band waits for limits of its own tenants or classes, so that the
-  // bands below go on.
+  // bands below go on. Only asked if there are such limits.
   bool waits_for_own_limits(const BandQueues& band, const Occasion& occasion) const;
   // Whether a tenant in the band is at its own limit, and a request that all limits would let start
   // waits there or below.
@@ -203,6 +209,7 @@ class Pipeline final {
   bool one_per_attempt_;
   bool counts_idle_cycles_;
   sim::Time expiry_period_;
+  bool prepares_drains_;
   bool heads_block_;
   bool never_holds_;
   bool may_stop_others_;

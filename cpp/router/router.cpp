@@ -45,6 +45,8 @@ Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& p
       seed_(seed),
       in_flight_(num_instances, 0),
       in_flight_tokens_(needs.in_flight_tokens ? num_instances : 0, 0),
+      follows_sent_(prefix_index_ || outstanding_ || needs.in_flight_tokens),
+      follows_requests_(predictor_ || outstanding_ || needs.in_flight_tokens),
       local_{.in_flight = in_flight_,
              .in_flight_tokens = in_flight_tokens_,
              .prefix_index = prefix_index_.get(),
@@ -86,7 +88,8 @@ Target Dispatcher::decide_among(const signals::View& view, const signals::Reques
   return target;
 }
 
-void Dispatcher::send(const signals::RequestView& request, const Target& target, sim::Time now) {
+void Dispatcher::note_sent(const signals::RequestView& request, const Target& target,
+                           sim::Time now) {
   const sim::InstanceId chosen = target.instance;
   if (outstanding_) {
     const std::int64_t known =
@@ -99,7 +102,18 @@ void Dispatcher::send(const signals::RequestView& request, const Target& target,
     count_tokens(request.id(), chosen, uncached_tokens(request, known));
   }
   if (prefix_index_) prefix_index_->sent(request.id(), chosen.index(), target.rank);
-  ++in_flight_[chosen.index()];
+}
+
+void Dispatcher::note_first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
+  if (outstanding_) outstanding_->first_token(id, instance, now);
+  if (predictor_) predictor_->first_token(id, now);
+}
+
+void Dispatcher::note_finished(sim::RequestId id, sim::InstanceId instance, bool is_completed,
+                               sim::Time now) {
+  if (predictor_ && is_completed) predictor_->completed(id, now);
+  if (!in_flight_tokens_.empty()) in_flight_tokens_[instance.index()] -= tokens_of_[id.index()];
+  if (outstanding_) outstanding_->ended(id, instance, now);
 }
 
 void Dispatcher::count_tokens(sim::RequestId id, sim::InstanceId chosen, std::int64_t tokens) {

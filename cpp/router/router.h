@@ -52,17 +52,18 @@ class Dispatcher {
     return decide_among(candidates_of(view), request, now);
   }
   /// The request is sent to the target: from now on it counts there.
-  void send(const signals::RequestView& request, const Target& target, sim::Time now);
+  [[gnu::always_inline]] void send(const signals::RequestView& request, const Target& target,
+                                   sim::Time now) {
+    if (follows_sent_) note_sent(request, target, now);
+    ++in_flight_[target.instance.index()];
+  }
   void first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
-    if (outstanding_) outstanding_->first_token(id, instance, now);
-    if (predictor_) predictor_->first_token(id, now);
+    if (follows_requests_) note_first_token(id, instance, now);
     policy_->first_token(id, instance);
   }
   void finished(sim::RequestId id, sim::InstanceId instance, bool is_completed, sim::Time now) {
-    if (predictor_ && is_completed) predictor_->completed(id, now);
+    if (follows_requests_) note_finished(id, instance, is_completed, now);
     --in_flight_[instance.index()];
-    if (!in_flight_tokens_.empty()) in_flight_tokens_[instance.index()] -= tokens_of_[id.index()];
-    if (outstanding_) outstanding_->ended(id, instance, now);
     policy_->finished(id, instance);
   }
   /// Settings have changed. `from`: those in force before.
@@ -81,6 +82,9 @@ class Dispatcher {
                       sim::Time now);
   sim::InstanceId pick(const signals::RequestView& request, const signals::View& candidates,
                        sim::Time now);
+  void note_sent(const signals::RequestView& request, const Target& target, sim::Time now);
+  void note_first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now);
+  void note_finished(sim::RequestId id, sim::InstanceId instance, bool is_completed, sim::Time now);
   void count_tokens(sim::RequestId id, sim::InstanceId chosen, std::int64_t tokens);
   // Tokens of its prompt beyond `blocks` blocks that were sent before.
   std::int64_t uncached_tokens(const signals::RequestView& request, std::int64_t blocks) const;
@@ -94,6 +98,9 @@ class Dispatcher {
   std::vector<std::int32_t> in_flight_;
   std::vector<std::int64_t> in_flight_tokens_;  // empty unless they are read
   std::vector<std::int64_t> tokens_of_;         // of the requests in flight
+  // Whether more than the number in flight depends on requests that are sent, and on what follows.
+  bool follows_sent_;
+  bool follows_requests_;
   signals::LocalState local_;
   DecisionLog& log_;
   std::vector<sim::InstanceId> candidates_;  // kept for its memory

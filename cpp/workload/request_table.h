@@ -129,7 +129,7 @@ class RequestTable {
 
   /// A tenant's requests of one class are a group, the finest population of statistics.
   std::size_t num_groups() const { return tenants.size() * slo_classes.size(); }
-  std::size_t group(sim::RequestId id) const {
+  [[gnu::always_inline]] std::size_t group(sim::RequestId id) const {
     return tenant(id) * slo_classes.size() + slo_class(id);
   }
   /// Whether the request counts in statistics: it arrived after the warm-up.

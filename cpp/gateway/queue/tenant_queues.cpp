@@ -53,7 +53,7 @@ void TenantQueues::time_anew(Time now) {
     for (Flow::Handle at = flow.back(); at != Flow::kNone; at = flow.previous(at)) {
       const Time expiry = expiry_of(flow[at]);
       if (expiry == sim::kForever) continue;
-      std::vector<Waiting>& list = flow[at].timeout ? own_ : waiting;
+      std::vector<Waiting>& list = sim::is_set(flow[at].timeout) ? own_ : waiting;
       list.push_back({TenantId{i}, at, flow[at].serial, std::max(expiry, now)});
     }
   }
@@ -74,7 +74,7 @@ void TenantQueues::order_again(Flow& flow) {
   for (const Entry& entry : entries) insert(flow, entry);
 }
 
-void TenantQueues::push(TenantId flow, Entry entry) {
+void TenantQueues::push(TenantId flow, Entry&& entry) {
   entry.serial = next_serial_++;
   Flow& queue = flows_[flow.index()];
   if (queue.empty()) {
@@ -83,10 +83,12 @@ void TenantQueues::push(TenantId flow, Entry entry) {
   }
   const Time expiry = expiry_of(entry);
   if (by_own_timeout_) entry.deadline = expiry;
-  const Flow::Handle at = insert(queue, entry);
+  // Most have no deadline: the newest is the last.
+  const Flow::Handle at =
+      entry.deadline == sim::kForever ? queue.push_back(entry) : insert(queue, entry);
   ++size_;
   if (expiry == sim::kForever) return;
-  if (!entry.timeout) return by_timeout_.push_back({flow, at, entry.serial, expiry});
+  if (!sim::is_set(entry.timeout)) return by_timeout_.push_back({flow, at, entry.serial, expiry});
   own_.push_back({flow, at, entry.serial, expiry});
   std::push_heap(own_.begin(), own_.end());
 }
@@ -149,15 +151,19 @@ std::optional<TenantQueues::Removed> TenantQueues::take_least(std::int64_t prior
   return Removed{least->flow, remove(least->flow, least->handle)};
 }
 
-const TenantQueues::Waiting* TenantQueues::first_to_expire() {
-  while (!by_timeout_.empty() && is_gone(by_timeout_.front())) by_timeout_.pop_front();
+const TenantQueues::Waiting* TenantQueues::first_of_both(const Waiting* first) {
   while (!own_.empty() && is_gone(own_.front())) {
     std::pop_heap(own_.begin(), own_.end());
     own_.pop_back();
   }
-  if (own_.empty()) return by_timeout_.empty() ? nullptr : &by_timeout_.front();
-  if (by_timeout_.empty() || by_timeout_.front() < own_.front()) return &own_.front();
-  return &by_timeout_.front();
+  if (own_.empty()) return first;
+  return !first || *first < own_.front() ? &own_.front() : first;
+}
+
+const TenantQueues::Waiting* TenantQueues::first_to_expire() {
+  while (!by_timeout_.empty() && is_gone(by_timeout_.front())) by_timeout_.pop_front();
+  const Waiting* first = by_timeout_.empty() ? nullptr : &by_timeout_.front();
+  return own_.empty() ? first : first_of_both(first);
 }
 
 Time TenantQueues::next_timeout() {

@@ -23,7 +23,7 @@ class TenantQueues {
     std::uint64_t serial = 0;  ///< order of entry over all flows, from 1
     sim::Time entered{0};
     sim::Time deadline = sim::kForever;  ///< the order of a flow, if ordered by deadlines
-    std::optional<sim::Time> timeout;    ///< its own; unset: that of the queue
+    sim::Time timeout = sim::kUnset;     ///< its own; unset: that of the queue
     std::int64_t priority = 0;
     double cost = 0;  ///< immediate charge of its dispatch
   };
@@ -50,7 +50,7 @@ class TenantQueues {
     if (a.deadline != b.deadline) return a.deadline < b.deadline;
     return takes_newest_ ? a.serial > b.serial : a.serial < b.serial;
   }
-  void push(sim::TenantId flow, Entry entry);
+  void push(sim::TenantId flow, Entry&& entry);
   /// Precondition of `head` and `pop`: the flow is not empty.
   const Entry& head(sim::TenantId flow) const {
     const Flow& queue = flows_[flow.index()];
@@ -90,9 +90,9 @@ class TenantQueues {
   void time_anew(sim::Time now);
   // Until when an entry waits at most.
   sim::Time expiry_of(const Entry& entry) const {
-    const sim::Time timeout = entry.timeout.value_or(timeout_);
-    if (timeout == sim::kForever) return sim::kForever;
-    return (entry.timeout ? entry.entered : std::max(entry.entered, counted_from_)) + timeout;
+    if (sim::is_set(entry.timeout)) return entry.entered + entry.timeout;
+    if (timeout_ == sim::kForever) return sim::kForever;
+    return std::max(entry.entered, counted_from_) + timeout_;
   }
   static Flow::Handle insert(Flow& flow, const Entry& entry);
   void order_again(Flow& flow);
@@ -109,6 +109,8 @@ class TenantQueues {
   };
   // The one that expires first; null: none.
   const Waiting* first_to_expire();
+  // The same; `first`: of those with the queue's timeout.
+  [[gnu::noinline]] const Waiting* first_of_both(const Waiting* first);
 
   Flow::Handle head_of(const Flow& flow) const {
     return takes_newest_ ? flow.back() : flow.front();

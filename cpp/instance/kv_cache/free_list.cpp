@@ -153,15 +153,25 @@ void FreeList::take(std::int64_t blocks) {
   while (blocks > 0) {
     const Run run = nodes_.front();
     const std::int64_t taken = std::min(nodes_[run].blocks, blocks);
-    const bool promotes = equal_ == EqualBlocks::first && nodes_[run].kind == Kind::registered;
-    const std::uint64_t key = nodes_[run].key;
-    const std::int64_t end = nodes_[run].end();
-    if (nodes_[run].kind != Kind::blank) forget_last(run, taken);
-    nodes_[run].blocks -= taken;
-    if (nodes_[run].blocks == 0) nodes_.erase(run);
+    nodes_[run].kind == Kind::blank ? shorten(run, taken) : take_last(run, taken);
     blocks -= taken;
-    if (promotes) promote_copies(key, end - taken, end);
   }
+}
+
+// The last blocks of a free run leave it.
+void FreeList::shorten(Run run, std::int64_t blocks) {
+  nodes_[run].blocks -= blocks;
+  if (nodes_[run].blocks == 0) nodes_.erase(run);
+}
+
+// The same for a run with an identity: they are forgotten.
+void FreeList::take_last(Run run, std::int64_t blocks) {
+  const bool promotes = equal_ == EqualBlocks::first && nodes_[run].kind == Kind::registered;
+  const std::uint64_t key = nodes_[run].key;
+  const std::int64_t end = nodes_[run].end();
+  forget_last(run, blocks);
+  shorten(run, blocks);
+  if (promotes) promote_copies(key, end - blocks, end);
 }
 
 std::int64_t FreeList::blank_at_head() const {

@@ -104,6 +104,8 @@ class FreeList {
   void remove_copy(Run run);
   void promote_copies(std::uint64_t key, std::int64_t first, std::int64_t end);
   void forget_last(Run run, std::int64_t blocks);
+  void shorten(Run run, std::int64_t blocks);
+  void take_last(Run run, std::int64_t blocks);
 
   Allocation allocation_;
   EqualBlocks equal_;

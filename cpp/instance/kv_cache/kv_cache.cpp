@@ -55,9 +55,7 @@ void KvMemory::free_blank(std::int64_t blocks) {
   order_ == FreeBlocks::blank_first ? list_.prepend_blank(blocks) : list_.append_blank(blocks);
 }
 
-// The output of a request as a segment behind its prompt; without tokens, if no prompt repeats it.
-workload::Segment KvMemory::answer_of(sim::RequestId id) const {
-  if (!config_.generated_tokens) return {};
+workload::Segment KvMemory::repeated_answer_of(sim::RequestId id) const {
   const std::uint64_t content = requests_.answer(id);
   if (content == 0 ||
       workload::shared_tokens(requests_.segments(id)) != requests_.input_tokens(id)) {
@@ -185,15 +183,7 @@ void KvMemory::release_registered(const Holding& holding) {
   prefixes_.drop(holding);
 }
 
-void KvMemory::leave(const Holding& holding, std::int64_t computed, std::int64_t known,
-                     bool has_output) {
-  std::int64_t own = own_blocks(holding);
-  if (config_.stores_last_token && has_output && block_size_.rest(computed) == 0 && free_ > 0) {
-    take(1);
-    ++own;
-  }
-  free_ += own;
-  if (!is_listed_) return;
+void KvMemory::free_listed(const Holding& holding, std::int64_t known, std::int64_t own) {
   if (order_ == FreeBlocks::blank_first) {
     // Blocks that no request will look for have a content, too, if they are full.
     const std::int64_t blank =

@@ -113,14 +113,28 @@ class KvMemory {
     if (holding.to_register > 0) register_full(id, holding, tokens);
   }
   /// The request leaves with `computed` tokens, of which blocks of `known` have a content.
-  void leave(const Holding& holding, std::int64_t computed, std::int64_t known, bool has_output);
+  void leave(const Holding& holding, std::int64_t computed, std::int64_t known, bool has_output) {
+    std::int64_t own = own_blocks(holding);
+    if (config_.stores_last_token && has_output && block_size_.rest(computed) == 0 && free_ > 0) {
+      take(1);
+      ++own;
+    }
+    free_ += own;
+    if (is_listed_) free_listed(holding, known, own);
+  }
   /// The request is preempted; blocks of `known` tokens have a content.
   void preempt(sim::RequestId id, Holding& holding, std::int64_t known);
 
  private:
   void list_blocks();
   void free_blank(std::int64_t blocks);
-  workload::Segment answer_of(sim::RequestId id) const;
+  // The output of a request as a segment behind its prompt; without tokens, if no prompt repeats
+  // it.
+  workload::Segment answer_of(sim::RequestId id) const {
+    return config_.generated_tokens ? repeated_answer_of(id) : workload::Segment{};
+  }
+  workload::Segment repeated_answer_of(sim::RequestId id) const;
+  void free_listed(const Holding& holding, std::int64_t known, std::int64_t own);
   std::int64_t blocks_to_register(sim::RequestId id) const;
   void register_full(sim::RequestId id, Holding& holding, std::int64_t tokens);
   void release_registered(const Holding& holding);

@@ -137,6 +137,18 @@ void pad(EngineState& s, Slot& slot) {
   slot.is_padded_next = true;
 }
 
+// Whether the special rules let the new slot, the last one, enter; they may change its tokens.
+// `left`: of the budget, at most.
+[[gnu::noinline]] bool may_enter(EngineState& s, Slot& slot, std::int64_t left) {
+  const std::int64_t need = slot.needed_tokens();
+  slot.in_prompt = slot.planned < need;
+  slot.findable = known_of(s, slot, slot.computed + slot.planned);
+  if (s.settings.rules.pads_drafts && need == 1 && may_pad(s, slot)) pad(s, slot);
+  if (s.pauses_prompts && need > 1) return false;
+  if (!s.settings.chunks_prompts && std::min(need, s.prefill_cap) > left) return false;
+  return slot.planned <= left;
+}
+
 bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time now) {
   const Waiting& head = s.waiting.head();
   const workload::RequestTable& requests = s.settings.requests;
@@ -150,21 +162,19 @@ bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time n
                                 .draft_steps = head.draft_steps,
                                 .last_token = head.last_token});
   slot.computed = s.memory.find(slot.id, slot.known_tokens(), returned);
-  const std::int64_t need = slot.needed_tokens();
   const std::int64_t left = budget - s.settings.slots_per_part;
-  const std::int64_t wanted = std::min(need, s.prefill_cap);
-  slot.planned = std::min(wanted, left);
-  slot.in_prompt = slot.planned < need;
-  slot.findable = known_of(s, slot, slot.computed + slot.planned);
+  slot.planned = std::min({slot.needed_tokens(), s.prefill_cap, left});
   slot.is_cached = slot.planned == 0;
-  if (s.settings.rules.pads_drafts && need == 1 && may_pad(s, slot)) pad(s, slot);
-  if ((s.pauses_prompts && need > 1) || (!s.settings.chunks_prompts && wanted > left) ||
-      slot.planned > left) {
-    s.slots.pop_back();
-    return false;
-  }
   std::int64_t covered = slot.computed + slot.planned;
-  if (s.settings.rules.lookahead_at_admission) covered = held_for(s, covered);
+  slot.findable = covered;
+  if (s.settings.has_special_rules) [[unlikely]] {
+    if (!may_enter(s, slot, left)) {
+      s.slots.pop_back();
+      return false;
+    }
+    covered = slot.computed + slot.planned;
+    if (s.settings.rules.lookahead_at_admission) covered = held_for(s, covered);
+  }
   std::int64_t spare_blocks =
       s.memory.spare_blocks(slot.known_tokens(), covered, num_running(s) == 1);
   if (spare_blocks > 0) spare_blocks += late_blocks(s);
@@ -176,10 +186,12 @@ bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time n
   account_waiting(s, now);
   s.waiting.pop();
   ++s.next_entry;
-  budget -= slot.planned + s.settings.slots_per_part;
-  s.has_prompts = true;
+  budget = left - slot.planned;
   recorder.scheduled(slot.id, now, returned);
-  recorder.admitted(slot.id, slot.computed, returned);
+  if (s.settings.has_special_rules) [[unlikely]] {
+    s.has_prompts = true;
+    recorder.admitted(slot.id, slot.computed, returned);
+  }
   return true;
 }
 
@@ -240,9 +252,14 @@ bool memory_suffices(const EngineState& s, std::int64_t new_blocks, std::int64_t
   return blocks <= s.memory.free();
 }
 
+// Whether what a prompt gets depends on more than the prompt and the budget.
+bool varies_prompts(const EngineState& s) {
+  return s.settings.varies_cap || s.settings.prefill_interval > 1;
+}
+
 // Whether all requests get what they need. Otherwise a prompt that gets more tokens than in the
 // last step may leave none for the decoders behind it.
-bool budget_suffices(const EngineState& s) {
+[[gnu::noinline]] bool budget_suffices(const EngineState& s) {
   std::int64_t tokens = s.decoders.size();
   for (const Slot& slot : s.slots) {
     tokens += share_of(s, slot, std::numeric_limits<std::int64_t>::max());
@@ -253,12 +270,13 @@ bool budget_suffices(const EngineState& s) {
 // Takes the blocks that the decoders begin in the step, in which those that finish with the current
 // one have no part; their tokens leave the budget. False, without a change, if their order matters,
 // because one of them would be preempted.
+template <bool kHasSpecialRules>
 bool schedule_decoders(EngineState& s, std::int64_t& budget) {
   if (s.decoders.empty()) return true;
   if (!keeps_sums(s)) return false;
   if (s.settings.preempting.margin && !s.waiting.empty() && head_may_preempt(s)) return false;
-  if ((s.settings.varies_cap || s.settings.prefill_interval > 1) && !budget_suffices(s)) {
-    return false;
+  if constexpr (kHasSpecialRules) {
+    if (varies_prompts(s) && !budget_suffices(s)) return false;
   }
   Decoders::Finishing finishing;
   if (s.activity == Activity::stepping) finishing = s.decoders.finishing();
@@ -273,7 +291,7 @@ bool schedule_decoders(EngineState& s, std::int64_t& budget) {
   return true;
 }
 
-void choose_when_to_take(EngineState& s) {
+[[gnu::always_inline]] inline void choose_when_to_take(EngineState& s) {
   const bool may_take_late = s.memory.may_take_late(s.demand_blocks);
   if (may_take_late == s.takes_late) return;
   if (!may_take_late) return take_late_blocks(s);
@@ -281,10 +299,8 @@ void choose_when_to_take(EngineState& s) {
   s.takes_late = true;
 }
 
-}  // namespace
-
-// What the number of requests says about the step.
-[[gnu::noinline]] void limit_prompts(EngineState& s) {
+// What the number of requests, and the steps before, say about the step.
+void limit_prompts(EngineState& s) {
   const EngineSettings& settings = s.settings;
   const std::int64_t requests = num_running(s) + num_waiting(s);
   if (settings.varies_cap && requests > 0) {
@@ -302,23 +318,44 @@ void choose_when_to_take(EngineState& s) {
                      (!s.decoders.empty() || std::ranges::any_of(s.slots, decodes));
 }
 
-// Most steps have no slots, and no request waits for them: what concerns these is compiled apart.
-std::int64_t schedule_step(EngineState& s, Recorder& recorder, Time now) {
-  choose_when_to_take(s);
-  if (s.settings.varies_cap || s.settings.prefill_interval > 1) limit_prompts(s);
-  std::int64_t budget = s.settings.max_num_batched_tokens - s.settings.slots_of_drafts;
-  s.started_prompts = false;
-  if (!schedule_decoders(s, budget)) dissolve_decoders(s, recorder, now);
-  s.preempted = false;
-  if (!s.slots.empty()) schedule_slots(s, recorder, budget, now);
-  if (!s.waiting.empty() && !s.preempted) schedule_waiting(s, recorder, budget, now);
+// What later steps have to know of the one that has been scheduled.
+void note_scheduled(EngineState& s, Recorder& recorder, Time now) {
   if (s.has_prompts) {
     s.has_prompts = false;
     s.calls_since_prompts = 0;
     s.left_none_waiting = num_waiting(s) == 0;
   }
   recorder.step_scheduled(s, now);
+}
+
+// Most steps have no slots, and no request waits for them: what concerns these is compiled apart.
+template <bool kHasSpecialRules>
+[[gnu::always_inline]] inline std::int64_t schedule(EngineState& s, Recorder& recorder, Time now) {
+  choose_when_to_take(s);
+  std::int64_t budget = s.settings.max_num_batched_tokens;
+  if constexpr (kHasSpecialRules) {
+    if (varies_prompts(s)) limit_prompts(s);
+    budget -= s.settings.slots_of_drafts;
+    s.started_prompts = false;
+  }
+  if (!schedule_decoders<kHasSpecialRules>(s, budget)) dissolve_decoders(s, recorder, now);
+  s.preempted = false;
+  if (!s.slots.empty()) schedule_slots(s, recorder, budget, now);
+  if (!s.waiting.empty() && !s.preempted) schedule_waiting(s, recorder, budget, now);
+  if constexpr (kHasSpecialRules) note_scheduled(s, recorder, now);
   return budget;
+}
+
+[[gnu::noinline]] std::int64_t schedule_by_rules(EngineState& s, Recorder& recorder, Time now) {
+  return schedule<true>(s, recorder, now);
+}
+
+}  // namespace
+
+std::int64_t schedule_step(EngineState& s, Recorder& recorder, Time now) {
+  if (s.settings.has_special_rules) [[unlikely]]
+    return schedule_by_rules(s, recorder, now);
+  return schedule<false>(s, recorder, now);
 }
 
 void dissolve_decoders(EngineState& s, Recorder& recorder, Time now) {

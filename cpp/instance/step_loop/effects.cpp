@@ -74,13 +74,29 @@ std::int32_t draw_accepted(const EngineState& s, const Slot& slot) {
   return std::min(accepted + 1, slot.target_output_tokens - slot.emitted);
 }
 
+// Tokens that a slot has emitted may now be found.
+void register_emitted(EngineState& s, Slot& slot) {
+  if (s.settings.num_drafts > 0 && !s.settings.plans_ahead &&
+      !s.settings.rules.registers_accepted) {
+    return;
+  }
+  slot.findable = std::max(slot.findable, known_of(s, slot, slot.computed));
+  s.memory.register_known(slot.id, slot.holding, slot.findable);
+}
+
+// Without special rules there are no drafts, and a block is registered when its tokens are
+// allocated.
+template <bool kHasSpecialRules>
 [[gnu::always_inline]] inline void advance(EngineState& s, Recorder& recorder, Slot& slot) {
   const std::int64_t known = slot.known_tokens();
-  slot.computed += slot.tokens - slot.drafts;
+  slot.computed += slot.tokens;
+  if constexpr (kHasSpecialRules) slot.computed -= slot.drafts;
   if ((slot.tokens > 0 || slot.is_cached) && slot.computed == known) {
     slot.is_cached = false;
     std::int32_t tokens = 1;
-    if (slot.drafts > 0) tokens = take_accepted(s, slot);
+    if constexpr (kHasSpecialRules) {
+      if (slot.drafts > 0) tokens = take_accepted(s, slot);
+    }
     slot.emitted += tokens;
     s.counters.tokens_emitted += tokens;
     if (!s.emitted_by_group.empty()) {
@@ -88,15 +104,15 @@ std::int32_t draw_accepted(const EngineState& s, const Slot& slot) {
     }
     recorder.token(slot, s.jump);
     slot.last_token = s.jump.end_of_step();
-    if (s.settings.num_drafts == 0 || s.settings.plans_ahead ||
-        s.settings.rules.registers_accepted) {
-      slot.findable = std::max(slot.findable, known_of(s, slot, slot.computed));
-      s.memory.register_known(slot.id, slot.holding, slot.findable);
-    }
+    if constexpr (kHasSpecialRules) register_emitted(s, slot);
   }
-  slot.drafts = 0;
+  if constexpr (kHasSpecialRules) slot.drafts = 0;
   slot.tokens = 0;
   recorder.seen_in_step(slot, s.jump.end_of_step());
+}
+
+[[gnu::noinline]] void advance_by_rules(EngineState& s, Recorder& recorder, Slot& slot) {
+  advance<true>(s, recorder, slot);
 }
 
 // Whether the request was withdrawn during its last step.
@@ -126,7 +142,11 @@ void advance_slots(EngineState& s, Recorder& recorder, std::int64_t silent_steps
       keeps_sums(s) && !s.preempted && num_running(s) <= s.settings.max_num_batched_tokens;
   for (Slot& slot : s.slots) {
     slot.computed += silent_steps * slot.tokens;
-    advance(s, recorder, slot);
+    if (s.settings.has_special_rules) [[unlikely]] {
+      advance_by_rules(s, recorder, slot);
+    } else {
+      advance<false>(s, recorder, slot);
+    }
   }
   std::erase_if(s.slots, [&](const Slot& slot) {
     if (slot.has_finished()) {
@@ -164,7 +184,7 @@ void complete_finished(EngineState& s, Recorder& recorder) {
 // The requests that were preempted for the plan get the token of the step that has ended.
 void advance_ousted(EngineState& s, Recorder& recorder) {
   for (Slot& slot : s.ousted) {
-    advance(s, recorder, slot);
+    advance_by_rules(s, recorder, slot);
     if (slot.has_finished()) {
       // With drafts it may have been expected to go on.
       account_waiting(s, s.jump.end_of_step());

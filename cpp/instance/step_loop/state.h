@@ -43,6 +43,10 @@ struct EngineSettings {
   std::vector<double> acceptance;
   std::uint64_t seed;
   EngineRules rules;
+  /// Whether anything between `max_admitting_seqs` and `rules`, except the limits themselves, is
+  /// set, or steps are logged. Otherwise steps leave out what only these need: the general way with
+  /// the defaults of all of them gives the same.
+  bool has_special_rules;
   std::int64_t max_model_len;  ///< tokens of prompt and output together
   Completion completion;
   Preemption preemption;
@@ -65,19 +69,19 @@ struct Slot {
   std::int32_t emitted = 0;  ///< output tokens so far
   std::int32_t input_tokens = 0;
   std::int32_t target_output_tokens = 0;
+  std::int32_t draft_steps = 0;     ///< steps so far that had drafts
   std::int64_t computed = 0;        ///< tokens whose KV is in the cache
   std::int64_t tokens = 0;          ///< tokens in the current step; between steps 0
   std::int64_t planned = 0;         ///< tokens in the step after it
   std::int32_t drafts = 0;          ///< of the tokens in the current step
   std::int32_t planned_drafts = 0;  ///< of those in the step after it
-  std::int32_t draft_steps = 0;     ///< steps so far that had drafts
-  bool is_padded = false;           ///< the drafts of the current step are empty
-  bool is_padded_next = false;      ///< those of the step after it
-  std::int64_t findable = 0;  ///< tokens whose blocks have a content, with `registers_when_known`
-  Holding holding;            ///< KV memory
+  std::int64_t findable = 0;        ///< tokens whose blocks have a content, with special rules
+  Holding holding;                  ///< KV memory
   sim::Time last_token = sim::kUnset;
-  bool is_cached = false;  ///< entered with its whole prompt cached, and gets no tokens for it
-  bool in_prompt = false;  ///< its latest tokens are not the last known ones
+  bool is_cached = false;       ///< entered with its whole prompt cached, and gets no tokens for it
+  bool is_padded = false;       ///< the drafts of the current step are empty
+  bool is_padded_next = false;  ///< those of the step after it
+  bool in_prompt = false;  ///< with special rules: its latest tokens are not the last known ones
 
   /// Known tokens of the request: its prompt and its output so far.
   std::int64_t known_tokens() const { return std::int64_t{input_tokens} + emitted; }
@@ -164,7 +168,8 @@ struct EngineState {
   /// Preempted for the plan, before the current step, in which they emit a token, has ended. Those
   /// that do not finish with it are in the queue.
   std::vector<Slot> ousted;
-  /// Withdrawn from the plan, which keeps their tokens (`aborts_before_tokens`).
+  /// Withdrawn from the plan, which keeps their tokens (`aborts_before_tokens`), or finished
+  /// earlier than planned (drafts). None without special rules.
   std::vector<Slot> withdrawn;
 
   Counters counters;
@@ -180,8 +185,12 @@ struct EngineState {
 inline std::int64_t num_running(const EngineState& s) {
   return s.decoders.size() + std::ssize(s.slots);
 }
+inline bool is_batch_empty(const EngineState& s) { return s.decoders.empty() && s.slots.empty(); }
+inline bool has_withdrawn(const EngineState& s) {
+  return s.settings.has_special_rules && !s.withdrawn.empty();
+}
 inline bool has_work(const EngineState& s) {
-  return num_running(s) > 0 || !s.waiting.empty() || !s.withdrawn.empty();
+  return !is_batch_empty(s) || !s.waiting.empty() || has_withdrawn(s);
 }
 /// Number of waiting requests, with those that finish with the current step, where they count.
 inline std::int64_t num_waiting(const EngineState& s) {
@@ -198,7 +207,8 @@ inline bool keeps_sums(const EngineState& s) {
 }
 /// Whether several steps may be performed together.
 inline bool may_jump(const EngineState& s) {
-  return s.settings.stepping == Stepping::jumps && keeps_sums(s);
+  // Settings with which an engine jumps let it keep sums, too.
+  return s.settings.stepping == Stepping::jumps && !s.memory.order_matters();
 }
 /// Whether steps of the current jump have not begun.
 inline bool has_steps_ahead(const EngineState& s) {

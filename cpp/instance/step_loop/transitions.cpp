@@ -20,7 +20,7 @@ void count_begun(EngineState& s, std::int64_t steps) {
 }
 
 // Ends the jump with the current step.
-void cut_jump(EngineState& s, Recorder& recorder) {
+[[gnu::always_inline]] inline void cut_jump(EngineState& s, Recorder& recorder) {
   s.jump.steps = s.jump.begun;
   s.jump.end = s.jump.end_of_step();
   recorder.jump_ends(s.jump.end);
@@ -57,7 +57,7 @@ void begin_due(EngineState& s, Time now) {
 // Precondition: the step has a plan.
 bool plan_has_requests(const EngineState& s) {
   const auto has_part = [](const Slot& slot) { return slot.planned > 0; };
-  return !s.decoders.empty() || !s.withdrawn.empty() ||
+  return !s.decoders.empty() || has_withdrawn(s) ||
          std::any_of(s.slots.begin(), s.slots.end(), has_part);
 }
 
@@ -67,16 +67,35 @@ bool has_tokens(const EngineState& s) {
   return !s.decoders.empty() || std::ranges::any_of(s.slots, has_part);
 }
 
-void add_prefill(StepLoad& load, const Slot& slot) {
+// A request that preempts itself may leave the step without tokens; the next one follows at once.
+// Precondition: as above.
+[[gnu::noinline]] std::int64_t schedule_until_tokens(EngineState& s, Recorder& recorder, Time now,
+                                                     std::int64_t budget_left) {
+  while (s.preempted && num_running(s) + std::ssize(s.waiting) > 0 && !has_tokens(s)) {
+    budget_left = schedule_step(s, recorder, now);
+  }
+  return budget_left;
+}
+
+[[gnu::always_inline]] inline void add_prefill(StepLoad& load, const Slot& slot) {
   ++load.prefill_requests;
   load.prefill_tokens += slot.tokens;
   load.prefill_attention += slot.tokens * (2 * slot.computed + slot.tokens);
   load.prefill_squares += slot.tokens * slot.tokens;
 }
 
-// A batch keeps the tokens of the requests that were withdrawn from it.
-[[gnu::noinline]] void add_withdrawn(EngineState& s, bool& emits) {
+void take_planned_drafts(EngineState& s) {
+  for (Slot& slot : s.slots) {
+    slot.drafts = slot.planned_drafts;
+    slot.is_padded = slot.is_padded_next;
+    slot.is_padded_next = false;
+  }
+}
+
+// A batch keeps the tokens of the requests that were withdrawn from it. True: a token is emitted.
+bool add_withdrawn(EngineState& s) {
   StepLoad& load = s.jump.load;
+  bool emits = false;
   for (Slot& slot : s.withdrawn) {
     slot.tokens = slot.planned;
     load.context_tokens += slot.computed;
@@ -90,6 +109,13 @@ void add_prefill(StepLoad& load, const Slot& slot) {
     }
     emits = emits || !slot.in_prompt;
   }
+  return emits;
+}
+
+// What special rules add to a step that begins. True: a token is emitted.
+[[gnu::noinline]] bool take_up_plan(EngineState& s) {
+  take_planned_drafts(s);
+  return add_withdrawn(s);
 }
 
 // A jump of one step begins; its tokens have been allocated.
@@ -104,12 +130,11 @@ void add_prefill(StepLoad& load, const Slot& slot) {
   load.prefill_squares = 0;
   load.ordinal = s.counters.steps;
   bool emits = !s.decoders.empty();
+  if (s.settings.has_special_rules && take_up_plan(s)) [[unlikely]]
+    emits = true;
   for (Slot& slot : s.slots) {
     slot.tokens = slot.planned;
     slot.planned = 0;
-    slot.drafts = slot.planned_drafts;
-    slot.is_padded = slot.is_padded_next;
-    slot.is_padded_next = false;
     if (slot.tokens == 0 && !slot.is_cached) continue;
     load.context_tokens += slot.computed;
     if (slot.is_decoding()) {
@@ -121,7 +146,7 @@ void add_prefill(StepLoad& load, const Slot& slot) {
     }
     emits = emits || slot.tokens - slot.drafts == slot.needed_tokens();
   }
-  if (!s.withdrawn.empty()) add_withdrawn(s, emits);
+
   s.is_planned = false;
   s.activity = Activity::stepping;
   s.jump.start = now;
@@ -150,27 +175,28 @@ bool is_full(const EngineState& s, std::int64_t budget_left) {
   if (!s.is_planned || !plan_has_requests(s)) {
     s.is_planned = false;
     budget_left = schedule_step(s, recorder, now);
-    // A request that preempts itself may leave the step without tokens; the next one follows at
-    // once.
-    while (s.preempted && num_running(s) + std::ssize(s.waiting) > 0 && !has_tokens(s)) {
-      budget_left = schedule_step(s, recorder, now);
-    }
+    if (s.preempted) [[unlikely]]
+      budget_left = schedule_until_tokens(s, recorder, now, budget_left);
   }
-  if (num_running(s) == 0 && s.withdrawn.empty()) return false;
+  if (is_batch_empty(s) && !has_withdrawn(s)) return false;
   begin_jump(s, now);
   s.jump.is_full = is_full(s, budget_left);
   return true;
 }
 
 [[gnu::always_inline]] inline void begin_formed(EngineState& s, Recorder& recorder, Time now) {
-  recorder.step_begins(s.jump);
+  if (s.settings.has_special_rules) [[unlikely]]
+    recorder.step_begins(s.jump);
   if (s.settings.plans_ahead) {
     s.jump.is_full = is_full(s, schedule_step(s, recorder, now));
     s.is_planned = true;
   }
   count_begun(s, 1);
-  if (may_jump(s) && !s.preempted && s.withdrawn.empty()) s.jump.steps = length_of_jump(s);
-  s.withdrawn.clear();
+  if (has_withdrawn(s)) [[unlikely]] {
+    s.withdrawn.clear();
+  } else if (may_jump(s) && !s.preempted) {
+    s.jump.steps = length_of_jump(s);
+  }
   s.jump.end = end_of_jump(s);
   recorder.jump_ends(s.jump.end);
   // The effects of a jump are applied with its last step: until then they change no decision.
@@ -181,21 +207,16 @@ bool is_full(const EngineState& s, std::int64_t budget_left) {
 
 }  // namespace
 
-bool can_hold(const EngineState& s, RequestId id) {
-  const std::int64_t input = s.settings.requests.input_tokens(id);
-  const std::int64_t whole = input + s.settings.requests.output_tokens(id);
+bool can_hold_by_rules(const EngineState& s, std::int64_t whole) {
   if (!s.settings.chunks_prompts &&
       whole - 1 + s.settings.slots_of_drafts + s.settings.slots_per_part >
           s.settings.max_num_batched_tokens) {
     return false;
   }
-  std::int64_t held = whole;
+  if (!s.settings.rules.lookahead_at_admission || s.settings.lookahead == 0) return true;
   // A request whose drafts do not fit preempts itself, and gets one more token when it returns.
-  if (s.settings.rules.lookahead_at_admission && s.settings.lookahead > 0) {
-    held = std::max(whole, std::min(whole - 1 + s.settings.lookahead, s.settings.max_model_len));
-  }
-  return s.memory.blocks_for(held) <= s.memory.total() && input < s.settings.max_model_len &&
-         whole <= s.settings.max_model_len;
+  const std::int64_t held = std::min(whole - 1 + s.settings.lookahead, s.settings.max_model_len);
+  return s.memory.blocks_for(held) <= s.memory.total();
 }
 
 void join_queue(EngineState& s, Recorder& recorder, RequestId id, Time now) {
@@ -233,28 +254,20 @@ void withdraw(EngineState& s, Recorder& recorder, const Leaving& leaving, Time n
   if (has_steps_ahead(s)) cut_jump(s, recorder);
 }
 
+void abort_before_tokens(EngineState& s, Recorder& recorder, Time now) {
+  if (s.settings.rules.aborts_before_tokens && !s.leaving.empty()) {
+    take_out_leaving(s, recorder, now);
+  }
+}
+
+void begin_rest(EngineState& s) { begin(s, s.jump.steps - s.jump.begun); }
+
 bool form_batch(EngineState& s, Recorder& recorder, Time now) { return form(s, recorder, now); }
 
 void begin_step(EngineState& s, Recorder& recorder, Time now) { begin_formed(s, recorder, now); }
 
 void start_step(EngineState& s, Recorder& recorder, Time now) {
   if (form(s, recorder, now)) begin_formed(s, recorder, now);
-}
-
-void end_step(EngineState& s, Recorder& recorder, Time now) {
-  s.counters.last_event = now;
-  if (s.settings.durations_vary) catch_up(s, recorder, now);
-  if (!s.jump.effects_taken) {
-    // Steps of equal duration can begin together.
-    const std::int64_t steps = s.jump.steps - s.jump.begun;
-    if (steps > 0) begin(s, steps);
-    if (!s.leaving.empty() && s.settings.rules.aborts_before_tokens) {
-      take_out_leaving(s, recorder, now);
-    }
-    apply_step(s, recorder);
-  }
-  s.activity = Activity::idle;
-  if (!s.leaving.empty()) take_out_leaving(s, recorder, now);
 }
 
 void catch_up(EngineState& s, Recorder& recorder, Time now) {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+
+#include "instance/step_loop/effects.h"
 #include "instance/step_loop/recorder.h"
 #include "instance/step_loop/state.h"
 #include "sim/ids.h"
@@ -10,8 +13,17 @@
 /// forecast call them, each on its own schedule.
 namespace spillway::instance {
 
+/// Whether a request of `whole` tokens could ever be computed by the special rules.
+bool can_hold_by_rules(const EngineState& s, std::int64_t whole);
 /// Whether the engine could ever hold the request.
-bool can_hold(const EngineState& s, sim::RequestId id);
+inline bool can_hold(const EngineState& s, sim::RequestId id) {
+  const std::int64_t input = s.settings.requests.input_tokens(id);
+  const std::int64_t whole = input + s.settings.requests.output_tokens(id);
+  if (s.settings.has_special_rules && !can_hold_by_rules(s, whole)) [[unlikely]]
+    return false;
+  return s.memory.blocks_for(whole) <= s.memory.total() && input < s.settings.max_model_len &&
+         whole <= s.settings.max_model_len;
+}
 
 /// A request joins the queue. Precondition: `can_hold`.
 void join_queue(EngineState& s, Recorder& recorder, sim::RequestId id, sim::Time now);
@@ -31,13 +43,31 @@ void begin_step(EngineState& s, Recorder& recorder, sim::Time now);
 /// Both of these.
 void start_step(EngineState& s, Recorder& recorder, sim::Time now);
 
-/// The last step of the jump ends, at `jump.end`. The engine is then idle, at least for this
-/// instant.
-void end_step(EngineState& s, Recorder& recorder, sim::Time now);
-
 /// Begins the steps of the jump that start before `now`. It changes no decision, but must precede
 /// reads of the memory and requests that join or leave.
 void catch_up(EngineState& s, Recorder& recorder, sim::Time now);
+
+/// Parts of `end_step`, which runs for every jump and mostly takes neither: steps of the jump have
+/// yet to begin; special rules may let withdrawn requests leave first.
+void begin_rest(EngineState& s);
+void abort_before_tokens(EngineState& s, Recorder& recorder, sim::Time now);
+
+/// The last step of the jump ends, at `jump.end`. The engine is then idle, at least for this
+/// instant.
+inline void end_step(EngineState& s, Recorder& recorder, sim::Time now) {
+  s.counters.last_event = now;
+  if (s.settings.durations_vary) catch_up(s, recorder, now);
+  if (!s.jump.effects_taken) {
+    // Steps of equal duration can begin together.
+    if (s.jump.steps > s.jump.begun) begin_rest(s);
+    if (s.settings.has_special_rules) [[unlikely]]
+      abort_before_tokens(s, recorder, now);
+    apply_step(s, recorder);
+  }
+  s.activity = Activity::idle;
+  if (!s.leaving.empty()) [[unlikely]]
+    take_out_leaving(s, recorder, now);
+}
 
 /// Ends the run: advances state and counters to `end`, inclusive.
 void stop(EngineState& s, Recorder& recorder, sim::Time end);

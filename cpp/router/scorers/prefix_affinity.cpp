@@ -14,7 +14,12 @@ class PrefixAffinityScorer final : public Scorer {
   void score(const signals::RequestView& request, const signals::View& view,
              std::span<double> scores) override {
     view.prefix_matches(request, scores);
-    if (weight_ == 0) return;
+    if (weight_ != 0) weigh_lengths(request, view, scores);
+  }
+
+ private:
+  [[gnu::noinline]] void weigh_lengths(const signals::RequestView& request,
+                                       const signals::View& view, std::span<double> scores) const {
     for (std::size_t i = 0; i < scores.size(); ++i) {
       const double length =
           std::min(static_cast<double>(view.sent_tokens(request, i)) / scale_tokens_, 1.0);
@@ -22,7 +27,6 @@ class PrefixAffinityScorer final : public Scorer {
     }
   }
 
- private:
   double weight_;
   double scale_tokens_;
 };
