@@ -111,6 +111,7 @@ STREAM_OF = {
     "gateway.admission": "admission",
     "router": "router",
     "instances[0].latency": "step_durations",
+    "instances[0].speculative_decoding": "drafts",
     "gateway.controller": "controller",
     "signals": "scrapes",
     "gateway.split": "gateways",
