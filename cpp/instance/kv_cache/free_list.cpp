@@ -149,6 +149,12 @@ void FreeList::forget_last(Run run, std::int64_t blocks) {
   }
 }
 
+// The last blocks of a free run leave it.
+[[gnu::always_inline]] inline void FreeList::shorten(Run run, std::int64_t blocks) {
+  nodes_[run].blocks -= blocks;
+  if (nodes_[run].blocks == 0) nodes_.erase(run);
+}
+
 void FreeList::take(std::int64_t blocks) {
   while (blocks > 0) {
     const Run run = nodes_.front();
@@ -156,12 +162,6 @@ void FreeList::take(std::int64_t blocks) {
     nodes_[run].kind == Kind::blank ? shorten(run, taken) : take_last(run, taken);
     blocks -= taken;
   }
-}
-
-// The last blocks of a free run leave it.
-void FreeList::shorten(Run run, std::int64_t blocks) {
-  nodes_[run].blocks -= blocks;
-  if (nodes_[run].blocks == 0) nodes_.erase(run);
 }
 
 // The same for a run with an identity: they are forgotten.

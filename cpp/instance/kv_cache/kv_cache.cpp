@@ -145,9 +145,11 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens, s
 // The blocks that others can share, and those that the request itself may look for again. Its
 // unshared blocks get their identities when it is first preempted (`preempt`).
 std::int64_t KvMemory::blocks_to_register(sim::RequestId id) const {
-  const workload::Segment answer = answer_of(id);
-  if (answer.tokens > 0) {
-    return block_size_.whole(std::int64_t{requests_.input_tokens(id)} + answer.tokens);
+  if (config_.generated_tokens) {
+    const workload::Segment answer = answer_of(id);
+    if (answer.tokens > 0) {
+      return block_size_.whole(std::int64_t{requests_.input_tokens(id)} + answer.tokens);
+    }
   }
   return returns_ ? block_size_.whole(requests_.input_tokens(id))
                   : findable_blocks(workload::shared_tokens(requests_.segments(id)));

@@ -77,7 +77,7 @@ class Recorder {
 
   /// The slot's new token is emitted at the end of the step; `last_token` is the time of the
   /// previous one.
-  void token(const Slot& slot, const Jump& step) {
+  [[gnu::always_inline]] void token(const Slot& slot, const Jump& step) {
     const sim::Time at = step.end_of_step();
     if (!sim::is_set(slot.last_token)) first_token(slot.id, at);
     if (!states_ || slot.emitted == 1) return;

@@ -189,7 +189,7 @@ inline bool is_batch_empty(const EngineState& s) { return s.decoders.empty() && 
 inline bool has_withdrawn(const EngineState& s) {
   return s.settings.has_special_rules && !s.withdrawn.empty();
 }
-inline bool has_work(const EngineState& s) {
+[[gnu::always_inline]] inline bool has_work(const EngineState& s) {
   return !is_batch_empty(s) || !s.waiting.empty() || has_withdrawn(s);
 }
 /// Number of waiting requests, with those that finish with the current step, where they count.
