@@ -79,7 +79,8 @@ proposed = spillway.Simulation(
         admission=gateway.PredictiveTtft(
             budgets=[
                 gateway.TtftBudget(slo_class=name, budget_s=one) for name, one in TARGETS_S.items()
-            ]
+            ],
+            avg_step_s=0.007,
         )
     ),
     router=router.Weighted(scorers=[router.PrefixAffinity(weight=4), router.QueueDepth(weight=3)]),

@@ -11,6 +11,7 @@ import numpy as np
 from support.blis_scenario import SCENARIO
 from support.paths import ROOT
 from support.study_problems import SMALL_SPACE, overloaded
+from support.vllm_cases import write_recordings
 
 import spillway
 from spillway import Simulation, Study, gateway, instance, policies, traffic, workload
@@ -21,7 +22,7 @@ from spillway.instance import Server
 from spillway.study import Objective, solvers, sweeps
 from spillway.study.files import run_sweep
 from spillway.testing import check_policy
-from spillway.validation import blis, real
+from spillway.validation import blis, real, vllm_scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,6 +195,11 @@ def measured(folder: Path) -> Path:
     return shutil.copytree(ROOT / "examples" / "measured_runs", folder / "runs")
 
 
+def in_vllm(folder: Path) -> Callable[[], object]:
+    write_recordings(folder, 60)
+    return lambda: vllm_scheduler.validate(folder)
+
+
 def reading(folder: Path) -> Callable[[], object]:
     write_csv(trace(200_000), folder / "trace.csv")
     return lambda: spillway.read_trace(folder / "trace.csv")
@@ -278,6 +284,7 @@ CASES: dict[str, Callable[[Path], Callable[[], object]]] = {
     ),
     "validate real": given(measured, real.validate),
     "validate blis": in_blis,
+    "validate vllm-scheduler": in_vllm,
     "fit": given(lambda _: trace(), traffic.fit),
     "fit_sessions": given(lambda _: turns(), traffic.fit_sessions),
     "describe": given(lambda _: trace(200_000), traffic.describe),
@@ -311,5 +318,6 @@ CASES_OF: dict[str, str] = {
     "spillway.traffic.sessions.fit_sessions": "fit_sessions",
     "spillway.validation.blis.validate": "validate blis",
     "spillway.validation.real.validate": "validate real",
+    "spillway.validation.vllm_scheduler.validate": "validate vllm-scheduler",
 }
 """The case of every function that takes threads, an executor, or a listener to its progress."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import random
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from support.twins import vllm
+
 if TYPE_CHECKING:
-    import random
+    from pathlib import Path
 
 
 def random_case(rng: random.Random, *, drafts: bool = False) -> dict[str, Any]:
@@ -123,3 +128,12 @@ def random_rules(rng: random.Random) -> dict[str, Any]:
         "eagle_blocks": rng.choice(("drop_last", "next_token")),
         "pads_drafts": rng.random() < 0.5,
     }
+
+
+def write_recordings(folder: Path, cases: int) -> None:
+    """Random cases, and what the twin does in them, as files of recordings of vLLM 0.33.0."""
+    given = [random_case(random.Random(seed)) | {"id": str(seed)} for seed in range(cases)]
+    steps = [{"id": case["id"], **asdict(vllm.run_case(case, "0.33.0"))} for case in given]
+    for name, values in (("cases", given), ("recordings-vllm-0.33.0", steps)):
+        text = "".join(json.dumps(value) + "\n" for value in values)
+        (folder / f"{name}.jsonl").write_text(text)

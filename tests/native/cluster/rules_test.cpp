@@ -117,6 +117,12 @@ std::vector<Broken> broken() {
        [](Simulation& s) {
          s.gateway.admission = {gateway::TenantBudget{.budgets = {{.tenant = "gold"}}}};
        }},
+      {"slo_classes_in_bands_are_known", "gateway.bands[]",
+       [](Simulation& s) {
+         gateway::PolicyClasses policy;
+         policy.requests.emplace_back().slo_class = "gold";
+         s.gateway.bands.front().fairness = policy;
+       }},
       {"clients_can_send", "workload.clients[].slo_class",
        [](Simulation& s) { client_of(s).slo_class = "gold"; }},
       {"clients_can_send", "workload.clients[].tenant",

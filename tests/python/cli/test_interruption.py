@@ -8,11 +8,9 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
-import json
 import random
 import shutil
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +19,7 @@ from support.blis_scenario import SCENARIO
 from support.effort import trials
 from support.interrupting import COMMAND, MOST_CPU_S, Ended, child
 from support.paths import DATA, ROOT
-from support.twins import vllm
-from support.vllm_cases import random_case
+from support.vllm_cases import write_recordings
 
 from spillway import cli
 
@@ -109,12 +106,8 @@ def write_inputs(folder: Path) -> None:
         (folder / "recorded" / str(i)).mkdir(parents=True)
         for name, text in SCENARIO.items():
             (folder / "recorded" / str(i) / name).write_text(text)
-    cases = [random_case(random.Random(seed)) | {"id": str(seed)} for seed in range(60)]
-    steps = [{"id": case["id"], **asdict(vllm.run_case(case, "0.33.0"))} for case in cases]
     (folder / "steps").mkdir()
-    for name, values in (("cases", cases), ("recordings-vllm-0.33.0", steps)):
-        text = "".join(json.dumps(value) + "\n" for value in values)
-        (folder / "steps" / f"{name}.jsonl").write_text(text)
+    write_recordings(folder / "steps", 60)
 
 
 def files_in(folder: Path) -> set[str]:
