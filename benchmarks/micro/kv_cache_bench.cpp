@@ -38,21 +38,21 @@ std::shared_ptr<workload::Requests> make_requests(std::size_t size, bool shared)
 // eight.
 void enter_and_leave(const char* name, std::size_t size, bool shared) {
   const workload::RequestTable requests(make_requests(size, shared), {}, {}, sim::Time{0});
-  instance::KvMemory memory({}, 1 << 20, kBlockSize_tokens, requests);
+  instance::KvMemory memory({}, {}, false, 1 << 20, kBlockSize_tokens, requests);
   std::vector<instance::Holding> held(size);
   const auto enter = [&](std::size_t i) {
     const sim::RequestId id{i};
     const std::int64_t found = memory.find(id, kInput_tokens, false);
     held[i] = {};
-    memory.admit(id, held[i], kInput_tokens - found, 0);
+    memory.admit(id, held[i], kInput_tokens - found, kInput_tokens, 0);
   };
   for (std::size_t i = 0; i < size; ++i) enter(i);
   std::size_t turn = 0;
   micro::measure(name, size, [&](std::size_t operations) {
     constexpr std::int64_t kAll_tokens = kInput_tokens + kOutput_tokens;
     for (std::size_t i = 0; i < operations; ++i) {
-      memory.extend(sim::RequestId{turn}, held[turn], kAll_tokens);
-      memory.leave(held[turn], kAll_tokens, true);
+      memory.extend(sim::RequestId{turn}, held[turn], kAll_tokens, kAll_tokens);
+      memory.leave(held[turn], kAll_tokens, kAll_tokens, true);
       enter(turn);
       turn = turn + 1 == size ? 0 : turn + 1;
     }

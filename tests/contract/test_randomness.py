@@ -209,7 +209,7 @@ def test_every_alternative_says_whether_it_is_random() -> None:
         STREAM_OF.values()
     )
     idle = sorted(name for name in declared if not drew[name])
-    # It draws only where some instances are predicted to meet a target and others are not.
+    # This filter draws only where some instances are predicted to meet a target and others are not.
     assert idle == ["router.filters[0]<slo_headroom>"], "said to be random, but no run differs"
     assert len(tried) > 200
     kinds = {name for name in tried if "<" in name}

@@ -31,6 +31,7 @@ _SCORERS: Mapping[str, Mapping[str, str]] = {
     "token_load": {"queueThresholdTokens": "queue_threshold_tokens"},
 }
 _POSITIVE = ("memory", "match_length_scale_tokens")
+_WHOLE = ("matchLengthScaleTokens", "queueThresholdTokens")
 _STRATEGIES = ("least", "most")
 _TOKENS = 1_000_000  # the default of maxTokenConcurrency
 _TTFT_SOURCES = {"prefillThroughput": "prefill_throughput", "latencyPredictor": "predictor"}
@@ -70,7 +71,7 @@ def scorer(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def of_scorer(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of a scorer that differ from the defaults."""
     return {
-        name: number(settings[setting])
+        name: round(settings[setting]) if name in _WHOLE else number(settings[setting])
         for name, setting in _SCORERS.get(settings["kind"], {}).items()
         if settings[setting] != defaults[setting]
     }
