@@ -23,9 +23,11 @@ void Resizer::apply(FleetState& fleet, std::int64_t queued, std::int64_t shed, s
   if (const auto target = std::exchange(target_, std::nullopt)) fleet.resize(*target, now);
   if (next_poll_ > now) return;
   const std::int64_t started = fleet.started();
-  fleet.resize(scaler_ ? scaler_->poll(queued, shed, started, now)
-                       : target_scaler_->poll(load, started, now),
-               now);
+  if (scaler_) {
+    fleet.resize(scaler_->poll(queued, shed, started, now), now);
+  } else if (target_scaler_) {
+    fleet.resize(target_scaler_->poll(load, started, now), now);
+  }
   next_poll_ += poll_period_;
 }
 

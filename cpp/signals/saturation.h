@@ -79,7 +79,7 @@ struct SaturationDetector {
   bool counts_tokens() const {
     return detector == Detector::concurrency && concurrency_mode != ConcurrencyMode::requests;
   }
-  Needs needs() const {
+  Needs token_needs() const {
     return {.prefix_index = counts_tokens(), .in_flight_tokens = counts_tokens()};
   }
 };

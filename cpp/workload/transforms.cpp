@@ -151,7 +151,7 @@ class Transformation {
 
   Requests operator()(const ScalePart& part) const {
     if (part.scales_lengths()) {
-      const Requests scaled = scaled_lengths(part);
+      Requests scaled = scaled_lengths(part);
       if (part.rate_factor == 1) return scaled;
       ScalePart rate = part;
       rate.input_factor = rate.output_factor = 1;

@@ -41,6 +41,7 @@ _FOLDERS = (
     (r"SECURITY", "contributing/security"),
     (r"tests/data/recordings/README", "contributing/recordings"),
     (r"tests/data/specimens/README", "contributing/specimens"),
+    (r"tests/threads/README", "contributing/threads"),
     (r"(cpp|python|tests)/README", r"contributing/\1"),
     (r"python/spillway/systems/README", "contributing/systems"),
     (r"python/spillway/systems/(\w+)/README", r"reference/systems/\1"),

@@ -23,6 +23,7 @@ struct GaieLegacy : signals::SaturationDetector {
   static constexpr std::array reasons{
       workload::Reason{"gaie_legacy", workload::categories::kSaturated,
                        "the fleet is saturated and the class is sheddable"}};
+  signals::Needs needs() const { return token_needs(); }
 };
 
 std::unique_ptr<AdmissionPolicy> make(const GaieLegacy& config);

@@ -39,6 +39,7 @@ struct Probabilistic : signals::SaturationDetector {
         .runtime();
   }
   bool draws() const { return k > 0; }
+  signals::Needs needs() const { return token_needs(); }
   static constexpr std::array reasons{workload::Reason{
       "probabilistic", workload::categories::kSaturated,
       "random rejection of a sheddable request, more likely the higher the saturation"}};

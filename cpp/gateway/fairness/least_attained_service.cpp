@@ -72,7 +72,7 @@ class LeastAttainedServicePolicy final : public FairnessPolicy {
   bool decays_with_time() const override { return true; }
 
   void share_service(FairnessPolicy& other) override {
-    auto* policy = dynamic_cast<LeastAttainedServicePolicy*>(&other);
+    const auto* policy = dynamic_cast<const LeastAttainedServicePolicy*>(&other);
     if (!policy || !shares_ || !policy->shares_) return;
     flows_ = policy->flows_;
     half_life_s_ = policy->half_life_s_;

@@ -19,9 +19,7 @@ struct Saturation : signals::SaturationDetector {
       "larger of waiting ÷ queue_depth_threshold and KV use ÷ kv_utilization_threshold, 1 for an "
       "instance whose signals are stale; concurrency: requests dispatched and not finished ÷ "
       "(max_concurrency × instances), or by concurrency_mode.";
-  signals::Needs needs() const {
-    return signals::Needs{.fleet_signals = true} | SaturationDetector::needs();
-  }
+  signals::Needs needs() const { return signals::Needs{.fleet_signals = true} | token_needs(); }
 };
 
 std::unique_ptr<LimitPolicy> make(const Saturation& config);

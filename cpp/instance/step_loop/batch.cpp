@@ -129,7 +129,7 @@ bool may_pad(const EngineState& s, const Slot& slot) {
   return slot.computed > 0 || std::any_of(s.slots.begin(), s.slots.end() - 1, has_part);
 }
 
-void pad(EngineState& s, Slot& slot) {
+void pad(const EngineState& s, Slot& slot) {
   const std::int64_t room = s.settings.max_model_len - 1 - slot.known_tokens();
   const std::int64_t drafts = std::max<std::int64_t>(0, std::min(s.settings.num_drafts, room));
   slot.planned += drafts;

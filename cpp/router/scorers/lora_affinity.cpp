@@ -1,6 +1,7 @@
 #include "router/scorers/lora_affinity.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "router/scorers/scorer.h"
@@ -26,7 +27,7 @@ class LoraAffinityScorer final : public Scorer {
     };
     if (is_in(there.active)) return 1;
     const std::size_t loaded = there.active.size() + there.waiting.size();
-    if (static_cast<std::int64_t>(loaded) < there.max_active) return 0.8;
+    if (std::cmp_less(loaded, there.max_active)) return 0.8;
     return is_in(there.waiting) ? 0.6 : 0;
   }
 };

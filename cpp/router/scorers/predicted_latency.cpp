@@ -111,10 +111,12 @@ class PredictedLatencyScorer final : public Scorer {
     return true;
   }
   double ttft_distance(std::size_t i) const {
-    return predicted_[i] ? std::abs(predicted_[i]->ttft_headroom_ms) : 0;
+    const auto& predicted = predicted_[i];
+    return predicted ? std::abs(predicted->ttft_headroom_ms) : 0;
   }
   double tpot_distance(std::size_t i) const {
-    return predicted_[i] ? std::abs(predicted_[i]->tpot_headroom_ms) : 0;
+    const auto& predicted = predicted_[i];
+    return predicted ? std::abs(predicted->tpot_headroom_ms) : 0;
   }
 
   PredictedLatency config_;
