@@ -139,7 +139,7 @@ void pad(const EngineState& s, Slot& slot) {
 
 // Whether the special rules let the new slot, the last one, enter; they may change its tokens.
 // `left`: of the budget, at most.
-[[gnu::noinline]] bool may_enter(EngineState& s, Slot& slot, std::int64_t left) {
+[[gnu::noinline]] bool may_enter(const EngineState& s, Slot& slot, std::int64_t left) {
   const std::int64_t need = slot.needed_tokens();
   slot.in_prompt = slot.planned < need;
   slot.findable = known_of(s, slot, slot.computed + slot.planned);
