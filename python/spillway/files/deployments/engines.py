@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse
+from spillway.files.deployments.fields import Fields
 from spillway.files.deployments.target import Unread
+from spillway.files.deployments.variables import variables
 from spillway.servers.model import model, models
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from spillway.files.deployments.fields import Fields
     from spillway.files.deployments.flag_table import Flags, Line
     from spillway.files.deployments.target import Piece
 
@@ -33,6 +34,39 @@ def groups_of(
         allowed = f"must be as many as the groups of instances: {len(groups)}"
         raise config_error([(f"servers of {system}", str(len(pieces)), allowed)])
     return groups
+
+
+class Found(NamedTuple):
+    """A server: its piece, its flags by name, and what of its command line is not read."""
+
+    piece: Piece
+    values: Mapping[str, Any]
+    unread: Sequence[Unread] = ()
+
+
+def change_groups(
+    servers: Sequence[Found],
+    settings: dict[str, Any],
+    system: str,
+    apply: Callable[[Fields, dict[str, Any]], list[Unread]],
+    computed: Callable[[Fields], tuple[dict[str, Any], list[Unread]]] | None,
+) -> list[Unread]:
+    """Changes the instances to those of the servers of a system; what is not simulated.
+
+    `apply` changes a group to its flags. `computed`: the group that is computed from the flags, or
+    None if no accelerator is given.
+    """
+    unread: list[Unread] = []
+    groups = groups_of([server.piece for server in servers], settings, system)
+    for i, (piece, values, own) in enumerate(servers):
+        count_ = piece.replicas or groups[i]["count"]
+        if computed is not None:
+            groups[i], notes = computed(Fields(piece.where, values))
+            unread += notes
+        groups[i]["count"] = count_
+        unread += [*own, *apply(Fields(piece.where, values), groups[i]), *variables(piece)]
+    settings["instances"] = groups
+    return unread
 
 
 def by_name(pieces: Iterable[Piece]) -> list[Piece]:

@@ -16,24 +16,25 @@ from typing import TYPE_CHECKING, Any
 from spillway._core.instance import VllmQueueLimits
 from spillway.config.classes import config_error
 from spillway.files.deployments.engines import (
+    Found,
     assumed,
     by_name,
+    change_groups,
     classified,
     count,
-    groups_of,
     has_flags,
     resize,
     with_config,
 )
-from spillway.files.deployments.fields import Fields
 from spillway.files.deployments.flag_table import Line, table
 from spillway.files.deployments.shares import hold_in_seats
 from spillway.files.deployments.target import Piece, Program, Target, Unread
-from spillway.files.deployments.variables import variables
 from spillway.servers import Server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from spillway.files.deployments.fields import Fields
 
 _TABLE = Path(__file__).with_name("flags.csv")
 _VERSIONS = ("0.4", "0.5.6", "0.5.23")
@@ -122,19 +123,14 @@ def apply(
     pieces: Sequence[Piece], settings: dict[str, Any], version: str, gpu: str | None = None
 ) -> list[Unread]:
     """Changes the instances to those of the pieces, in order of their names."""
-    unread: list[Unread] = []
-    pieces = by_name(pieces)
-    groups = groups_of(pieces, settings, "sglang")
-    for i, piece in enumerate(pieces):
-        line = _line(piece, version)
-        fields = Fields(piece.where, line.values)
-        count_ = piece.replicas or groups[i]["count"]
-        if gpu is not None:
-            groups[i], notes_ = _server(Fields(piece.where, line.values), gpu)
-            unread += notes_
-        groups[i]["count"] = count_
-        unread += [*line.unread, *_apply(fields, groups[i], gpu), *variables(piece)]
-    settings["instances"] = groups
+    lines = [(piece, _line(piece, version)) for piece in by_name(pieces)]
+    unread = change_groups(
+        [Found(piece, line.values, line.unread) for piece, line in lines],
+        settings,
+        "sglang",
+        lambda fields, group: _apply(fields, group, gpu),
+        None if gpu is None else lambda fields: _server(fields, gpu),
+    )
     return classified(unread, _IRRELEVANT)
 
 

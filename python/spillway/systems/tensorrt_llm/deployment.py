@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse
 from spillway.files.deployments.engines import (
+    Found,
     assumed,
     by_name,
+    change_groups,
     classified,
     count,
-    groups_of,
     resize,
 )
 from spillway.files.deployments.fields import Fields
 from spillway.files.deployments.flag_table import table
 from spillway.files.deployments.shares import hold_in_seats
 from spillway.files.deployments.target import Piece, Program, Target, Unread
-from spillway.files.deployments.variables import variables
 from spillway.servers import Server
 
 if TYPE_CHECKING:
@@ -96,15 +96,13 @@ def apply(
         fields, own = _fields(piece, version)
         unread += own
         servers.append((piece, fields))
-    groups = groups_of([piece for piece, _ in servers], settings, "tensorrt-llm")
-    for i, (piece, fields) in enumerate(servers):
-        count_ = piece.replicas or groups[i]["count"]
-        if gpu is not None:
-            groups[i], notes_ = _server(Fields(piece.where, fields.values), gpu)
-            unread += notes_
-        groups[i]["count"] = count_
-        unread += [*_apply(fields, groups[i], gpu), *variables(piece)]
-    settings["instances"] = groups
+    unread += change_groups(
+        [Found(piece, fields.values) for piece, fields in servers],
+        settings,
+        "tensorrt-llm",
+        lambda fields, group: _apply(fields, group, gpu),
+        None if gpu is None else lambda fields: _server(fields, gpu),
+    )
     return classified(unread, _IRRELEVANT)
 
 

@@ -22,13 +22,14 @@ from spillway._core.sim import ConfigError
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse
 from spillway.files.deployments.engines import (
+    Found,
     assumed,
     auto_length,
     by_name,
+    change_groups,
     checkpoint,
     classified,
     count,
-    groups_of,
     has_flags,
     with_config,
 )
@@ -36,7 +37,7 @@ from spillway.files.deployments.fields import Fields, no_counterpart
 from spillway.files.deployments.flag_table import Line, table
 from spillway.files.deployments.shares import hold_in_seats
 from spillway.files.deployments.target import Effect, Piece, Program, Target, Unread
-from spillway.files.deployments.variables import irrelevant, variables
+from spillway.files.deployments.variables import irrelevant
 from spillway.servers import Server, model
 from spillway.servers.engine import DEFAULT_ENGINE, engine
 
@@ -116,7 +117,7 @@ def apply(
     the whole instance is computed from the model and the flags, as `Server` does.
     """
     unread: list[Unread] = []
-    servers: list[tuple[Piece, Line]] = []
+    servers: list[Found] = []
     for piece in by_name(pieces):
         line = line_of(piece, version)
         if line.values.get("headless") is True:
@@ -125,17 +126,14 @@ def apply(
                 Unread(f"{piece.where}: headless", list(piece.words), reason, "irrelevant")
             )
         else:
-            servers.append((piece, line))
-    groups = groups_of([piece for piece, _ in servers], settings, "vllm")
-    for i, (piece, line) in enumerate(servers):
-        fields = Fields(piece.where, line.values)
-        count_ = piece.replicas or groups[i]["count"]
-        if gpu is not None:
-            groups[i], notes_ = _server(Fields(piece.where, line.values), version, gpu)
-            unread += notes_
-        groups[i]["count"] = count_
-        unread += [*line.unread, *_apply(fields, groups[i], version), *variables(piece)]
-    settings["instances"] = groups
+            servers.append(Found(piece, line.values, line.unread))
+    unread += change_groups(
+        servers,
+        settings,
+        "vllm",
+        lambda fields, group: _apply(fields, group, version),
+        None if gpu is None else lambda fields: _server(fields, version, gpu),
+    )
     return classified(unread, _IRRELEVANT)
 
 
