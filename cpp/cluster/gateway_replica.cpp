@@ -1,5 +1,6 @@
 #include "cluster/gateway_replica.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -53,8 +54,8 @@ GatewayReplica::GatewayReplica(Context& context, std::size_t index,
       index_(index),
       drain_latency_(sim::from_seconds(context.simulation.gateway.drain_latency_s)),
       is_controlled_(gateway::is_controlled(context.simulation.gateway)),
-      has_timeouts_(
-          gateway::has_timeouts(context.simulation.gateway, context.requests.slo_classes)),
+      shortest_timeout_(
+          gateway::shortest_timeout(context.simulation.gateway, context.requests.slo_classes)),
       pipeline_(context.simulation.gateway, static_cast<std::uint16_t>(index), context.requests,
                 context.states, ranks.size(), context.seed, context.may_change,
                 step_costs(context.simulation)),
@@ -179,9 +180,7 @@ const gateway::Departures& GatewayReplica::expire() {
   return departures;
 }
 
-// One event is pending at a time.
-void GatewayReplica::watch_timeouts() {
-  if (!has_timeouts_) return;
+void GatewayReplica::find_timeouts() {
   const Time next = pipeline_.next_timeout();
   if (next >= timeout_due_) return;
   timeout_due_ = next;
@@ -198,10 +197,12 @@ bool GatewayReplica::on_queue_departures() {
 
 bool GatewayReplica::change(const Simulation& from, const Simulation& to,
                             const gateway::TenantChange& tenants) {
-  has_timeouts_ = has_timeouts_ || gateway::has_timeouts(to.gateway, context_.requests.slo_classes);
+  // Waiting requests may still have the time-outs of before.
+  shortest_timeout_ = std::min(
+      shortest_timeout_, gateway::shortest_timeout(to.gateway, context_.requests.slo_classes));
   pipeline_.change(from.gateway, to.gateway, tenants, context_.now);
   dispatcher_.change(from.router, to.router);
-  watch_timeouts();
+  if (shortest_timeout_ != sim::kForever) find_timeouts();
   return pipeline_.counters().queued() > 0 && drains_.wake(drain_latency_);
 }
 

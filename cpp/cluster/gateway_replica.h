@@ -99,7 +99,11 @@ class GatewayReplica {
   /// `watch_timeouts`.
   [[nodiscard]] const gateway::Departures& expire();
   /// Schedules the earliest time-out of the queued requests.
-  void watch_timeouts();
+  void watch_timeouts() {
+    if (shortest_timeout_ == sim::kForever) return;
+    // No request that has joined its queue since the event was scheduled expires before it.
+    if (timeout_due_ > context_.now + shortest_timeout_) find_timeouts();
+  }
   /// Requests have left a queue without being dispatched, so later ones may now start. True: drain.
   [[nodiscard]] bool on_queue_departures();
   /// Settings have changed. `from`: those in force before. True: drain.
@@ -132,12 +136,14 @@ class GatewayReplica {
     return decide(fleet.knowing(dispatcher_.preview(request, fleet, context_.now)));
   }
   void drop(const gateway::Departures& departures);
+  // Schedules the earliest time-out. One event is pending at a time.
+  void find_timeouts();
 
   Context& context_;
   std::size_t index_;
   sim::Time drain_latency_;
   bool is_controlled_;
-  bool has_timeouts_;
+  sim::Time shortest_timeout_;
   gateway::Pipeline pipeline_;
   router::Dispatcher dispatcher_;
   DrainSchedule drains_;

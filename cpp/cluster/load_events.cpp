@@ -91,6 +91,17 @@ void LoadEvents::read_what_is_old() {
   }
 }
 
+void LoadEvents::note_sent(signals::WorkerMonitor& monitor, RequestId id, InstanceId worker) {
+  monitor.sent(id, worker);
+  schedule_live(worker);
+}
+
+void LoadEvents::note_first_token(signals::WorkerMonitor& monitor, RequestId id,
+                                  InstanceId worker) {
+  monitor.first_token(id, worker);
+  schedule_live(worker);
+}
+
 void LoadEvents::note_finished(signals::WorkerMonitor& monitor, RequestId id, InstanceId worker) {
   monitor.finished(id, worker);
   if (was_rejected(id)) {

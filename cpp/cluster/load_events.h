@@ -44,15 +44,11 @@ class LoadEvents {
   }
 
   // Events at a gateway; ignored unless a policy consumes load events.
-  void sent(std::size_t gateway, sim::RequestId id, sim::InstanceId worker) {
-    if (monitors_.empty()) return;
-    monitors_[gateway].sent(id, worker);
-    schedule_live(worker);
+  [[gnu::always_inline]] void sent(std::size_t gateway, sim::RequestId id, sim::InstanceId worker) {
+    if (!monitors_.empty()) note_sent(monitors_[gateway], id, worker);
   }
   void first_token(std::size_t gateway, sim::RequestId id, sim::InstanceId worker) {
-    if (monitors_.empty()) return;
-    monitors_[gateway].first_token(id, worker);
-    schedule_live(worker);
+    if (!monitors_.empty()) note_first_token(monitors_[gateway], id, worker);
   }
   void finished(std::size_t gateway, sim::RequestId id, sim::InstanceId worker) {
     if (!monitors_.empty()) note_finished(monitors_[gateway], id, worker);
@@ -78,6 +74,8 @@ class LoadEvents {
   void schedule_live(sim::InstanceId worker);
   void read(sim::InstanceId worker);
   void read_what_is_old();
+  void note_sent(signals::WorkerMonitor& monitor, sim::RequestId id, sim::InstanceId worker);
+  void note_first_token(signals::WorkerMonitor& monitor, sim::RequestId id, sim::InstanceId worker);
   void note_finished(signals::WorkerMonitor& monitor, sim::RequestId id, sim::InstanceId worker);
   void arrive(sim::InstanceId worker);
   bool was_rejected(sim::RequestId id) const;

@@ -312,7 +312,7 @@ class Run final : public HeldRun, workload::RequestListener {
     context_.events.push({context_.now + decision_latency_, Phase::routing, 0, request.value});
   }
   std::optional<router::Target> take_decided(RequestId request) {
-    if (request.index() >= decided_.size()) return std::nullopt;
+    if (decision_latency_ == Time{0} || request.index() >= decided_.size()) return std::nullopt;
     return std::exchange(decided_[request.index()], std::nullopt);
   }
 

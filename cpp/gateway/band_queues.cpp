@@ -101,7 +101,7 @@ void BandQueues::join(RequestId id, const signals::View& view, Time now) {
   }
   // The rank of a flow that becomes backlogged depends on the service of the others.
   if (queues_.length(tenant) == 0) charge_tokens(now);
-  queues_.push(tenant, std::move(entry));  // NOLINT(performance-move-const-arg)
+  queues_.push(tenant, entry);
   fairness_->joined(tenant, queues_, now);
   if (chooses_requests_) fairness_->entered({requests_, id}, slo_class, view, now);
   if (charging_) charge(tenant, charging_->at_enqueue(id), now);

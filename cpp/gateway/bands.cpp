@@ -68,8 +68,8 @@ void Bands::set_meter(ServiceMeter& meter) {
   for (BandQueues& band : bands_) band.set_meter(meter);
 }
 
-[[gnu::always_inline]] inline Bands::Room Bands::make_room_in(BandQueues& band, RequestId newcomer,
-                                                              Time now) {
+Bands::Room Bands::make_room(RequestId newcomer, Time now) {
+  BandQueues& band = of(newcomer);
   if (band.is_full_for(TenantId{requests_.tenant(newcomer)})) {
     // This also frees a place in the band and in the gateway.
     const auto displaced = band.make_room(newcomer, now);
@@ -80,19 +80,6 @@ void Bands::set_meter(ServiceMeter& meter) {
   if (!sheds_) return {};
   const auto displaced = displace(requests_.class_of(newcomer).priority, now);
   return {displaced.has_value(), displaced};
-}
-
-Bands::Room Bands::make_room(RequestId newcomer, const signals::View& view, Time now) {
-  BandQueues& band = of(newcomer);
-  if (band.chooses_requests()) [[unlikely]]
-    return make_allowed_room(band, newcomer, view, now);
-  return make_room_in(band, newcomer, now);
-}
-
-Bands::Room Bands::make_allowed_room(BandQueues& band, RequestId newcomer,
-                                     const signals::View& view, Time now) {
-  if (!band.has_room(newcomer, view)) return {};
-  return make_room_in(band, newcomer, now);
 }
 
 std::optional<RequestId> Bands::displace(std::int64_t priority, Time now) {

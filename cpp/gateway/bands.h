@@ -58,18 +58,13 @@ class Bands final {
     bool is_there = false;
     std::optional<sim::RequestId> displaced;
   };
-  Room make_room(sim::RequestId newcomer, const signals::View& view, sim::Time now);
+  Room make_room(sim::RequestId newcomer, sim::Time now);
   /// Time of the next time-out; kForever: none.
   sim::Time next_timeout();
   /// Removes a request that has timed out, from the highest band first.
   std::optional<sim::RequestId> take_expired(sim::Time now);
 
  private:
-  // The same in the band of the request.
-  Room make_room_in(BandQueues& band, sim::RequestId newcomer, sim::Time now);
-  // The same if its fairness policy, which chooses requests, lets the request join.
-  [[gnu::noinline]] Room make_allowed_room(BandQueues& band, sim::RequestId newcomer,
-                                           const signals::View& view, sim::Time now);
   std::optional<sim::RequestId> displace(std::int64_t priority, sim::Time now);
 
   const workload::RequestTable& requests_;

@@ -64,12 +64,17 @@ signals::Needs needs_of(const Gateway& config) {
 bool has_saturation_limit(const Gateway& config) {
   return signals::needs_of(config.limit).fleet_signals;
 }
-bool has_timeouts(const Gateway& config, std::span<const workload::SloClass> classes) {
-  return std::ranges::any_of(config.bands,
-                             [](const Band& band) {
-                               return band.queue.timeout_s || band.queue.timeout_without_servers_s;
-                             }) ||
-         std::ranges::any_of(classes, [](const auto& c) { return c.queue_timeout_s.has_value(); });
+sim::Time shortest_timeout(const Gateway& config, std::span<const workload::SloClass> classes) {
+  sim::Time shortest = sim::kForever;
+  const auto consider = [&](const std::optional<double>& timeout_s) {
+    if (timeout_s) shortest = std::min(shortest, sim::from_seconds(*timeout_s));
+  };
+  for (const Band& band : config.bands) {
+    consider(band.queue.timeout_s);
+    consider(band.queue.timeout_without_servers_s);
+  }
+  for (const workload::SloClass& slo_class : classes) consider(slo_class.queue_timeout_s);
+  return shortest;
 }
 bool counts_idle_cycles(const Gateway& config) {
   if (config.dispatch != Dispatch::one_per_cycle) return false;

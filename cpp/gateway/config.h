@@ -201,8 +201,8 @@ bool observes(const Admission& policy);
 const Cost* cost_of(const Fairness& fairness);
 /// Whether any limit reads the state of the fleet.
 bool has_saturation_limit(const Gateway& config);
-/// Whether a queued request may time out.
-bool has_timeouts(const Gateway& config, std::span<const workload::SloClass> classes);
+/// How long a queued request waits at least before it times out; kForever: none does.
+sim::Time shortest_timeout(const Gateway& config, std::span<const workload::SloClass> classes);
 /// Whether cycles without waiting requests have an effect on later ones.
 bool counts_idle_cycles(const Gateway& config);
 /// Whether a controller moves the limit.

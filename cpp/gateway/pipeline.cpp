@@ -152,7 +152,9 @@ void Pipeline::admitted(RequestId id, Time now) {
 Admitted Pipeline::admit(RequestId id, std::uint64_t retries, const signals::View& view, Time now) {
   departures_.clear();
   if (!chain_admits(id, retries, view, now)) return {false, departures_};
-  const Bands::Room room = bands_.make_room(id, view, now);
+  BandQueues& band = bands_.of(id);
+  Bands::Room room;
+  if (!band.chooses_requests() || band.has_room(id, view)) room = bands_.make_room(id, now);
   if (!room.is_there) {
     reject(id, {Stage::queue, Queue::kFull});
     set_retry_after(id, Time{0});
@@ -161,7 +163,7 @@ Admitted Pipeline::admit(RequestId id, std::uint64_t retries, const signals::Vie
   if (room.displaced) drop(*room.displaced, Outcome::evicted, {Stage::queue, Queue::kFull}, now);
   admitted(id, now);
   states_.outcome[id.index()] = Outcome::queued;
-  bands_.of(id).join(id, view, now);
+  band.join(id, view, now);
   return {true, departures_};
 }
 

@@ -45,7 +45,7 @@ Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& p
       seed_(seed),
       in_flight_(num_instances, 0),
       in_flight_tokens_(needs.in_flight_tokens ? num_instances : 0, 0),
-      follows_sent_(prefix_index_ || outstanding_ || needs.in_flight_tokens),
+      follows_sent_(outstanding_ || needs.in_flight_tokens),
       follows_requests_(predictor_ || outstanding_ || needs.in_flight_tokens),
       local_{.in_flight = in_flight_,
              .in_flight_tokens = in_flight_tokens_,
@@ -101,7 +101,6 @@ void Dispatcher::note_sent(const signals::RequestView& request, const Target& ta
     const std::int64_t known = prefix_index_->matched_blocks(request.id(), chosen.index());
     count_tokens(request.id(), chosen, uncached_tokens(request, known));
   }
-  if (prefix_index_) prefix_index_->sent(request.id(), chosen.index(), target.rank);
 }
 
 void Dispatcher::note_first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {

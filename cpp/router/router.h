@@ -55,6 +55,9 @@ class Dispatcher {
   [[gnu::always_inline]] void send(const signals::RequestView& request, const Target& target,
                                    sim::Time now) {
     if (follows_sent_) note_sent(request, target, now);
+    if (prefix_index_) {
+      prefix_index_->sent(request.id(), target.instance.index(), target.rank);
+    }
     ++in_flight_[target.instance.index()];
   }
   void first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {

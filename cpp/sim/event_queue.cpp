@@ -15,15 +15,11 @@ constexpr std::size_t kArity = 4;
 EventQueue::EventQueue(std::size_t num_owners)
     : num_leaves_(std::bit_ceil(std::max<std::size_t>(num_owners, 1))) {
   near_.front().event.order_ = std::numeric_limits<std::uint64_t>::max();
-  alarm_times_.resize(2 * num_leaves_, kForever);
-  alarm_owners_.resize(2 * num_leaves_);
-  for (std::size_t i = 0; i < num_leaves_; ++i) {
-    alarm_owners_[num_leaves_ + i] = static_cast<std::uint32_t>(i);
-  }
+  alarms_.resize(2 * num_leaves_, alarm_of(0, kForever));
 }
 
 Time EventQueue::next_due_besides(std::uint32_t phases) const {
-  Time next = std::min(source_, alarm_times_[1]);
+  Time next = std::min(source_, alarm_time(1));
   const auto consider = [&](const Event& event) {
     if ((phases & bit_of(event.phase())) == 0) next = std::min(next, event.time());
   };
@@ -101,20 +97,15 @@ bool EventQueue::pop_simultaneous(Time horizon, Event& event) {
 
 void EventQueue::set_alarm(std::uint32_t owner, Time time) {
   if (owner == disregarded_) disregarded_ = kNobody;
-  Time* const times = alarm_times_.data();
-  std::uint32_t* const owners = alarm_owners_.data();
   std::size_t node = num_leaves_ + owner;
-  times[node] = time;
-  // The winner is kept in registers and selected by a mask: a branch would be unpredictable.
+  Alarm earliest = alarm_of(owner, time);
+  alarms_[node] = earliest;
   while (node > 1) {
-    const std::size_t other = node ^ 1;
-    const auto is_left = static_cast<std::int64_t>(node & 1);
-    const std::int64_t wins = -static_cast<std::int64_t>(times[other].ns - is_left < time.ns);
-    time.ns ^= (time.ns ^ times[other].ns) & wins;
-    owner ^= (owner ^ owners[other]) & static_cast<std::uint32_t>(wins);
+    const Alarm other = alarms_[node ^ 1];
+    // A branch would be unpredictable.
+    earliest = __builtin_expect_with_probability(other < earliest, 1, 0.5) ? other : earliest;
     node /= 2;
-    times[node] = time;
-    owners[node] = owner;
+    alarms_[node] = earliest;
   }
 }
 

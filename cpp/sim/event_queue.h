@@ -69,7 +69,7 @@ class EventQueue {
 
   /// Takes the earliest event, unless it lies beyond `horizon` or there is none.
   bool pop(Time horizon, Event& event) {
-    const Time alarm = alarm_times_[1];
+    const Time alarm = alarm_time(1);
     const Time pushed = next_pushed();
     if (alarm < pushed && alarm < source_) {
       if (alarm > horizon) return false;
@@ -87,7 +87,7 @@ class EventQueue {
     return true;
   }
   /// Time of the next event; kForever: none. Precondition: no alarm is disregarded.
-  Time next_due() const { return std::min({next_pushed(), source_, alarm_times_[1]}); }
+  Time next_due() const { return std::min({next_pushed(), source_, alarm_time(1)}); }
   /// Whether any event is due at or before `now`.
   bool is_due(Time now) {
     heed_all();
@@ -98,7 +98,7 @@ class EventQueue {
     if (disregarded_ != owner) heed_all();
     if (next_pushed() <= now || source_ <= now) return true;
     for (std::size_t node = num_leaves_ + owner; node > 1; node /= 2) {
-      if (alarm_times_[node ^ 1] <= now) return true;
+      if (alarm_time(node ^ 1) <= now) return true;
     }
     return false;
   }
@@ -119,6 +119,13 @@ class EventQueue {
     std::uint64_t serial = 0;
   };
 
+  // Time (≥ 0) and owner in one number that compares like the pair.
+  __extension__ using Alarm = unsigned __int128;
+  static constexpr unsigned kOwnerBits = 64;
+  static Alarm alarm_of(std::uint32_t owner, Time time) {
+    return static_cast<Alarm>(time.ns) << kOwnerBits | owner;
+  }
+
   static constexpr std::size_t kMaxNear = 16;
   static constexpr std::uint32_t kNobody = 0xFFFFFFFF;
 
@@ -133,8 +140,12 @@ class EventQueue {
     if (--num_near_ == 0 && !heap_.empty()) refill();
     return event;
   }
+  Time alarm_time(std::size_t node) const {
+    return Time{static_cast<std::int64_t>(alarms_[node] >> kOwnerBits)};
+  }
   Event first_alarm() const {
-    return {alarm_times_[1], Phase::step_end, alarm_owners_[1], alarm_owners_[1]};
+    const auto owner = static_cast<std::uint32_t>(alarms_[1]);
+    return {alarm_time(1), Phase::step_end, owner, owner};
   }
   Event take_source() {
     const Time time = source_;
@@ -158,9 +169,8 @@ class EventQueue {
   std::vector<Entry> heap_;
   Time source_ = kForever;
   // A tournament: leaf num_leaves_ + i is the alarm of owner i, node i the earlier one of its
-  // children 2i and 2i + 1, the left one if they are equal.
-  std::vector<Time> alarm_times_;
-  std::vector<std::uint32_t> alarm_owners_;
+  // children 2i and 2i + 1, the left one, which has the lesser owner, if they are equal.
+  std::vector<Alarm> alarms_;
   std::size_t num_leaves_ = 1;
   std::uint32_t disregarded_ = kNobody;  // its alarm is not due
   std::uint64_t next_serial_ = 0;

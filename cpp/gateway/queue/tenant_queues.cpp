@@ -14,7 +14,8 @@ TenantQueues::TenantQueues(std::size_t num_tenants, const Queue& config, bool ha
       flows_(num_tenants),
       place_(num_tenants),
       takes_newest_(config.ordering == Ordering::lifo),
-      by_own_timeout_(has_own_timeouts && config.ordering == Ordering::edf) {
+      by_own_timeout_(has_own_timeouts && config.ordering == Ordering::edf),
+      is_ordered_(by_own_timeout_ || needs_deadlines()) {
   set_times(config);
 }
 
@@ -74,23 +75,27 @@ void TenantQueues::order_again(Flow& flow) {
   for (const Entry& entry : entries) insert(flow, entry);
 }
 
-void TenantQueues::push(TenantId flow, Entry&& entry) {
-  entry.serial = next_serial_++;
+void TenantQueues::push(TenantId flow, const Entry& entry) {
   Flow& queue = flows_[flow.index()];
   if (queue.empty()) {
     place_[flow.index()] = backlogged_.size();
     backlogged_.push_back(flow);
   }
   const Time expiry = expiry_of(entry);
-  if (by_own_timeout_) entry.deadline = expiry;
-  // Most have no deadline: the newest is the last.
   const Flow::Handle at =
-      entry.deadline == sim::kForever ? queue.push_back(entry) : insert(queue, entry);
+      is_ordered_ ? insert_by_deadline(queue, entry, expiry) : queue.push_back(entry);
+  const std::uint64_t serial = next_serial_++;
+  queue[at].serial = serial;
   ++size_;
   if (expiry == sim::kForever) return;
-  if (!sim::is_set(entry.timeout)) return by_timeout_.push_back({flow, at, entry.serial, expiry});
-  own_.push_back({flow, at, entry.serial, expiry});
+  if (!sim::is_set(entry.timeout)) return by_timeout_.push_back({flow, at, serial, expiry});
+  own_.push_back({flow, at, serial, expiry});
   std::push_heap(own_.begin(), own_.end());
+}
+
+TenantQueues::Flow::Handle TenantQueues::insert_by_deadline(Flow& flow, Entry entry, Time expiry) {
+  if (by_own_timeout_) entry.deadline = expiry;
+  return insert(flow, entry);
 }
 
 TenantQueues::Flow::Handle TenantQueues::insert(Flow& flow, const Entry& entry) {

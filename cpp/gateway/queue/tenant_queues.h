@@ -50,7 +50,7 @@ class TenantQueues {
     if (a.deadline != b.deadline) return a.deadline < b.deadline;
     return takes_newest_ ? a.serial > b.serial : a.serial < b.serial;
   }
-  void push(sim::TenantId flow, Entry&& entry);
+  void push(sim::TenantId flow, const Entry& entry);
   /// Precondition of `head` and `pop`: the flow is not empty.
   const Entry& head(sim::TenantId flow) const {
     const Flow& queue = flows_[flow.index()];
@@ -95,6 +95,7 @@ class TenantQueues {
     return std::max(entry.entered, counted_from_) + timeout_;
   }
   static Flow::Handle insert(Flow& flow, const Entry& entry);
+  Flow::Handle insert_by_deadline(Flow& flow, Entry entry, sim::Time expiry);
   void order_again(Flow& flow);
   /// The place of an entry, valid until it is removed.
   struct Waiting {
@@ -147,6 +148,7 @@ class TenantQueues {
   std::size_t size_ = 0;
   bool takes_newest_ = false;
   bool by_own_timeout_;            // edf, and entries may have timeouts of their own
+  bool is_ordered_;                // by deadlines
   sim::Ring<Waiting> by_timeout_;  // with the queue's timeout, in order of entry
   std::vector<Waiting> own_;       // with a timeout of their own, as a heap
 

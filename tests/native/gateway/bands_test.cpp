@@ -82,9 +82,9 @@ void a_request_joins_the_highest_band_that_its_class_reaches() {
 void a_tenant_with_a_full_queue_is_refused() {
   BandsSetup setup({{0}, {0}, {1}}, with_bands({{.queue = {.max_requests = 1}}}));
   setup.join(0);
-  const Bands::Room own = setup.bands.make_room(id(1), view_of_nothing(), {});
+  const Bands::Room own = setup.bands.make_room(id(1), {});
   check(!own.is_there && !own.displaced, "its queue is full, and drops its tail");
-  check(setup.bands.make_room(id(2), view_of_nothing(), {}).is_there, "the other tenant's is not");
+  check(setup.bands.make_room(id(2), {}).is_there, "the other tenant's is not");
 }
 
 void a_tenant_s_own_bound_counts_instead() {
@@ -92,9 +92,9 @@ void a_tenant_s_own_bound_counts_instead() {
   tenants[0].queue_max = 2;
   BandsSetup setup({{0}, {0}, {0}}, with_bands({{.queue = {.max_requests = 1}}}), tenants);
   setup.join(0);
-  check(setup.bands.make_room(id(1), view_of_nothing(), {}).is_there, "two may wait");
+  check(setup.bands.make_room(id(1), {}).is_there, "two may wait");
   setup.join(1);
-  check(!setup.bands.make_room(id(2), view_of_nothing(), {}).is_there, "three may not");
+  check(!setup.bands.make_room(id(2), {}).is_there, "three may not");
 }
 
 // The newcomer takes a place at all three levels.
@@ -104,7 +104,7 @@ void a_queue_that_drops_its_head_has_room_in_every_bound() {
   config.max_queued = 1;
   BandsSetup setup({{0}, {0}}, config);
   setup.join(0);
-  const Bands::Room room = setup.bands.make_room(id(1), view_of_nothing(), {});
+  const Bands::Room room = setup.bands.make_room(id(1), {});
   check(room.is_there && room.displaced == id(0), "the head gave its place");
   check(setup.bands.size() == 0, "and is out");
 }
@@ -112,7 +112,7 @@ void a_queue_that_drops_its_head_has_room_in_every_bound() {
 void a_full_band_refuses_every_tenant() {
   BandsSetup setup({{0, kBatch}, {1, kImportant}}, with_bands({{.max_requests = 1}}));
   setup.join(0);
-  const Bands::Room room = setup.bands.make_room(id(1), view_of_nothing(), {});
+  const Bands::Room room = setup.bands.make_room(id(1), {});
   check(!room.is_there && !room.displaced, "nothing is displaced, however unimportant");
   check(setup.bands.size() == 1, "it waits on");
 }
@@ -126,19 +126,19 @@ Gateway full_at(std::int64_t most, bool sheds) {
 
 void a_full_gateway_refuses_unless_it_sheds() {
   BandsSetup setup({{0, kSpare}, {1, kImportant}}, full_at(1, false));
-  check(setup.bands.make_room(id(0), view_of_nothing(), {}).is_there, "it is empty");
+  check(setup.bands.make_room(id(0), {}).is_there, "it is empty");
   setup.join(0);
-  check(!setup.bands.make_room(id(1), view_of_nothing(), {}).is_there, "it is full");
+  check(!setup.bands.make_room(id(1), {}).is_there, "it is full");
 }
 
 void a_full_gateway_displaces_the_least_important() {
   BandsSetup setup({{0, kBatch}, {0, kSpare}, {1, kSpare}, {0, kStandard}, {1, kBatch}},
                    full_at(4, true));
   for (std::size_t i = 0; i < 4; ++i) setup.join(i);
-  const auto displaced_by_batch = setup.bands.make_room(id(4), view_of_nothing(), {}).displaced;
+  const auto displaced_by_batch = setup.bands.make_room(id(4), {}).displaced;
   check(displaced_by_batch == id(2), "the newest of the least important");
   setup.join(4);
-  const auto next = setup.bands.make_room(id(3), view_of_nothing(), {});
+  const auto next = setup.bands.make_room(id(3), {});
   check(next.is_there && next.displaced == id(1), "then the other");
 }
 
@@ -147,22 +147,22 @@ void only_more_important_requests_displace() {
   config.bands[0].priority = -1;
   BandsSetup setup({{0, kBatch}, {1, kBatch}, {1, kSpare}, {0, kStandard}}, config);
   setup.join(0);
-  check(!setup.bands.make_room(id(1), view_of_nothing(), {}).is_there, "not equals");
-  check(!setup.bands.make_room(id(2), view_of_nothing(), {}).is_there, "not lesser ones");
-  check(setup.bands.make_room(id(3), view_of_nothing(), {}).displaced == id(0),
+  check(!setup.bands.make_room(id(1), {}).is_there, "not equals");
+  check(!setup.bands.make_room(id(2), {}).is_there, "not lesser ones");
+  check(setup.bands.make_room(id(3), {}).displaced == id(0),
         "a standard one does");
 }
 
 void only_sheddable_requests_are_displaced() {
   BandsSetup setup({{0, kStandard}, {1, kImportant}}, full_at(1, true));
   setup.join(0);
-  check(!setup.bands.make_room(id(1), view_of_nothing(), {}).is_there, "a standard request stays");
+  check(!setup.bands.make_room(id(1), {}).is_there, "a standard request stays");
 
   BandsSetup boundary({{0, kNeutral}, {1, kImportant}, {1, kBatch}}, full_at(1, true));
   boundary.join(0);
-  check(!boundary.bands.make_room(id(1), view_of_nothing(), {}).is_there,
+  check(!boundary.bands.make_room(id(1), {}).is_there,
         "priority 0 is not sheddable");
-  check(!boundary.bands.make_room(id(2), view_of_nothing(), {}).is_there,
+  check(!boundary.bands.make_room(id(2), {}).is_there,
         "nor displaced by a sheddable one");
 }
 
