@@ -84,6 +84,8 @@ py::list instances_of(const std::vector<cluster::InstanceReport>& reports) {
     entry["refused"] = report.refused;
     entry["cancelled"] = report.cancelled;
     entry["preemptions"] = report.preemptions;
+    entry["tokens_recomputed"] = report.tokens_recomputed;
+    entry["tokens_wasted"] = report.tokens_wasted;
     entry["steps"] = report.steps;
     entry["mean_waiting"] = report.mean_waiting;
     entry["mean_waiting_at_step"] = report.mean_waiting_at_step;

@@ -23,6 +23,8 @@ struct InstanceReport {
   std::int64_t refused = 0;
   std::int64_t cancelled = 0;  ///< withdrawn, for any reason
   std::int64_t preemptions = 0;
+  std::int64_t tokens_recomputed = 0;
+  std::int64_t tokens_wasted = 0;
   std::int64_t steps = 0;
   double mean_waiting = 0;  ///< time average of the engine's queue over the fleet's duration
   double mean_waiting_at_step = 0;  ///< average over steps, each sampled at its start

@@ -62,7 +62,7 @@ std::vector<InstanceReport> report_instances(const FinalState& end) {
   for (const auto& instance : end.fleet.instances()) {
     const instance::Counters& c = instance->counters();
     const auto steps = static_cast<double>(c.steps);
-    reports.push_back({c.completed, c.refused, c.cancelled, c.preemptions, c.steps,
+    reports.push_back({c.completed, c.refused, c.cancelled, c.preemptions, c.tokens_recomputed, c.tokens_wasted, c.steps,
                        duration_s > 0 ? c.waiting_time_s / duration_s : 0,
                        c.steps > 0 ? static_cast<double>(c.waiting_after_steps) / steps : 0,
                        c.kv_hits, c.kv_misses, c.kv_lookups, instance->stepping()});
@@ -148,6 +148,8 @@ metrics::RunFigures run_figures(const FinalState& end, std::span<const InstanceR
   mean_waiting.reserve(instances.size());
   for (const InstanceReport& instance : instances) {
     figures.preemptions += instance.preemptions;
+    figures.recomputed_tokens += instance.tokens_recomputed;
+    figures.wasted_tokens += instance.tokens_wasted;
     mean_waiting.push_back(simulation.metrics.uses_reported_latencies()
                                ? instance.mean_waiting_at_step
                                : instance.mean_waiting);

@@ -55,6 +55,8 @@ struct Counters {
   std::int64_t completed = 0;
   std::int64_t cancelled = 0;  ///< withdrawn after entry, for any reason
   std::int64_t preemptions = 0;
+  std::int64_t tokens_recomputed = 0;  ///< lost in preemptions and not cached at the return
+  std::int64_t tokens_wasted = 0;      ///< of requests that were withdrawn
   std::int64_t steps = 0;
   std::int64_t tokens_emitted = 0;
   double waiting_time_s = 0;  ///< ∫ waiting requests dt

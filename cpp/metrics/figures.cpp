@@ -437,6 +437,24 @@ std::vector<FigureInfo> all() {
        .is_main = true,
        .blis = "preemption_count",
        .value = [](const Measured& m) { return Value(m.run.preemptions); }},
+      {.name = "recomputed_tokens",
+       .doc = "Tokens of prompts and outputs that were in KV memory when their request was "
+              "preempted, and that are computed again because the cache does not hold them when it "
+              "returns.",
+       .unit = "tokens",
+       .population = kRun,
+       .better = Better::lower,
+       .is_count = true,
+       .value = [](const Measured& m) { return Value(m.run.recomputed_tokens); }},
+      {.name = "wasted_tokens",
+       .doc = "Tokens of prompts and outputs, those found in the cache included, that were in KV "
+              "memory when their request was withdrawn from its instance: timed out, evicted or "
+              "abandoned by the client. A retry makes them again.",
+       .unit = "tokens",
+       .population = kRun,
+       .better = Better::lower,
+       .is_count = true,
+       .value = [](const Measured& m) { return Value(m.run.wasted_tokens); }},
       {.name = "cache_hit_rate",
        .doc = "Share of the full prompt blocks that the prefix cache held, over the requests that "
               "entered a batch; with BLIS's accounting, the mean over the instances of the share "

@@ -65,6 +65,8 @@ struct RunFigures {
   sim::Time window_end;      ///< horizon, or the last arrival
   sim::Time fleet_duration;  ///< start of the clock → last event of any instance
   std::int64_t preemptions = 0;
+  std::int64_t recomputed_tokens = 0;
+  std::int64_t wasted_tokens = 0;
   std::optional<double> cache_hit_rate;
   std::optional<double> mean_regret;
   std::optional<double> max_regret;

@@ -30,16 +30,17 @@ double saturation(const SaturationDetector& config, const View& view, std::int64
     return static_cast<double>(in_flight) / (config.max_concurrency * instances);
   }
   double sum = 0;
+  double counted = instances;
   for (std::size_t i = 0; i < view.size(); ++i) {
     if (view.is_stale(i)) {
-      sum += 1;
+      config.staleness_policy == StalenessPolicy::saturated ? sum += 1 : counted -= 1;
       continue;
     }
     const InstanceSignal seen = view.instance(i);
     sum += std::max(static_cast<double>(seen.waiting) / config.queue_depth_threshold,
                     seen.kv_utilization / config.kv_utilization_threshold);
   }
-  return sum / instances;
+  return counted > 0 ? sum / counted : 0;
 }
 
 double saturation(const SaturationDetector& config, const View& view) {

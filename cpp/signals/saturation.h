@@ -16,6 +16,8 @@ class View;
 enum class Detector : std::uint8_t { utilization, concurrency };
 /// What a gateway counts in flight.
 enum class ConcurrencyMode : std::uint8_t { requests, tokens, hybrid };
+/// How instances count whose metrics are stale.
+enum class StalenessPolicy : std::uint8_t { saturated, ignore };
 
 }  // namespace spillway::signals
 
@@ -27,6 +29,10 @@ template <>
 struct spillway::sim::EnumNames<spillway::signals::ConcurrencyMode> {
   static constexpr std::array<std::string_view, 3> names{"requests", "tokens", "hybrid"};
 };
+template <>
+struct spillway::sim::EnumNames<spillway::signals::StalenessPolicy> {
+  static constexpr std::array<std::string_view, 2> names{"saturated", "ignore"};
+};
 
 namespace spillway::signals {
 
@@ -36,6 +42,7 @@ struct SaturationDetector {
   Detector detector = Detector::utilization;
   double queue_depth_threshold = 5;
   double kv_utilization_threshold = 0.8;
+  StalenessPolicy staleness_policy = StalenessPolicy::saturated;
   double max_concurrency = 100;
   ConcurrencyMode concurrency_mode = ConcurrencyMode::requests;
   double max_token_concurrency = 1'000'000;
@@ -57,6 +64,10 @@ struct SaturationDetector {
         .range(sim::positive_up_to(1))
         .search(0.5, 1)
         .runtime();
+    field("staleness_policy", &Self::staleness_policy,
+          "How the utilization detector counts an instance whose metrics are stale "
+          "(llm-d-router#2408). saturated: as 1, so a fleet that cannot be seen gets nothing; "
+          "ignore: not at all, and a fleet of such instances as 0.");
     field("max_concurrency", &Self::max_concurrency,
           "Requests in flight per instance at which the fleet is saturated.")
         .unit("requests")
@@ -85,9 +96,9 @@ struct SaturationDetector {
 };
 
 /// utilization: mean over the instances of the larger of waiting ÷ queue_depth_threshold and KV use
-/// ÷ kv_utilization_threshold, 1 for an instance whose signals are stale. concurrency: `in_flight`
-/// ÷ (max_concurrency × instances), or by the tokens that the router has sent. 1 while no instance
-/// is ready.
+/// ÷ kv_utilization_threshold, those whose signals are stale by `staleness_policy`. concurrency:
+/// `in_flight` ÷ (max_concurrency × instances), or by the tokens that the router has sent. 1 while
+/// no instance is ready.
 double saturation(const SaturationDetector& config, const View& view, std::int64_t in_flight);
 /// With the router's own count of requests that it has sent and that have not finished.
 double saturation(const SaturationDetector& config, const View& view);

@@ -336,7 +336,7 @@ def with_priorities(simulation: Simulation, seed: int) -> Simulation:
     changes: dict[str, Any] = {
         f"instances[{i}].scheduler": instance.PriorityFcfs(
             age_weight_per_s=rng.choice((0, 0, 1, 10)),
-            victim=rng.choice(("last", "lowest_priority")),
+            victim=rng.choice(("last", "lowest_priority", "least_computed")),
             preemption_margin=rng.choice((None, 1, 1, 4)),
             max_preemptions_per_step=rng.choice((1, 3, 1000)),
         )

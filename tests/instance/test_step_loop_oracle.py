@@ -101,7 +101,7 @@ def random_priorities(rng: random.Random) -> instance.PriorityFcfs:
             ((), [instance.ClassPriority(name=name, priority=value) for name, value in named])
         ),
         age_weight_per_s=rng.choice((0, 0, 1e-6, 10, 10 ** rng.uniform(-2, 5))),
-        victim=rng.choice(("last", "lowest_priority")),
+        victim=rng.choice(("last", "lowest_priority", "least_computed")),
         preemption_margin=rng.choice((None, 1, 2, 5, 9)),
         max_preemptions_per_step=rng.choice((1, 2, 3)),
     )
@@ -198,7 +198,10 @@ def test_seeded_cases_of_priorities_reach_what_they_are_meant_to() -> None:
         reached["memory was short for one of low priority"] += (
             by_priority and preemptions > run.yielded
         )
-    assert len(reached) == 5
+        reached["memory was short for one with few tokens"] += (
+            scheduler.victim == "least_computed" and preemptions > run.yielded
+        )
+    assert len(reached) == 6
     assert min(reached.values()) >= often(12), reached
 
 

@@ -28,6 +28,8 @@ ADDED = (
     "hits",
     "misses",
     "lookups",
+    "recomputed",
+    "wasted",
     "evictions",
     "rolled_back",
     "whole_prompts",
@@ -361,6 +363,8 @@ def assert_same(simulation: Simulation, requests: list[oracle.Request]) -> oracl
         assert report["steps"] == run.steps
         for name in ("hits", "misses", "lookups"):
             assert report[f"kv_{name}"] == getattr(run, name), name
+        for name in ("recomputed", "wasted"):
+            assert report[f"tokens_{name}"] == getattr(run, name), name
         waited_s += report["mean_waiting"]
         whole = sum_of([whole, run])
         shares.append(run.hits / max(run.hits + run.misses, 1))

@@ -17,8 +17,8 @@ struct Saturation : signals::SaturationDetector {
       "Requests of a band may start while the saturation of the fleet is below the band's ceiling "
       "(flow control of llm-d's endpoint picker). utilization: mean over the instances of the "
       "larger of waiting ÷ queue_depth_threshold and KV use ÷ kv_utilization_threshold, 1 for an "
-      "instance whose signals are stale; concurrency: requests dispatched and not finished ÷ "
-      "(max_concurrency × instances), or by concurrency_mode.";
+      "instance whose signals are stale, or by staleness_policy; concurrency: requests dispatched "
+      "and not finished ÷ (max_concurrency × instances), or by concurrency_mode.";
   signals::Needs needs() const { return signals::Needs{.fleet_signals = true} | token_needs(); }
 };
 

@@ -69,7 +69,10 @@ class Sharing final : public Instance, public Engine {
     take_scrapes(now, false);
     advance(now);
     const std::int32_t tokens = tokens_of(seats_[*seat], progress_.value());
-    if (tokens > 0) counters_.tokens_emitted += tokens - 1;
+    if (tokens > 0) {
+      counters_.tokens_emitted += tokens - 1;
+      counters_.tokens_wasted += requests_.input_tokens(id) + tokens;
+    }
     ++counters_.cancelled;
     leave(id, outcome, tokens, now);
     completions_.erase_if([seat](const Due<double>& due) { return due.seat == *seat; });

@@ -33,7 +33,7 @@ class PriorityFcfsPolicy final : public SchedulerPolicy {
     return arrival - worth_[requests.slo_class(id)];
   }
   PreemptionRules preemption() const override {
-    PreemptionRules rules{.takes_least_urgent = config_.victim == Victim::lowest_priority,
+    PreemptionRules rules{.victim = config_.victim,
                           .max_per_step = config_.max_preemptions_per_step};
     if (config_.preemption_margin) rules.margin = worth(*config_.preemption_margin);
     return rules;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,8 +8,8 @@
 #include <vector>
 
 #include "instance/scheduler/priority.h"
+#include "instance/scheduler/victim.h"
 #include "sim/error.h"
-#include "sim/schema/enum.h"
 #include "sim/schema/range.h"
 
 namespace spillway::workload {
@@ -20,9 +19,6 @@ class RequestTable;
 namespace spillway::instance {
 
 class SchedulerPolicy;
-
-/// The victim of a preemption when memory is short.
-enum class Victim : std::uint8_t { last, lowest_priority };
 
 /// Priority of a class inside the instances.
 struct ClassPriority {
@@ -65,7 +61,8 @@ struct PriorityFcfs {
     field("victim", &P::victim,
           "Victim of a preemption when memory is short. last: the last request that entered the "
           "batch; lowest_priority: the one with the lowest priority, of equals the last to arrive "
-          "(vLLM's policies fcfs and priority).");
+          "(vLLM's policies fcfs and priority); least_computed: the one with the fewest tokens in "
+          "memory, of equals the last to enter, so that little is computed again.");
     field("preemption_margin", &P::preemption_margin,
           "If the head of the queue finds no seat or no memory, the running request with the "
           "lowest priority is preempted if its priority is lower than the head's by at least this "
@@ -85,8 +82,3 @@ std::unique_ptr<SchedulerPolicy> make(const PriorityFcfs& config,
                                       const workload::RequestTable& requests);
 
 }  // namespace spillway::instance
-
-template <>
-struct spillway::sim::EnumNames<spillway::instance::Victim> {
-  static constexpr std::array<std::string_view, 2> names{"last", "lowest_priority"};
-};

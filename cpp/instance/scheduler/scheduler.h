@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "instance/scheduler/victim.h"
 #include "sim/ids.h"
 #include "workload/request_table.h"
 
@@ -10,8 +11,7 @@ namespace spillway::instance {
 
 /// Which requests a scheduler preempts.
 struct PreemptionRules {
-  /// When memory is short: the least urgent request instead of the last that entered.
-  bool takes_least_urgent = false;
+  Victim victim = Victim::last;  ///< when memory is short
   /// For a head of the queue that finds no seat or no memory: the least urgent request, if its rank
   /// exceeds the head's by at least this margin ≥ 1; unset: no request.
   std::optional<std::int64_t> margin;

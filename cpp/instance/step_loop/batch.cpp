@@ -33,6 +33,31 @@ std::size_t least_urgent(const EngineState& s) {
   return last;
 }
 
+// The slot with the fewest tokens in memory after the current step; of equals the last to enter.
+// Precondition: there are slots.
+std::size_t least_computed(const EngineState& s) {
+  std::size_t least = 0;
+  for (std::size_t i = 1; i < s.slots.size(); ++i) {
+    if (s.slots[i].computed + s.slots[i].tokens <=
+        s.slots[least].computed + s.slots[least].tokens) {
+      least = i;
+    }
+  }
+  return least;
+}
+
+std::size_t choose_victim(const EngineState& s) {
+  switch (s.settings.preempting.victim) {
+    case Victim::lowest_priority:
+      return least_urgent(s);
+    case Victim::least_computed:
+      return least_computed(s);
+    case Victim::last:
+      break;
+  }
+  return s.slots.size() - 1;
+}
+
 // The request's planned tokens return to the budget. Blocks filled by these tokens are already
 // registered. A token that it emits in the current step is not lost.
 void preempt(EngineState& s, Recorder& recorder, std::size_t which, std::int64_t& budget,
@@ -54,7 +79,7 @@ void preempt(EngineState& s, Recorder& recorder, std::size_t which, std::int64_t
          .emitted = s.settings.preemption == Preemption::restart ? 0 : victim.emitted,
          .rank = rank_of(s, victim.id),
          .last_token = victim.last_token,
-         .returned = true,
+         .lost_tokens = static_cast<std::int32_t>(victim.computed + victim.tokens),
          .draft_steps = victim.draft_steps});
   }
   s.slots.erase(s.slots.begin() + static_cast<std::ptrdiff_t>(which));
@@ -95,8 +120,7 @@ bool give(EngineState& s, Slot& slot, std::int64_t tokens) {
     std::int64_t tokens = share_of(s, s.slots[at], budget);
     bool is_victim = false;
     while (!is_victim && !give(s, s.slots[at], tokens)) {
-      const std::size_t victim =
-          s.settings.preempting.takes_least_urgent ? least_urgent(s) : s.slots.size() - 1;
+      const std::size_t victim = choose_victim(s);
       is_victim = victim == at;
       if (victim < at) {
         --at;
@@ -152,7 +176,7 @@ void pad(const EngineState& s, Slot& slot) {
 bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time now) {
   const Waiting& head = s.waiting.head();
   const workload::RequestTable& requests = s.settings.requests;
-  const bool returned = head.returned;
+  const bool returned = head.has_returned();
   Slot& slot =
       s.slots.emplace_back(Slot{.id = head.id,
                                 .entry = s.next_entry,
@@ -184,6 +208,8 @@ bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time n
     return false;
   }
   account_waiting(s, now);
+  if (returned) [[unlikely]]
+    s.counters.tokens_recomputed += std::max<std::int64_t>(0, head.lost_tokens - slot.computed);
   s.waiting.pop();
   ++s.next_entry;
   budget = left - slot.planned;

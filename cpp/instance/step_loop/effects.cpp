@@ -116,11 +116,12 @@ template <bool kHasSpecialRules>
 }
 
 // Whether the request was withdrawn during its last step.
-bool withdraw_at_end(EngineState& s, Recorder& recorder, sim::RequestId id) {
+bool withdraw_at_end(EngineState& s, Recorder& recorder, sim::RequestId id, std::int64_t computed) {
   const auto leaving = std::find_if(s.leaving.begin(), s.leaving.end(),
                                     [&](const Leaving& other) { return other.id == id; });
   if (leaving == s.leaving.end()) return false;
   ++s.counters.cancelled;
+  s.counters.tokens_wasted += computed;
   recorder.withdrawn(*leaving, s.settings.requests.target_output_tokens(id), s.jump.end_of_step());
   s.leaving.erase(leaving);
   return true;
@@ -129,7 +130,7 @@ bool withdraw_at_end(EngineState& s, Recorder& recorder, sim::RequestId id) {
 [[gnu::always_inline]] inline void complete(EngineState& s, Recorder& recorder, sim::RequestId id,
                                             std::int64_t computed) {
   s.demand_blocks -= s.memory.blocks_for(computed);
-  if (!s.leaving.empty() && withdraw_at_end(s, recorder, id)) return;
+  if (!s.leaving.empty() && withdraw_at_end(s, recorder, id, computed)) return;
   ++s.counters.completed;
   recorder.completed(id, s.jump.end_of_step());
 }
@@ -239,6 +240,7 @@ void take_out_leaving(EngineState& s, Recorder& recorder, Time now) {
     if (!is_running) slot = std::find_if(s.ousted.begin(), s.ousted.end(), is_it);
     s.demand_blocks -= demand_of(s, leaving.id);
     ++s.counters.cancelled;
+    s.counters.tokens_wasted += slot->computed;
     recorder.withdrawn(leaving, slot->emitted, now);
     if (!is_running) {
       s.ousted.erase(slot);

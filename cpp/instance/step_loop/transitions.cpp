@@ -246,6 +246,7 @@ void withdraw(EngineState& s, Recorder& recorder, const Leaving& leaving, Time n
     std::erase_if(s.ousted, [&](const Slot& slot) { return slot.id == leaving.id; });
     s.demand_blocks -= demand_of(s, leaving.id);
     ++s.counters.cancelled;
+    if (waiting->has_returned()) s.counters.tokens_wasted += waiting->lost_tokens;
     recorder.withdrawn(leaving, waiting->emitted, now);
     return;
   }

@@ -18,8 +18,10 @@ struct Waiting {
   std::int32_t emitted = 0;
   std::int64_t rank = 0;
   sim::Time last_token = sim::kUnset;
-  bool returned = false;         ///< after a preemption
-  std::int32_t draft_steps = 0;  ///< as in Slot
+  std::int32_t lost_tokens = -1;  ///< tokens in memory when it was preempted; −1: it was not
+  std::int32_t draft_steps = 0;   ///< as in Slot
+
+  bool has_returned() const { return lost_tokens >= 0; }
 };
 
 /// The engine's queue: in order of entry, preempted requests in front; or by (rank, arrival, name).

@@ -187,9 +187,11 @@ class ResultData:
         """Per instance: counts, queue lengths, KV blocks, stepping.
 
         completed, refused, cancelled (withdrawn after they entered, for any reason), preemptions,
-        steps; mean_waiting (over time), mean_waiting_at_step (over steps); kv_hits (cached blocks
-        reused), kv_misses (blocks allocated), kv_lookups (full prompt blocks of the requests that
-        entered the batch).
+        tokens_recomputed (in KV memory when their request was preempted, and not in the cache when
+        it returned), tokens_wasted (in KV memory when their request was withdrawn), steps;
+        mean_waiting (over time), mean_waiting_at_step (over steps); kv_hits (cached blocks reused),
+        kv_misses (blocks allocated), kv_lookups (full prompt blocks of the requests that entered
+        the batch).
 
         `stepping` is "jumps", "plain" if every step was simulated separately, or "reference" if
         `reference` requested that.

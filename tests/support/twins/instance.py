@@ -26,7 +26,7 @@ _CHOICES = {
     "output_overhead": ("in_step", "reported"),
     "accounting": ("clock", "blis"),
     "allocation": ("check_then_act", "roll_back"),
-    "victim": ("last", "lowest_priority"),
+    "victim": ("last", "lowest_priority", "least_computed"),
 }
 
 
@@ -256,6 +256,8 @@ class Run:
     hits: int = 0
     misses: int = 0
     lookups: int = 0
+    recomputed: int = 0
+    wasted: int = 0
     evictions: int = 0
     rolled_back: int = 0
     whole_prompts: int = 0
@@ -281,6 +283,7 @@ class _Live:
     request: Request
     outcome: Outcome
     computed: int = 0
+    lost: int | None = None  # tokens in memory when it was preempted, until it returns
     emitted: int = 0
     blocks: list[_Block] = field(default_factory=list)
     skipped: int = 0
@@ -386,6 +389,8 @@ class _Instance:
     hits: int = 0
     misses: int = 0
     lookups: int = 0
+    recomputed: int = 0
+    wasted: int = 0
     evictions: int = 0
     rolled_back: int = 0
     whole_prompts: int = 0
@@ -448,6 +453,7 @@ class _Instance:
         live.outcome.outcome = "cancelled"
         live.outcome.cancelled_ns = now_ns
         live.outcome.emitted = live.emitted
+        self.wasted += live.computed if live.lost is None else live.lost
         self.end_ns = max(self.end_ns, now_ns)
 
     # Step start, 1: order
@@ -594,6 +600,9 @@ class _Instance:
             live.skipped = len(cached)
             self.whole_prompts += 1
         self.lookups += live.request.input_tokens // self.server.block_size_tokens
+        if live.lost is not None:
+            self.recomputed += max(0, live.lost - live.computed)
+            live.lost = None
         return self.give(live, n)
 
     def store_last_token(self, live: _Live) -> None:
@@ -622,6 +631,7 @@ class _Instance:
         is_finishing = live.is_finishing
         self.running.remove(live)
         self.release_blocks(live)
+        live.lost = live.computed + live.current
         live.computed = 0
         if self.server.preemption == "restart":
             live.emitted = 0
@@ -668,6 +678,8 @@ class _Instance:
             victim = self.running[-1]
             if self.server.victim == "lowest_priority":
                 victim = self.least_urgent()
+            elif self.server.victim == "least_computed":
+                victim = min(reversed(self.running), key=lambda live: live.computed + live.current)
             if self.running.index(victim) < i:
                 i -= 1
             budget += take_back(victim)
@@ -832,6 +844,8 @@ class _Instance:
             hits=self.hits,
             misses=self.misses,
             lookups=self.lookups,
+            recomputed=self.recomputed,
+            wasted=self.wasted,
             evictions=self.evictions,
             rolled_back=self.rolled_back,
             whole_prompts=self.whole_prompts,
