@@ -155,19 +155,25 @@ void Fleet::set_target(std::int64_t instances) {
   schedule_resize();
 }
 
-bool Fleet::resize(std::int64_t queued, std::int64_t shed, std::int64_t in_flight) {
+void Fleet::add_reports(fleet::FleetLoad& load) {
+  for (const InstanceId id : state_.ready()) {
+    const signals::InstanceSignal reported = seen(id);
+    const signals::Capacity capacity = at(id).capacity();
+    const std::int64_t kv_tokens = capacity.num_kv_blocks * capacity.block_size_tokens;
+    load.instances.push_back({.waiting = static_cast<double>(reported.waiting),
+                              .running = static_cast<double>(reported.running),
+                              .kv_utilization = reported.kv_utilization,
+                              .prefill_tokens = static_cast<double>(reported.prefill_tokens),
+                              .max_num_seqs = static_cast<double>(capacity.max_num_seqs),
+                              .kv_capacity_tokens = static_cast<double>(kv_tokens)});
+  }
+}
+
+bool Fleet::resize(fleet::FleetLoad load) {
   if (next_event_ <= context_.now) next_event_ = sim::kForever;
   const std::int64_t before = num_ready();
-  fleet::FleetLoad load{.queued = queued, .in_flight = in_flight};
-  if (resizer_.reads_load(context_.now) && before > 0) {
-    for (const sim::InstanceId id : state_.ready()) {
-      const signals::InstanceSignal reported = seen(id);
-      load.waiting += reported.waiting;
-      load.running += reported.running;
-      load.kv_utilization += reported.kv_utilization;
-    }
-  }
-  resizer_.apply(state_, queued, shed, context_.now, load);
+  if (before > 0 && resizer_.reads_reports(context_.now)) add_reports(load);
+  resizer_.apply(state_, context_.now, load);
   state_.update(context_.now);
   note_ready();
   return num_ready() != before;

@@ -11,6 +11,7 @@
 #include "cluster/context.h"
 #include "cluster/exact_estimator.h"
 #include "fleet/fleet.h"
+#include "fleet/load.h"
 #include "fleet/resizer.h"
 #include "gateway/pipeline.h"
 #include "instance/instance.h"
@@ -74,9 +75,12 @@ class Fleet final : public gateway::ServiceMeter {
   /// The number of instances to be in service from now on: an event of phase `fleet_change` is due.
   void set_target(std::int64_t instances);
   /// Applies a new target and the autoscaler's decision, and makes due instances ready.
-  /// `queued`, `shed`, `in_flight`: requests of all gateways. True: the number of ready instances
-  /// has changed.
-  bool resize(std::int64_t queued, std::int64_t shed, std::int64_t in_flight = 0);
+  /// `load`: of the gateways, with their controllers if it `reads_controllers`. True: the number of
+  /// ready instances has changed.
+  bool resize(fleet::FleetLoad load);
+  bool reads_controllers() const { return resizer_.reads_reports(context_.now); }
+  /// The time between two polls of the autoscaler; 0: there is none.
+  sim::Time poll_period() const { return resizer_.poll_period(); }
   /// Schedules the next of these, unless an earlier one is scheduled.
   void schedule_resize();
 
@@ -120,6 +124,7 @@ class Fleet final : public gateway::ServiceMeter {
   std::vector<signals::SignalSource*> make_instances(workload::RequestListener& listener,
                                                      bool reference,
                                                      std::vector<instance::StepLog>* step_logs);
+  void add_reports(fleet::FleetLoad& load);
   void note_ready();
   void note_change(sim::InstanceId id) {
     if (load_changes_) load_changes_->add(id);

@@ -1,11 +1,45 @@
 #include "cluster/gateways.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
 
+#include "gateway/control_loop.h"
 #include "sim/mix.h"
 #include "sim/rng.h"
 
 namespace spillway::cluster {
+
+namespace {
+
+/// What the controllers of the replicas measured and did since an instant.
+class ControlSummary {
+ public:
+  void add(std::span<const gateway::ControlRecord> log, sim::Time since) {
+    if (log.empty()) return;
+    if (const double value = log.back().value; !std::isnan(value)) {
+      sum_ += value;
+      ++num_values_;
+    }
+    // Ticks that repeat the last one may follow.
+    if (log.back().at <= since && log.back().repeats > 0) ++ticks_;
+    for (auto tick = log.rbegin(); tick != log.rend() && tick->at > since; ++tick) {
+      ticks_ += 1 + tick->repeats;
+      if (tick->action == gateway::ControlAction::decrease) decreases_ += 1 + tick->repeats;
+    }
+  }
+  double sensor() const { return sum_ / num_values_; }
+  double decreases() const { return static_cast<double>(decreases_) / static_cast<double>(ticks_); }
+
+ private:
+  double sum_ = 0;
+  double num_values_ = 0;
+  std::int64_t ticks_ = 0;
+  std::int64_t decreases_ = 0;
+};
+
+}  // namespace
 
 Gateways::Gateways(Context& context, std::span<const std::size_t> ranks,
                    gateway::ServiceMeter* meter)
@@ -39,6 +73,17 @@ gateway::GatewayCounters Gateways::counters() const {
   gateway::GatewayCounters all;
   for (const auto& replica : replicas_) all += replica->pipeline().counters();
   return all;
+}
+
+fleet::FleetLoad Gateways::load(std::optional<sim::Time> since) const {
+  const gateway::GatewayCounters all = counters();
+  fleet::FleetLoad load{.queued = all.queued(), .shed = all.shed(), .in_flight = all.in_flight()};
+  if (!since) return load;
+  ControlSummary seen;
+  for (const auto& replica : replicas_) seen.add(replica->pipeline().control_log(), *since);
+  load.sensor = seen.sensor();
+  load.limit_decreases = seen.decreases();
+  return load;
 }
 
 bool Gateways::has_pending_work(bool awaits_workers) const {

@@ -3,11 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "cluster/context.h"
 #include "cluster/gateway_replica.h"
+#include "fleet/load.h"
 #include "gateway/pipeline.h"
 #include "metrics/timeline.h"
 #include "router/decisions.h"
@@ -30,6 +32,8 @@ class Gateways {
 
   /// Totals over the replicas.
   gateway::GatewayCounters counters() const;
+  /// The load that autoscalers see; with `since`, also what the controllers did after that instant.
+  fleet::FleetLoad load(std::optional<sim::Time> since) const;
   /// The decisions of the routers.
   router::DecisionLog& decisions() { return decisions_; }
   const router::DecisionLog& decisions() const { return decisions_; }

@@ -285,6 +285,19 @@ void scaler_has_a_range(Inspection& seen) {
   });
 }
 
+void scaled_metric_is_measured(Inspection& seen) {
+  const auto* scaler = std::get_if<fleet::TargetScaler>(&seen.simulation.fleet.autoscaler);
+  if (!scaler || gateway::is_controlled(seen.simulation.gateway)) return;
+  if (scaler->metric != fleet::ScalerMetric::sensor &&
+      scaler->metric != fleet::ScalerMetric::limit_decreases) {
+    return;
+  }
+  seen.report("fleet.autoscaler.metric",
+              std::string(sim::EnumNames<fleet::ScalerMetric>::names.at(
+                  static_cast<std::size_t>(scaler->metric))),
+              "needs a gateway.controller, whose sensor and actions it reads");
+}
+
 // ---- what parts require of each other ------------------------------------------------------
 
 void exact_estimate_is_possible(Inspection& seen) {
@@ -359,6 +372,7 @@ constexpr Rule kRules[] = {
     {"target_instances_exist", {"fleet.target_instances"}, target_instances_exist},
     {"scaled_instances_exist", {"fleet.autoscaler.max_instances"}, scaled_instances_exist},
     {"scaler_has_a_range", {"fleet.autoscaler.min_instances"}, scaler_has_a_range},
+    {"scaled_metric_is_measured", {"fleet.autoscaler.metric"}, scaled_metric_is_measured},
     {"exact_estimate_is_possible",
      {"instances[].plant", "instances[].data_parallel_size", "instances[].ingress"},
      exact_estimate_is_possible},

@@ -437,8 +437,9 @@ class Run final : public HeldRun, workload::RequestListener {
   }
 
   void resize_fleet() {
-    const gateway::GatewayCounters counters = gateways_.counters();
-    if (fleet_.resize(counters.queued(), counters.shed(), counters.in_flight())) {
+    std::optional<Time> since;
+    if (fleet_.reads_controllers()) since = context_.now - fleet_.poll_period();
+    if (fleet_.resize(gateways_.load(since))) {
       for (const auto& gateway : gateways_.replicas()) {
         if (gateway->set_workers(fleet_.num_ready())) drain(*gateway);
       }

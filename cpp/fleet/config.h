@@ -83,14 +83,24 @@ struct QueueScaler {
 };
 
 /// The metric of a target scaler, per instance.
-enum class ScalerMetric : std::uint8_t { in_flight, queued, waiting, running, kv_utilization };
+enum class ScalerMetric : std::uint8_t {
+  in_flight,
+  queued,
+  waiting,
+  running,
+  seats,
+  kv_utilization,
+  sensor,
+  limit_decreases
+};
 
 }  // namespace spillway::fleet
 
 template <>
 struct spillway::sim::EnumNames<spillway::fleet::ScalerMetric> {
-  static constexpr std::array<std::string_view, 5> names{"in_flight", "queued", "waiting",
-                                                         "running", "kv_utilization"};
+  static constexpr std::array<std::string_view, 8> names{
+      "in_flight", "queued",         "waiting", "running",
+      "seats",     "kv_utilization", "sensor",  "limit_decreases"};
 };
 
 namespace spillway::fleet {
@@ -119,10 +129,16 @@ struct TargetScaler {
   static void fields(auto field) {
     using Self = TargetScaler;
     const auto window = sim::between(0, sim::kLongestSpan_s);
-    field("metric", &Self::metric,
-          "in_flight: requests that the gateway has dispatched; queued: those in its queues; "
-          "waiting, running: those in the engines' queues and batches; kv_utilization: share of KV "
-          "memory in use. The last three are as the instances report them (signals).");
+    field(
+        "metric", &Self::metric,
+        "in_flight: requests that the gateway has dispatched; queued: those in its queues; "
+        "waiting, running: those in the engines' queues and batches; seats: running ÷ "
+        "max_num_seqs; kv_utilization: share of KV memory in use; these four are as the instances "
+        "report them (signals). Of a gateway whose controller moves a limit: sensor: the last "
+        "value of gateway.sensor in its unit, such as a TTFT in s; limit_decreases: share of the "
+        "controller's ticks since the last poll that lowered the limit. The last two are of the "
+        "fleet as a whole: the number of instances grows by their ratio to the target, and stays "
+        "where there are too few samples.");
     field("target", &Self::target, "Target of the metric per instance.")
         .dimensionless()
         .range(sim::positive_up_to(1e9))
@@ -165,7 +181,110 @@ struct TargetScaler {
   }
 };
 
-using Autoscaler = std::variant<NoAutoscaler, QueueScaler, TargetScaler>;
+/// Scales by KV memory: what is in use and what waiting requests will need.
+struct WvaScaler {
+  double poll_s = 30;
+  double kv_utilization_threshold = 0.8;
+  double queued_tokens = 512;
+  double up_threshold = 0.8;
+  double down_threshold = 0.4;
+  std::int64_t min_instances = 1;
+  std::int64_t max_instances = 4;
+
+  static constexpr std::string_view kind = "wva", type_name = "WvaScaler";
+  static constexpr std::string_view doc =
+      "The saturation rule of llm-d's workload variant autoscaler, approximately (after BLIS "
+      "v0.7). An instance supplies kv_utilization_threshold × its KV tokens. Demand is the KV "
+      "tokens in use + queued_tokens for each request that waits in an engine or a gateway. If "
+      "demand ÷ up_threshold exceeds the supply of the instances in service, those that start "
+      "included, as many are added as cover it; if the supply exceeds demand ÷ down_threshold by "
+      "whole instances, these are removed. A fleet without instances starts one as soon as a "
+      "request waits.";
+  static void fields(auto field) {
+    using Self = WvaScaler;
+    field("poll_s", &Self::poll_s, "Polling interval of the metrics.")
+        .unit("s")
+        .range(sim::between(0.1, sim::kLongestSpan_s));
+    field("kv_utilization_threshold", &Self::kv_utilization_threshold,
+          "Share of KV memory that counts as supply.")
+        .dimensionless()
+        .range(sim::positive_up_to(1))
+        .search(0.5, 1);
+    field("queued_tokens", &Self::queued_tokens,
+          "KV tokens that a waiting request is assumed to need.")
+        .unit("tokens")
+        .range(sim::between(0, 1e9))
+        .log_search(64, 16384);
+    field("up_threshold", &Self::up_threshold,
+          "Share of the supply that demand may reach before instances are added.")
+        .dimensionless()
+        .range(sim::positive_up_to(10))
+        .search(0.5, 1);
+    field("down_threshold", &Self::down_threshold,
+          "Share of the supply that demand must stay below after instances are removed.")
+        .dimensionless()
+        .range(sim::positive_up_to(10))
+        .search(0.1, 0.6);
+    field("min_instances", &Self::min_instances,
+          "Minimum number of instances; 0: an idle fleet scales to zero.")
+        .unit("instances")
+        .range(sim::between(0, 100000));
+    field("max_instances", &Self::max_instances,
+          "Maximum number of instances; the simulation must have this many.")
+        .unit("instances")
+        .range(sim::between(1, 100000));
+  }
+};
+
+/// Scales by one instance when all instances are busy, or none is.
+struct PlannerScaler {
+  double poll_s = 5;
+  double prefill_tokens_threshold = 8192;
+  double kv_utilization_threshold = 0.8;
+  double sensitivity = 0.8;
+  std::int64_t min_instances = 1;
+  std::int64_t max_instances = 4;
+
+  static constexpr std::string_view kind = "planner", type_name = "PlannerScaler";
+  static constexpr std::string_view doc =
+      "The planner of NVIDIA Dynamo with load thresholds (--optimization-target load), for "
+      "aggregated serving, approximately. One instance is added when every ready instance is above "
+      "a threshold, and one is removed when every one is below both, times the sensitivity; "
+      "nothing "
+      "changes while an instance starts. A fleet without instances starts one as soon as a request "
+      "waits.";
+  static void fields(auto field) {
+    using Self = PlannerScaler;
+    field("poll_s", &Self::poll_s, "Polling interval of the metrics.")
+        .unit("s")
+        .range(sim::between(0.1, sim::kLongestSpan_s));
+    field("prefill_tokens_threshold", &Self::prefill_tokens_threshold,
+          "Prompt tokens that an instance has yet to compute, above which it is busy.")
+        .unit("tokens")
+        .range(sim::between(0, 1e12))
+        .log_search(512, 65536);
+    field("kv_utilization_threshold", &Self::kv_utilization_threshold,
+          "Share of KV memory in use above which an instance is busy.")
+        .dimensionless()
+        .range(sim::positive_up_to(1))
+        .search(0.5, 1);
+    field("sensitivity", &Self::sensitivity,
+          "Share of the thresholds below which an instance has room.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .search(0.3, 1);
+    field("min_instances", &Self::min_instances,
+          "Minimum number of instances; 0: an idle fleet scales to zero.")
+        .unit("instances")
+        .range(sim::between(0, 100000));
+    field("max_instances", &Self::max_instances,
+          "Maximum number of instances; the simulation must have this many.")
+        .unit("instances")
+        .range(sim::between(1, 100000));
+  }
+};
+
+using Autoscaler = std::variant<NoAutoscaler, QueueScaler, TargetScaler, WvaScaler, PlannerScaler>;
 
 /// Which of the simulation's instances are in service, and when.
 struct Fleet {

@@ -7,29 +7,42 @@ namespace spillway::fleet {
 
 using sim::Time;
 
-double TargetScalerState::total(const FleetLoad& load) const {
+double TargetScalerState::total(const FleetLoad& load, std::int64_t instances) const {
+  const auto sum = [&](const auto& of) {
+    double total = 0;
+    for (const InstanceLoad& instance : load.instances) total += of(instance);
+    return total;
+  };
   switch (config_.metric) {
     case ScalerMetric::in_flight:
       return static_cast<double>(load.in_flight);
     case ScalerMetric::queued:
       return static_cast<double>(load.queued);
     case ScalerMetric::waiting:
-      return load.waiting;
+      return sum([](const InstanceLoad& instance) { return instance.waiting; });
     case ScalerMetric::running:
-      return load.running;
+      return sum([](const InstanceLoad& instance) { return instance.running; });
+    case ScalerMetric::seats:
+      return sum(
+          [](const InstanceLoad& instance) { return instance.running / instance.max_num_seqs; });
     case ScalerMetric::kv_utilization:
+      return sum([](const InstanceLoad& instance) { return instance.kv_utilization; });
+    case ScalerMetric::sensor:
+      return load.sensor * static_cast<double>(instances);
+    case ScalerMetric::limit_decreases:
       break;
   }
-  return load.kv_utilization;
+  return load.limit_decreases * static_cast<double>(instances);
 }
 
 std::int64_t TargetScalerState::recommended(const FleetLoad& load, std::int64_t instances) const {
   const auto least = static_cast<double>(config_.min_instances);
   const auto most = static_cast<double>(std::max(config_.min_instances, config_.max_instances));
-  double wanted = std::ceil(total(load) / config_.target);
-  if (instances > 0) {
-    const double ratio = total(load) / (config_.target * static_cast<double>(instances));
-    if (std::abs(ratio - 1) <= config_.tolerance) wanted = static_cast<double>(instances);
+  const auto present = static_cast<double>(instances);
+  const double seen = total(load, instances);
+  double wanted = std::isnan(seen) ? present : std::ceil(seen / config_.target);
+  if (instances > 0 && std::abs(seen / (config_.target * present) - 1) <= config_.tolerance) {
+    wanted = present;
   }
   if (load.queued > 0) wanted = std::max(wanted, 1.0);
   return static_cast<std::int64_t>(std::clamp(wanted, least, most));

@@ -4,18 +4,10 @@
 #include <vector>
 
 #include "fleet/config.h"
+#include "fleet/load.h"
 #include "sim/time.h"
 
 namespace spillway::fleet {
-
-/// The load of a fleet at a poll: totals over its gateways and its ready instances.
-struct FleetLoad {
-  std::int64_t queued = 0;
-  std::int64_t in_flight = 0;
-  double waiting = 0;
-  double running = 0;
-  double kv_utilization = 0;
-};
 
 /// Computes the target number of instances at every poll, by Kubernetes' rule.
 class TargetScalerState {
@@ -31,7 +23,8 @@ class TargetScalerState {
     std::int64_t instances;
   };
 
-  double total(const FleetLoad& load) const;
+  // NaN: not known.
+  double total(const FleetLoad& load, std::int64_t instances) const;
   std::int64_t recommended(const FleetLoad& load, std::int64_t instances) const;
 
   TargetScaler config_;

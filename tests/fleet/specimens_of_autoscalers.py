@@ -18,3 +18,6 @@ TARGET_SCALER = Specimen(
         "poll_s": (0.1, 2),
     },
 )
+_OF_LOAD = {"min_instances": (1, 2), "max_instances": (1, 3), "poll_s": (0.1, 2)}
+WVA_SCALER = Specimen(fleet.WvaScaler, ranges=_OF_LOAD)
+PLANNER_SCALER = Specimen(fleet.PlannerScaler, ranges=_OF_LOAD)

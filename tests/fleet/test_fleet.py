@@ -280,19 +280,8 @@ def recommended(config: fleet.TargetScaler, loads: list[float], poll_s: float) -
     return result
 
 
-@pytest.mark.parametrize("metric", ["in_flight", "running", "kv_utilization"])
-@pytest.mark.parametrize("settings", [{}, {"up_instances": 1, "up_share": 0.5, "down_share": 0.4}])
-def test_target_scaler_follows_its_rule(metric: str, settings: dict[str, Any]) -> None:
-    config = fleet.TargetScaler(
-        metric=metric,
-        target=0.05 if metric == "kv_utilization" else 6,
-        poll_s=5,
-        max_instances=6,
-        up_stabilization_s=10 if settings else 0,
-        down_stabilization_s=30,
-        **settings,
-    )
-    clients = [
+BURST = workload.Synthetic(
+    clients=[
         workload.Client(name="steady", output_tokens=workload.Fixed(tokens=20), requests_per_s=2),
         workload.Client(
             name="burst",
@@ -301,20 +290,43 @@ def test_target_scaler_follows_its_rule(metric: str, settings: dict[str, Any]) -
             start_s=30,
             duration_s=90,
         ),
-    ]
-    result = simulated(
+    ],
+    duration_s=300,
+)
+
+
+def scaled(scaler: Any, **settings: Any) -> Result:
+    """A burst on a fleet of at most six, sampled at every poll (5 s)."""
+    group = instance.InstanceGroup(count=6, latency=STEP, num_kv_blocks=4000)
+    return simulated(
         1,
-        workload=workload.Synthetic(clients=clients, duration_s=300),
-        instances=[instance.InstanceGroup(count=6, latency=STEP, num_kv_blocks=4000)],
+        workload=BURST,
+        instances=[group],
         router="least_loaded",
-        fleet=fleet.Fleet(initial_instances=1, autoscaler=config, startup_s=0),
+        fleet=fleet.Fleet(initial_instances=1, autoscaler=scaler, startup_s=0),
         metrics={"timeline_step_s": 5},
+        **settings,
     )
-    timeline = result.timeline
+
+
+@pytest.mark.parametrize("metric", ["in_flight", "running", "seats", "kv_utilization"])
+@pytest.mark.parametrize("settings", [{}, {"up_instances": 1, "up_share": 0.5, "down_share": 0.4}])
+def test_target_scaler_follows_its_rule(metric: str, settings: dict[str, Any]) -> None:
+    config = fleet.TargetScaler(
+        metric=metric,
+        target={"kv_utilization": 0.05, "seats": 0.03}.get(metric, 6),
+        poll_s=5,
+        max_instances=6,
+        up_stabilization_s=10 if settings else 0,
+        down_stabilization_s=30,
+        **settings,
+    )
+    timeline = scaled(config).timeline
     polls = slice(1, None)
     seen = {
         "in_flight": timeline["in_flight"],
         "running": timeline["running"],
+        "seats": timeline["running"] / instance.InstanceGroup().max_num_seqs,
         "kv_utilization": timeline["kv_utilization"] * 6,  # the mean over all instances
     }[metric][polls]
     expected = recommended(config, seen.tolist(), 5)
@@ -322,6 +334,75 @@ def test_target_scaler_follows_its_rule(metric: str, settings: dict[str, Any]) -
     assert found == expected
     assert max(found) >= 3
     assert found[-1] < max(found)
+
+
+CONTROLLED = gateway.Gateway(
+    limit=gateway.FixedLimit(max_in_flight=16),
+    controller=gateway.Aimd(target_s=1),
+    guard={"floor": 8},
+    bands=[gateway.Band(queue=gateway.Queue(timeout_s=1))],
+    sensor={"source": "ttft", "tick_phase_s": 0.3},
+)
+
+
+@pytest.mark.parametrize(("metric", "target"), [("sensor", 0.5), ("limit_decreases", 0.3)])
+def test_target_scaler_reads_the_controller(metric: str, target: float) -> None:
+    config = fleet.TargetScaler(
+        metric=metric, target=target, poll_s=5, max_instances=6, down_stabilization_s=30
+    )
+    result = scaled(config, gateway=CONTROLLED)
+    times, control = result.timeline["time_s"][1:], result.control
+    decrease = control["action"] == control.actions.index("decrease")
+    instances, wishes, expected = 1, [], []
+    for now in times.tolist():
+        ticks = (control["time_s"] > now - 5) & (control["time_s"] <= now)
+        last = ([math.nan, *control["value"][control["time_s"] <= now]])[-1]
+        share = decrease[ticks].mean() if ticks.any() else math.nan
+        ratio = (last if metric == "sensor" else share) / target
+        wish = instances if math.isnan(ratio) else math.ceil(instances * ratio)
+        if abs(ratio - 1) <= config.tolerance:
+            wish = instances
+        wishes.append((now, min(max(wish, 1), 6)))
+        down = max(wish for at, wish in wishes if now - at <= 30)
+        if wishes[-1][1] > instances:
+            instances = min(wishes[-1][1], max(2 * instances, instances + 4))
+        elif down < instances and now >= 30:
+            instances = down
+        expected.append(instances)
+    assert result.timeline["ready_instances"][1:].tolist() == expected
+    assert max(expected) >= 3
+    assert expected[-1] < max(expected)
+
+
+def test_wva_scaler_follows_its_rule() -> None:
+    config = fleet.WvaScaler(poll_s=5, max_instances=6, queued_tokens=2000, up_threshold=0.1)
+    config = config.replace(down_threshold=0.05)
+    timeline = scaled(config).timeline
+    capacity = 4000 * 16
+    each = config.kv_utilization_threshold * capacity
+    instances, expected = 1, []
+    for used, waiting in zip(timeline["kv_utilization"][1:], timeline["waiting"][1:], strict=True):
+        demand = used * 6 * capacity + config.queued_tokens * waiting
+        supply = each * instances
+        if demand / config.up_threshold > supply:
+            instances += math.ceil((demand / config.up_threshold - supply) / each)
+        else:
+            instances -= math.floor(max(0, supply - demand / config.down_threshold) / each)
+        instances = min(max(instances, 1), 6)
+        expected.append(instances)
+    assert timeline["ready_instances"][1:].tolist() == expected
+    assert max(expected) >= 3
+    assert expected[-1] == 1
+
+
+def test_planner_scaler_grows_in_a_burst_and_shrinks_after_it() -> None:
+    config = fleet.PlannerScaler(
+        poll_s=5, max_instances=6, prefill_tokens_threshold=1000, kv_utilization_threshold=0.08
+    )
+    ready = scaled(config).timeline["ready_instances"]
+    assert max(ready) >= 3
+    assert ready[-1] == 1
+    assert np.abs(np.diff(ready)).max() == 1
 
 
 def test_target_scaler_starts_from_zero() -> None:
@@ -355,6 +436,14 @@ def test_target_scaler_starts_from_zero() -> None:
         (
             {"autoscaler": {"kind": "target", "min_instances": 3, "max_instances": 2}},
             "fleet.autoscaler.min_instances = 3: must be <= max_instances (2)",
+        ),
+        (
+            {"autoscaler": {"kind": "wva", "max_instances": 5}},
+            "fleet.autoscaler.max_instances = 5: must be <= the number of instances (3)",
+        ),
+        (
+            {"autoscaler": {"kind": "target", "metric": "sensor", "max_instances": 3}},
+            "fleet.autoscaler.metric = sensor: needs a gateway.controller",
         ),
     ],
 )

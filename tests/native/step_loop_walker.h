@@ -232,7 +232,8 @@ class Walker {
     }
     for (std::size_t i = 0; i < s.waiting.size(); ++i) {
       const auto& waiting = s.waiting[i];
-      add(waiting.id.value, waiting.emitted, waiting.rank, waiting.last_token.ns, waiting.returned);
+      add(waiting.id.value, waiting.emitted, waiting.rank, waiting.last_token.ns,
+          waiting.has_returned());
     }
     for (const auto& slot : s.slots) {
       add(slot.id.value, slot.entry, slot.emitted, slot.computed, slot.holding.blocks,

@@ -50,7 +50,7 @@ struct FleetSetup final : workload::RequestListener {
     return resize(queued);
   }
   bool resize(std::int64_t queued = 0) {
-    const bool has_changed = fleet.resize(queued, 0);
+    const bool has_changed = fleet.resize({.queued = queued});
     fleet.schedule_resize();
     return has_changed;
   }

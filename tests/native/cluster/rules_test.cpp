@@ -59,6 +59,11 @@ std::vector<Broken> broken() {
        [](Simulation& s) {
          s.fleet.autoscaler = fleet::QueueScaler{.min_instances = 2, .max_instances = 1};
        }},
+      {"scaled_metric_is_measured", "fleet.autoscaler.metric",
+       [](Simulation& s) {
+         s.fleet.autoscaler =
+             fleet::TargetScaler{.metric = fleet::ScalerMetric::sensor, .max_instances = 1};
+       }},
       {"exact_estimate_is_possible", "instances[].plant",
        [](Simulation& s) {
          estimate_exactly(s);

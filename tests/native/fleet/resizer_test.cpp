@@ -33,7 +33,7 @@ struct Setup {
   explicit Setup(Fleet of, std::size_t num_instances = 4)
       : config(std::move(of)), state(config, num_instances) {}
   void apply(double at_s, std::int64_t queued = 0, std::int64_t shed = 0) {
-    resizer.apply(state, queued, shed, from_seconds(at_s));
+    resizer.apply(state, from_seconds(at_s), {.queued = queued, .shed = shed});
   }
 
   Fleet config;
