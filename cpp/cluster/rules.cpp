@@ -308,7 +308,7 @@ void exact_estimate_is_possible(Inspection& seen) {
     const auto report = [&](const char* field, std::string value) {
       seen.report(entry("instances", i, field), std::move(value),
                   "not supported with estimator: exact in gateway.admission, which can only "
-                  "predict a step_loop without ranks behind an open ingress");
+                  "predict a step_loop without ranks and front end behind an open ingress");
     };
     if (!std::holds_alternative<instance::StepLoop>(group.plant)) {
       report("plant", sim::to_text(sim::encode(group.plant)));
@@ -318,6 +318,9 @@ void exact_estimate_is_possible(Inspection& seen) {
     }
     if (!std::holds_alternative<instance::Open>(group.ingress)) {
       report("ingress", sim::to_text(sim::encode(group.ingress)));
+    }
+    if (group.front_end.is_on()) {
+      report("front_end", sim::to_text(sim::encode(group.front_end)));
     }
   }
 }
@@ -374,7 +377,8 @@ constexpr Rule kRules[] = {
     {"scaler_has_a_range", {"fleet.autoscaler.min_instances"}, scaler_has_a_range},
     {"scaled_metric_is_measured", {"fleet.autoscaler.metric"}, scaled_metric_is_measured},
     {"exact_estimate_is_possible",
-     {"instances[].plant", "instances[].data_parallel_size", "instances[].ingress"},
+     {"instances[].plant", "instances[].data_parallel_size", "instances[].ingress",
+      "instances[].front_end"},
      exact_estimate_is_possible},
     {"horizon_is_after_warm_up", {"warm_up_s"}, horizon_is_after_warm_up},
     {"reported_latencies_are_synchronous",

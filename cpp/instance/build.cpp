@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "instance/group.h"
+#include "instance/ingress/front_end_queue.h"
 #include "instance/ingress/queue.h"
 #include "instance/instance.h"
 #include "instance/plant/policies.h"
@@ -54,16 +55,24 @@ IngressRules rules_of(const InstanceGroup& group) {
 
 std::unique_ptr<Instance> make(const InstanceGroup& group, sim::InstanceId id,
                                const Environment& environment, std::vector<Engine*>& engines) {
+  std::unique_ptr<Instance> instance;
+  IngressQueue* ingress = nullptr;
   if (std::holds_alternative<Open>(group.ingress)) {
-    return make_open(group, id, environment, engines);
+    instance = make_open(group, id, environment, engines);
+  } else {
+    const std::size_t first_reason =
+        InstanceGroup::reasons.size() +
+        workload::first_reason(std::type_identity<Ingress>{}, group.ingress.index());
+    auto queue = std::make_unique<IngressQueue>(
+        rules_of(group), first_reason, id, static_cast<std::uint32_t>(engines.size()), environment);
+    queue->set_inner(make_open(group, id, queue->inner_environment(), engines));
+    ingress = queue.get();
+    instance = std::move(queue);
   }
-  const std::size_t first_reason =
-      InstanceGroup::reasons.size() +
-      workload::first_reason(std::type_identity<Ingress>{}, group.ingress.index());
-  auto queue = std::make_unique<IngressQueue>(
-      rules_of(group), first_reason, id, static_cast<std::uint32_t>(engines.size()), environment);
-  queue->set_inner(make_open(group, id, queue->inner_environment(), engines));
-  return queue;
+  if (!group.front_end.is_on()) return instance;
+  auto front_end = std::make_unique<FrontEndQueue>(group.front_end, ingress, id, environment);
+  front_end->set_inner(std::move(instance));
+  return front_end;
 }
 
 }  // namespace spillway::instance

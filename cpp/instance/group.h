@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "instance/engine_rules.h"
+#include "instance/front_end.h"
 #include "instance/ingress/policies.h"
 #include "instance/kv_cache/config.h"
 #include "instance/latency/policies.h"
@@ -54,6 +55,7 @@ struct InstanceGroup {
   std::int64_t count = 1;
   std::int64_t data_parallel_size = 1;
   bool lockstep_ranks = false;
+  FrontEnd front_end;
   Ingress ingress = Open{};
   Plant plant = StepLoop{};
   std::int64_t max_num_seqs = 1024;
@@ -103,6 +105,7 @@ struct InstanceGroup {
           "without requests takes part with a dummy batch, which takes no time of its own and is "
           "not counted as a step. No rank steps while none has a request. Requires plant: "
           "step_loop; with one rank it changes nothing.");
+    field("front_end", &G::front_end, "Work on a request before the instance's ingress sees it.");
     field("ingress", &G::ingress,
           "Limits on the requests that enter an instance, in front of its engine's queue and for "
           "all its ranks together.");

@@ -41,17 +41,23 @@ IngressQueue::IngressQueue(const IngressRules& rules, std::size_t first_reason, 
       notifies_first_tokens_(environment.notifies_first_tokens),
       inner_environment_(with_listener(*this, environment, rules)) {}
 
-void IngressQueue::enqueue(RequestId id, std::size_t rank, Time now) {
-  admit_waiting(now);
+std::optional<std::uint8_t> IngressQueue::reason_to_refuse(std::int64_t more_requests,
+                                                           std::int64_t more_tokens, Time now) {
   if (rules_.most_engine_requests < IngressRules::kAny) {
     const signals::Occupancy here = inner().occupancy();
     const std::int64_t counted = here.waiting + (rules_.counts_running ? here.running : 0);
-    if (counted >= rules_.most_engine_requests) return refuse(id, rules_.when_full, now);
+    if (counted + more_requests >= rules_.most_engine_requests) return rules_.when_full;
   }
   if (rules_.most_engine_tokens < IngressRules::kAny &&
-      inner().read(now).prefill_tokens >= rules_.most_engine_tokens) {
-    return refuse(id, rules_.when_tokens, now);
+      inner().read(now).prefill_tokens + more_tokens >= rules_.most_engine_tokens) {
+    return rules_.when_tokens;
   }
+  return std::nullopt;
+}
+
+void IngressQueue::enqueue(RequestId id, std::size_t rank, Time now) {
+  admit_waiting(now);
+  if (const auto reason = reason_to_refuse(0, 0, now)) return refuse(id, *reason, now);
   if (waiting_.empty() && may_enter()) {
     ++counts_.entered_at_once;
     return enter(id, rank, now);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 
 #include "instance/ingress/forwarding.h"
 #include "instance/ingress/rules.h"
@@ -27,6 +28,12 @@ class IngressQueue final : public Forwarding, public workload::RequestListener {
                std::uint32_t engine, const Environment& environment);
   /// Environment for the instance behind it.
   const Environment& inner_environment() const { return inner_environment_; }
+
+  /// Why a request would be refused because of the engine's queue, with these requests and prompt
+  /// tokens more in it; unset: it would not be.
+  std::optional<std::uint8_t> reason_to_refuse(std::int64_t more_requests, std::int64_t more_tokens,
+                                               sim::Time now);
+  void refuse(sim::RequestId id, std::uint8_t reason, sim::Time now);
 
   void enqueue(sim::RequestId id, std::size_t rank, sim::Time now) override;
   void cancel(sim::RequestId id, std::size_t rank, workload::Outcome outcome,
@@ -53,7 +60,6 @@ class IngressQueue final : public Forwarding, public workload::RequestListener {
            counts_.awaiting_response < rules_.most_awaiting_response;
   }
   void enter(sim::RequestId id, std::size_t rank, sim::Time now);
-  void refuse(sim::RequestId id, std::uint8_t reason, sim::Time now);
   void refuse_overdue(sim::Time now);
   // A place becomes free at `at`: waiting requests may then enter.
   void wake(sim::Time at);

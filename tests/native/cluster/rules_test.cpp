@@ -69,6 +69,11 @@ std::vector<Broken> broken() {
          estimate_exactly(s);
          s.instances.front().plant = instance::ProcessorSharing{};
        }},
+      {"exact_estimate_is_possible", "instances[].front_end",
+       [](Simulation& s) {
+         estimate_exactly(s);
+         s.instances.front().front_end.us_per_request = 1;
+       }},
       {"exact_estimate_is_possible", "instances[].data_parallel_size",
        [](Simulation& s) {
          estimate_exactly(s);
