@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from spillway import _core
 from spillway._core.cluster import Simulation
-from spillway._core.sim import ConfigError
 from spillway.config import yaml
 from spillway.config.classes import config_error
 from spillway.config.filesystem import cannot, open_text, replacing
 from spillway.config.messages import checked_simulation, note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 
 SCHEMA = 1
@@ -144,8 +143,8 @@ def to_settings(simulation: Simulation, folder: Path, *, brief: bool = False) ->
     """The settings in the form of a configuration file in `folder`: all, or as `dump` has them."""
     own = simulation.to_dict()
     if brief:
-        wanted = simulation.to_dict()  # with what says where it comes from, too
-        _leave_out_defaults(own, lambda: bool(Simulation.from_dict(own).to_dict() == wanted))
+        described = Simulation._describe()
+        own = _without_defaults(own, described, _defaults(described))
     settings = {"schema": SCHEMA, **own}
     file = settings.get("workload", {}).get("file")
     if file and not Path(file).is_absolute():
@@ -154,19 +153,35 @@ def to_settings(simulation: Simulation, folder: Path, *, brief: bool = False) ->
     return settings
 
 
-def _leave_out_defaults(settings: dict[str, Any], is_same: Callable[[], bool]) -> None:
-    """Removes every setting without which `is_same` still holds, in place."""
-    for name in [name for name in settings if name != "kind"]:
-        value = settings.pop(name)
-        try:
-            if is_same():
-                continue
-        except ConfigError:  # it is required
-            pass
-        settings[name] = value
-        for entry in value if isinstance(value, list) else [value]:
-            if isinstance(entry, dict):
-                _leave_out_defaults(entry, is_same)
+def _defaults(described: Mapping[str, Any]) -> dict[str, Any]:
+    return {field["name"]: field["default"] for field in described["fields"]}
+
+
+def _without_defaults(
+    settings: Mapping[str, Any], described: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings of a structure that are not its `defaults`, at any depth."""
+    fields = {field["name"]: field for field in described["fields"]}
+    return {
+        name: value if name == "kind" else _brief(value, fields[name], defaults[name])
+        for name, value in settings.items()
+        if name == "kind" or value != defaults[name]
+    }
+
+
+def _brief(value: Any, field: Mapping[str, Any], default: Any) -> Any:
+    """A value of a field with what differs from the defaults of the structures in it."""
+    if isinstance(value, list):
+        return [_brief(entry, field, None) for entry in value]
+    if not isinstance(value, dict) or field["type"] not in ("struct", "variant"):
+        return value
+    if field["type"] == "variant":
+        kinds = {noun["kind"]: noun for noun in field["alternatives"]}
+        described = kinds[value["kind"]]
+    else:
+        described = field["of"]
+    is_within = field["type"] == "struct" and isinstance(default, dict)
+    return _without_defaults(value, described, default if is_within else _defaults(described))
 
 
 def _local_policies(settings: Any, path: str = "") -> Iterator[tuple[str, str]]:

@@ -14,8 +14,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from support.effort import examples
+from support.effort import examples, trials
 from support.paths import ROOT, TESTS
+from support.random_simulations import random_simulation
 from support.settings import ODD as RICH
 
 import spillway
@@ -38,6 +39,7 @@ from spillway import (
 )
 from spillway.config import filesystem
 from spillway.config import yaml as _yaml
+from spillway.config.files import to_settings
 from spillway.config.profiles import BLIS_SERVER
 from spillway.files import export
 
@@ -401,6 +403,29 @@ def test_dump_and_load(tmp_path: Path, simulation: Simulation, name: str) -> Non
         assert json.loads(path.read_text())["schema"] == 1
     else:
         assert path.read_text().startswith("schema: 1\n")
+
+
+def without_defaults(settings: dict[str, Any], is_same: Callable[[], bool]) -> None:
+    """Removes every setting without which `is_same` still holds, in place."""
+    for name in [name for name in settings if name != "kind"]:
+        value = settings.pop(name)
+        try:
+            if is_same():
+                continue
+        except ConfigError:  # it is required
+            pass
+        settings[name] = value
+        for entry in value if isinstance(value, list) else [value]:
+            if isinstance(entry, dict):
+                without_defaults(entry, is_same)
+
+
+@pytest.mark.parametrize("seed", trials(60))
+def test_a_brief_file_has_what_cannot_be_left_out(seed: int, tmp_path: Path) -> None:
+    simulation = random_simulation(f"brief {seed}").simulation
+    wanted, left = simulation.to_dict(), simulation.to_dict()
+    without_defaults(left, lambda: bool(Simulation.from_dict(left).to_dict() == wanted))
+    assert to_settings(simulation, tmp_path, brief=True) == {"schema": 1, **left}
 
 
 def test_dump_overwrites_and_keeps_permissions(tmp_path: Path) -> None:
