@@ -1,13 +1,17 @@
 """READMEs, guides, a transcript: every block of code runs, every link leads somewhere.
 
 The blocks of a page run in order, in a folder that holds examples/. Python blocks share their
-names; a YAML block that begins with the comment `# NAME.yaml` is saved under that name; a text
-block is what the page has printed before. A shell block of nothing but `spillway` commands runs in
-this process, which saves the start of each. Targets of make must exist.
+names, and are skipped if they begin with the import of a package that is absent. A YAML block that
+begins with the comment `# NAME.yaml` is saved under that name; any other is loaded as a
+configuration. A text block is what the page has printed before, with `…` for what is left out of a
+line. A shell block of nothing but `spillway` commands runs in this process, which saves the start
+of each. A console block needs another machine or package; its `spillway` commands have flags that
+exist. Targets of make must exist.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
@@ -18,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.paths import importing_from
 
 import spillway
 from spillway import cli
@@ -27,6 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
+with importing_from(ROOT / "tools"):
+    from documentation import interfaces
+
 TOUR = ROOT / "docs" / "guides" / "tour.md"
 GUIDES = sorted((ROOT / "docs").rglob("*.md"), key=lambda page: (page == TOUR, page))
 ROOMS = sorted((ROOT / "python" / "spillway").rglob("README.md"))
@@ -37,7 +45,9 @@ ALL = [
     if not {"build", ".venv", ".pytest_cache"} & set(page.relative_to(ROOT).parts)
 ]
 TARGETS = re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-BLOCK = re.compile(r"^```(python|bash|yaml|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LANGUAGES = {"python", "bash", "yaml", "text", "console", "none"}
+"""Of blocks: `none` is a diagram; the head of this file explains the others."""
 # Not followed by an address of another server or by a part of the page itself.
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)[^)]*\)")
 
@@ -82,6 +92,12 @@ def followed(lines: list[str]) -> int:
     return max((cli.main(shlex.split(line)[1:]) for line in lines), default=0)
 
 
+def is_possible(code: str) -> bool:
+    """Whether the package that the first line imports is installed."""
+    imported = re.match(r"import (\w+)\n", code)
+    return imported is None or importlib.util.find_spec(imported[1]) is not None
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a page is followed: with examples/, and `spillway` on the path."""
@@ -112,17 +128,40 @@ def test_page_can_be_followed(page: Path, folder: Path, capfd: pytest.CaptureFix
     for language, text, line in blocks(page):
         if language == "python":
             # As many empty lines before it as on the page, for the line numbers of errors.
-            exec(compile("\n" * line + text, name(page), "exec"), names)
-        elif language == "yaml" and (named := re.match(r"# (\S+\.yaml)\n", text)):
-            (folder / named[1]).write_text(text)
+            if is_possible(text):
+                exec(compile("\n" * line + text, name(page), "exec"), names)
+        elif language == "yaml":
+            named = re.match(r"# (\S+\.yaml)\n", text)
+            file = folder / (named[1] if named else "part.yaml")
+            file.write_text(text)
+            if not named:
+                spillway.load(file)
         elif language == "text":
-            assert text in printed, f"{name(page)}:{line}"
+            shown = re.escape(text).replace("…", ".*")
+            assert re.search(f"^{shown}", printed, re.MULTILINE), f"{name(page)}:{line}"
         elif language == "bash":
             lines = [
                 command for command in commands(text) if command and not skipped(command, page)
             ]
             assert followed(lines) == 0, f"{name(page)}:{line}: {capfd.readouterr().err}"
-        printed += capfd.readouterr().out
+        printed += "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_block_states_its_language(page: Path) -> None:
+    fences = re.findall(r"^\s*```", page.read_text(encoding="utf-8"), re.MULTILINE)
+    languages = [language for language, *_ in blocks(page)]
+    assert len(fences) == 2 * len(languages)
+    assert set(languages) <= LANGUAGES
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name)
+def test_commands_for_another_machine_have_flags_that_exist(page: Path) -> None:
+    script = "".join(text for language, text, _ in blocks(page) if language == "console")
+    for line in script.replace("\\\n", "").splitlines():
+        program, *arguments = shlex.split(line.removeprefix("$ "))
+        if program == "spillway":
+            interfaces.parser_of(arguments[0]).parse_args(arguments[1:])
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=name)

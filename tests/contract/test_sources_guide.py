@@ -34,7 +34,7 @@ TOO_FEW = re.compile(
     r"requests are left to fit|must hold at least 50 steps|must be >= 100 between the two scrapes"
     r"|no run is left to fit: .* of its requests failed"
 )
-BLOCK = re.compile(r"^```\n(spillway .*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```console\n\$ (spillway .*?)^```$", re.MULTILINE | re.DOTALL)
 COMMANDS = BLOCK.findall(GUIDE.read_text(encoding="utf-8"))
 
 
