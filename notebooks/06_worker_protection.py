@@ -90,7 +90,8 @@ def tabulate(rows, label):
 #
 # A worker is busy if the prompts without a first token exceed a threshold of tokens.
 # The router skips busy workers; while all are busy, requests are rejected (status 529).
-# `dynamo.v1_3` has these rules and Dynamo's router.
+# `dynamo.v1_6` has these rules and Dynamo's router, which queues requests only if a
+# threshold is set (in 1.2 and 1.3 by default).
 # The fleet can serve about 180 requests/s; 240 arrive.
 
 # %%
@@ -104,7 +105,7 @@ def named(threshold):
 
 
 protected = {
-    one: dynamo.v1_3(active_prefill_tokens_threshold=one).apply(loaded) for one in THRESHOLDS
+    one: dynamo.v1_6(active_prefill_tokens_threshold=one).apply(loaded) for one in THRESHOLDS
 }
 by_threshold = run_all({named(one): simulation for one, simulation in protected.items()})
 tabulate(by_threshold, "threshold")
@@ -211,7 +212,7 @@ trace = spillway.trace(
     input_tokens=np.concatenate([[1300], np.full(SHORT, 64)]),
     output_tokens=np.concatenate([[290], np.full(SHORT, 40)]),
 )
-ranked = dynamo.v1_3(active_decode_blocks_threshold=0.8).apply(
+ranked = dynamo.v1_6(active_decode_blocks_threshold=0.8).apply(
     spillway.Simulation(
         workload=trace,
         instances=profiles.BLIS_SERVER.replace(data_parallel_size=4, num_kv_blocks=100),
@@ -289,7 +290,7 @@ LIMITS = (16, 32, 64)
 every = iter(
     spillway.run_many(
         [
-            dynamo.v1_3(engine_request_limit=limit, queue_size=size).apply(loaded)
+            dynamo.v1_6(engine_request_limit=limit, queue_size=size).apply(loaded)
             for limit in LIMITS
             for size in SIZES
         ],
@@ -325,8 +326,8 @@ for limit, by_size in queues.items():
 
 # %%
 GATES = {
-    "1.3, N = 64, Q = 16": dynamo.v1_3(engine_request_limit=64, queue_size=16),
-    "1.3, N = 64, Q = 512": dynamo.v1_3(engine_request_limit=64, queue_size=512),
+    "1.6, N = 64, Q = 16": dynamo.v1_6(engine_request_limit=64, queue_size=16),
+    "1.6, N = 64, Q = 512": dynamo.v1_6(engine_request_limit=64, queue_size=512),
     "dev b, defaults": dynamo.dev_b(),
     "dev b, N = 64": dynamo.dev_b(engine_request_limit=64),
     "dev b, N = 64, 0.5 s": dynamo.dev_b(engine_request_limit=64, request_queue_timeout_s=0.5),
@@ -341,7 +342,7 @@ tabulate(gates, "gate")
 # So with infrequent events, a single rejection excludes it for that whole period:
 
 # %%
-capped = dynamo.v1_3(engine_request_limit=64, queue_size=16).apply(loaded)
+capped = dynamo.v1_6(engine_request_limit=64, queue_size=16).apply(loaded)
 seldom = capped.replace(signals=signals.Scraped(period_s=5, jitter=1))
 TRANSPORTS = {
     "immediate": capped,
@@ -368,7 +369,7 @@ patient = workload.Reaction(
     timeout_s=10,
     retries=[workload.Retry(max_attempts=4, backoff_s=1, multiplier=2, jitter="full")],
 )
-unguarded = dynamo.v1_3().apply(fleet(RATE_PER_S, duration_s=END_S)).replace(reaction=patient)
+unguarded = dynamo.v1_6().apply(fleet(RATE_PER_S, duration_s=END_S)).replace(reaction=patient)
 session = spillway.start(unguarded, seed=0).advance(until_s=HELD_S)
 seen = session.observe(oracle=True)
 print(
@@ -485,8 +486,8 @@ Markdown(
     f"against {preemptions['1.3']} with 1.3).\n\n"
     f"**So set** a limit in the worker, which needs no load reports, and its queue to less than "
     f"the worker's rate times the target: with N = 64 and Q = 16, goodput is "
-    f"{percent(gates['1.3, N = 64, Q = 16'])}, with Q = 512 "
-    f"{percent(gates['1.3, N = 64, Q = 512'])}. Where load events are seldom, set "
+    f"{percent(gates['1.6, N = 64, Q = 16'])}, with Q = 512 "
+    f"{percent(gates['1.6, N = 64, Q = 512'])}. Where load events are seldom, set "
     f"`busy_monitor.router_skips_busy` to false (goodput is "
     f"{percent(swept['random, any worker'][longest])} instead of "
     f"{percent(swept['random instants'][longest])} at {longest:g} s). For agents, set the "
