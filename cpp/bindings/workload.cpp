@@ -49,6 +49,10 @@ std::string digest(const Requests& requests) {
   }
   update(bytes_of(segments));
   if (!requests.answer.empty()) update(bytes_of(requests.answer));
+  if (!requests.warm_tokens.empty()) {
+    update(py::bytes("warm"));
+    update(bytes_of(requests.warm_tokens));
+  }
   if (!requests.accepted.empty()) {
     update(bytes_of(requests.accepted_begin));
     update(bytes_of(requests.accepted));
@@ -98,6 +102,7 @@ py::object make_trace(
     const Column<std::uint64_t>& segment_content, const Column<std::uint32_t>& segment_tokens,
     const std::vector<std::string>& request_id, const std::string& file,
     const std::optional<Column<std::uint64_t>>& answer,
+    const std::optional<Column<std::int32_t>>& warm_tokens,
     const std::optional<Column<std::uint32_t>>& accepted_begin,
     const std::optional<Column<std::uint8_t>>& accepted) {
   auto requests = std::make_shared<Requests>();
@@ -111,6 +116,7 @@ py::object make_trace(
   requests->request_id = request_id;
   set_segments(*requests, segment_begin, segment_content, segment_tokens);
   if (answer) requests->answer = copied(*answer);
+  if (warm_tokens) requests->warm_tokens = copied(*warm_tokens);
   if (accepted) requests->accepted = copied(*accepted);
   if (accepted_begin) requests->accepted_begin = copied(*accepted_begin);
   std::vector<sim::Violation> violations;
@@ -189,6 +195,10 @@ py::dict trace_columns(const Settings& settings) {
     result["answer"] =
         column_of<std::uint64_t>(requests, [&](auto row) { return requests.answer[row]; });
   }
+  if (!requests.warm_tokens.empty()) {
+    result["warm_tokens"] =
+        column_of<std::int32_t>(requests, [&](auto row) { return requests.warm_tokens[row]; });
+  }
   if (!requests.accepted_begin.empty()) {
     result["accepted_begin"] = py::array_t<std::uint32_t>(
         static_cast<py::ssize_t>(requests.accepted_begin.size()), requests.accepted_begin.data());
@@ -240,7 +250,8 @@ void bind_workload(py::module_& module) {
              py::arg("tenants"), py::arg("slo_class"), py::arg("slo_classes"),
              py::arg("segment_begin"), py::arg("segment_content"), py::arg("segment_tokens"),
              py::arg("request_id"), py::arg("file"), py::arg("answer") = py::none(),
-             py::arg("accepted_begin") = py::none(), py::arg("accepted") = py::none(),
+             py::arg("warm_tokens") = py::none(), py::arg("accepted_begin") = py::none(),
+             py::arg("accepted") = py::none(),
              "A Trace from columns, checked; see spillway.trace for the public form.");
   module.def("_make_streamed_trace", &make_streamed_trace, py::kw_only(), py::arg("paths"),
              py::arg("rows"), py::arg("sha256"), py::arg("tenants"), py::arg("slo_classes"),

@@ -45,12 +45,15 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
   const bool streams = simulation.metrics.streaming;
   const metrics::Accounting accounting = simulation.metrics.accounting;
   const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
+  const bool is_shared = offered != nullptr && !streams;
+  if (trace && !offered) offered = workload::transformed(*trace, seed);
+  std::vector<workload::CachedPart> warm;
+  if (trace) warm = workload::warm_parts(*offered);
   std::shared_ptr<RequestRecord> record;
-  if (offered && !streams) {
+  if (is_shared) {
     record = std::make_shared<RequestRecord>(accounting, std::move(offered), simulation.tenants,
                                              simulation.slo_classes, warm_up);
   } else {
-    if (trace && !offered) offered = workload::transformed(*trace, seed);
     auto stream = trace && offered->files ? workload::stream(offered, offered->files)
                   : trace ? workload::stream(offered)
                           : workload::stream(std::get<workload::Synthetic>(simulation.workload),
@@ -59,6 +62,7 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
         std::make_shared<RequestRecord>(accounting, std::move(stream), !streams, std::move(offered),
                                         simulation.tenants, simulation.slo_classes, warm_up);
   }
+  record->requests.start_warm(std::move(warm));
   workload::InternedNames submitted_tenants, submitted_classes;
   for (const Change& change : simulation.changes) {
     for (const workload::Submission& submission : change.submit) {

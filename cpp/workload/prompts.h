@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "sim/mix.h"
 #include "workload/requests.h"
@@ -45,6 +46,17 @@ class SharedBeginnings {
   std::uint64_t key_ = 0;
   std::int64_t tokens_ = 0;
 };
+
+/// Tokens of a beginning of prompts, from one position to another.
+struct CachedPart {
+  std::uint64_t key = 0;  ///< of the beginning (`SharedBeginnings`) whose last segment holds them
+  std::int64_t from_tokens = 0;
+  std::int64_t to_tokens = 0;
+};
+
+/// What is cached when a run of these requests starts (`Requests::warm_tokens`), each part once, in
+/// the order in which the prompts first have it.
+std::vector<CachedPart> warm_parts(const Requests& requests);
 
 inline std::int64_t shared_tokens(std::span<const Segment> segments) {
   std::int64_t tokens = 0;

@@ -6,10 +6,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/ids.h"
 #include "sim/time.h"
+#include "workload/prompts.h"
 #include "workload/requests.h"
 #include "workload/submission.h"
 #include "workload/tenants.h"
@@ -68,6 +70,9 @@ class RequestTable {
   void keep_attempts();
   /// From now on the source's requests without output fail. Precondition: none has been taken.
   void fail_empty_outputs() { empty_outputs_fail_ = true; }
+  /// Every prefix cache holds these from the start. Precondition: no instance has been made.
+  void start_warm(std::vector<CachedPart> parts) { warm_parts_ = std::move(parts); }
+  std::span<const CachedPart> warm_parts() const { return warm_parts_; }
   /// The request has left the system: its id may be reused. Does nothing where all requests are
   /// kept.
   void retire(sim::RequestId id);
@@ -155,6 +160,7 @@ class RequestTable {
                const std::vector<std::string>& class_names);
 
   sim::Time warm_up_;
+  std::vector<CachedPart> warm_parts_;
   std::vector<std::uint16_t> tenant_of_;  // the source's index → index into `tenants`
   std::vector<std::uint16_t> class_of_;
 

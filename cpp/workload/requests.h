@@ -38,6 +38,9 @@ struct Requests : sim::Attachment {
       segment_begin;  ///< size() + 1 offsets; empty if no prompt has a shared segment
   std::vector<std::uint64_t>
       answer;  ///< content of the output as a segment; 0: no prompt repeats it; empty: none has
+  /// Tokens at the beginning of each prompt that are in every prefix cache when the run starts;
+  /// empty: none. They are among its shared segments.
+  std::vector<std::int32_t> warm_tokens;
   std::vector<std::uint8_t> accepted;         ///< accepted drafts of each request, in turn
   std::vector<std::uint32_t> accepted_begin;  ///< size() + 1 offsets; empty: not stated
   std::vector<std::string> request_id;        ///< the source's names; empty: the row numbers

@@ -93,6 +93,7 @@ void check_requests(const Requests& requests, const std::string& path,
   if (requests.input_tokens.size() != n || requests.output_tokens.size() != n ||
       requests.tenant.size() != n || requests.slo_class.size() != n ||
       (!requests.answer.empty() && requests.answer.size() != n) ||
+      (!requests.warm_tokens.empty() && requests.warm_tokens.size() != n) ||
       (!requests.request_id.empty() && requests.request_id.size() != n)) {
     out.push_back({path, "", "all columns must be of the same length"});
     return;
@@ -112,6 +113,15 @@ void check_requests(const Requests& requests, const std::string& path,
     out.push_back({path + " row " + std::to_string(row) + ", prefix_tokens", std::to_string(shared),
                    "must be <= input_tokens (" + std::to_string(requests.input_tokens[row]) +
                        "), which is the whole prompt"});
+    return;
+  }
+  for (std::size_t row = 0; row < requests.warm_tokens.size(); ++row) {
+    const std::int64_t shared = shared_tokens(requests.segments_of(row));
+    const std::int64_t warm = requests.warm_tokens[row];
+    if (warm >= 0 && warm <= shared) continue;
+    out.push_back({path + " row " + std::to_string(row) + ", warm_tokens", std::to_string(warm),
+                   "must be >= 0 and <= the shared beginning of the prompt (" +
+                       std::to_string(shared) + " tokens)"});
     return;
   }
   for (std::size_t row = 0; row < n; ++row) {

@@ -263,7 +263,7 @@ class Transformation {
       }
       to.segment_begin[row + 1] = static_cast<std::uint32_t>(to.segments.size());
     }
-    return to;
+    return with_warm_tokens_within(std::move(to));
   }
 
   Requests operator()(const DrawLengths& lengths) const {
@@ -334,6 +334,17 @@ class Transformation {
         left -= segment.tokens;
       }
       to.segment_begin[row + 1] = static_cast<std::uint32_t>(to.segments.size());
+      if (changes && !to.warm_tokens.empty()) {
+        to.warm_tokens[row] = static_cast<std::int32_t>(
+            std::llround(static_cast<double>(from_.warm_tokens[row]) * part.input_factor));
+      }
+    }
+    return with_warm_tokens_within(std::move(to));
+  }
+  /// Warm tokens are among those of the shared segments.
+  static Requests with_warm_tokens_within(Requests to) {
+    for (std::size_t row = 0; row < to.warm_tokens.size(); ++row) {
+      lower(to.warm_tokens[row], shared_tokens(to.segments_of(row)));
     }
     return to;
   }
@@ -431,6 +442,7 @@ class Transformation {
         const bool changes = pick.copy > 0 && private_contents.contains(answer);
         to.answer.push_back(changes ? copied(answer, pick.copy) : answer);
       }
+      if (!from_.warm_tokens.empty()) to.warm_tokens.push_back(from_.warm_tokens[row]);
       if (!from_.accepted_begin.empty()) {
         const auto accepted = from_.accepted_of(row);
         to.accepted.insert(to.accepted.end(), accepted.begin(), accepted.end());

@@ -273,7 +273,7 @@ def test_a_warm_cache_at_the_beginning_is_said(tmp_path: Path) -> None:
     path = tmp_path / "profile_export.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with (
-        pytest.warns(UserWarning, match="it began with a warm cache, and its replay with an empty"),
+        pytest.warns(UserWarning, match="its server had cached are in every cache from the start"),
         pytest.warns(UserWarning, match="without its summary profile_export_aiperf.json beside"),
     ):
         spillway.read_trace(path)

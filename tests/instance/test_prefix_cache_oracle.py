@@ -42,6 +42,8 @@ SHARES = {
     "capped prefill": 0.1,
     "two instances": 0.2,
     "no group": 0.03,
+    "warm": 0.15,
+    "warm beyond the memory": 0.02,
 }
 OF_ROLL_BACK = {"rolled_back": 0.03, "whole_prompts": 0.05}
 
@@ -58,6 +60,7 @@ def random_requests(rng: random.Random, block: int) -> list[oracle.Request]:
     no_group = rng.choice((0.0, 0.2, 1.0)) if rng.random() < 0.4 else 0.1
     nothing_own = rng.choice((0.0, 0.1, 0.5))
     other_length = rng.choice((0.0, 0.0, 0.2))
+    warm = rng.choice((0.0, 0.0, 0.3, 1.0))
     no_output = rng.choice((0.0, 0.1))
     ids = [str(number) for number in rng.sample(range(2 * count + 8), count)]
     requests = []
@@ -84,6 +87,9 @@ def random_requests(rng: random.Random, block: int) -> list[oracle.Request]:
                 else rng.choice((1, rng.randint(1, longest), rng.randint(1, 3 * longest))),
                 priority=rng.choice(CLASSES).priority,
                 shared=shared,
+                warm_tokens=rng.choice((shared[0][1], rng.randint(1, shared[0][1])))
+                if shared and rng.random() < warm
+                else 0,
             )
         )
         now_ns += rng.choice((0, rng.randint(0, scale_ns), rng.randint(0, scale_ns)))
@@ -159,6 +165,14 @@ def features_of(
         < max(request.input_tokens for request in requests),
         "two instances": group.count == 2,
         "no group": not lengths,
+        "warm": any(request.warm_tokens >= group.block_size_tokens for request in requests),
+        "warm beyond the memory": sum(
+            {
+                request.shared: request.warm_tokens // group.block_size_tokens
+                for request in requests
+            }.values()
+        )
+        > group.num_kv_blocks,
     }
     yield from (name for name, is_reached in reached.items() if is_reached)
 

@@ -138,6 +138,7 @@ def trace_of(requests: list[oracle.Request], rng: random.Random) -> workload.Tra
         request_id=[request.request_id for request in requests],
         prefix_group=[name for name, _ in groups],
         prefix_tokens=[tokens for _, tokens in groups],
+        warm_tokens=[request.warm_tokens for request in requests],
     ).replace(empty_outputs="served")
 
 
@@ -350,7 +351,9 @@ def assert_same(simulation: Simulation, requests: list[oracle.Request]) -> oracl
             [row for row in rows if ranks[row] == rank]
             for rank in range(simulation.instances[0].data_parallel_size)
         ]
-        runs = oracle.simulate_ranks(server, [[requests[row] for row in rows] for rows in by_rank])
+        runs = oracle.simulate_ranks(
+            server, [[requests[row] for row in rows] for rows in by_rank], requests
+        )
         for of_rank, run in zip(by_rank, runs, strict=True):
             for row, outcome in zip(of_rank, run.outcomes, strict=True):
                 expected = expected_row(requests[row], outcome, server.accounting)

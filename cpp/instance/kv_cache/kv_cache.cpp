@@ -43,12 +43,36 @@ KvMemory::KvMemory(const KvCache& config, const EngineRules& rules, bool has_eag
           config.watermark * static_cast<double>(total_ + (rules.null_block ? 1 : 0)))),
       requests_(requests),
       list_(0, config.allocation, rules.equal_blocks) {
-  if (config.prefix_caching && requests.shares_segments()) list_blocks();
+  if (!config.prefix_caching || !requests.shares_segments()) return;
+  list_blocks();
+  fill(requests.warm_parts());
 }
 
 void KvMemory::list_blocks() {
   list_.append_blank(free_);
   is_listed_ = true;
+}
+
+// As if the beginnings had been computed before the run, those that its prompts have first last.
+void KvMemory::fill(std::span<const workload::CachedPart> parts) {
+  struct Run {
+    std::uint64_t key = 0;
+    std::int64_t first = 0;
+    std::int64_t blocks = 0;
+  };
+  std::vector<Run> runs;
+  std::int64_t room = total_;
+  for (const workload::CachedPart& part : parts) {
+    const std::int64_t first = findable_blocks(part.from_tokens);
+    const std::int64_t blocks = std::min(room, findable_blocks(part.to_tokens) - first);
+    runs.push_back({part.key, first, blocks});
+    room -= blocks;
+    if (room == 0) break;
+  }
+  list_.take(total_ - room);
+  for (const Run& run : std::views::reverse(runs)) {
+    if (run.blocks > 0) list_.append(run.key, run.first, run.blocks);
+  }
 }
 
 void KvMemory::free_blank(std::int64_t blocks) {

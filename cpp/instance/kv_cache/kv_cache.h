@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "instance/kv_cache/block_size.h"
@@ -127,6 +128,7 @@ class KvMemory {
 
  private:
   void list_blocks();
+  void fill(std::span<const workload::CachedPart> parts);
   void free_blank(std::int64_t blocks);
   // The output of a request as a segment behind its prompt; without tokens, if no prompt repeats
   // it.

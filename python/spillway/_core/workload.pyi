@@ -782,6 +782,7 @@ def make_trace(
     request_id: Sequence[str],
     file: str,
     answer: ArrayLike | None = ...,
+    warm_tokens: ArrayLike | None = ...,
     accepted_begin: ArrayLike | None = ...,
     accepted: ArrayLike | None = ...,
 ) -> Trace: ...

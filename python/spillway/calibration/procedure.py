@@ -40,7 +40,7 @@ from spillway.simulate import run_many
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     from spillway._core.instance import StepTable
@@ -190,7 +190,6 @@ def calibrate(
 
         found = _searched(facts, parts, begin, forms, tell)
         outcome = _outcome(found, given.logs, tell)
-    others = [run for run in given.runs if run.failed.mean() > MAX_ERROR_SHARE]
     profile = Profile(
         server=found.facts,
         latency=found.best.latency,
@@ -200,7 +199,7 @@ def calibrate(
         hull=Hull.around(outcome.states),
         runs=outcome.reports,
         logs=fitted_logs(known, given.logs),
-        left_out=tuple(map(_left_out, others)),
+        left_out=tuple(_left_out(given.runs, parts)),
         choices=tuple(
             Choice(form_of(fitted.base), fitted.ahead, float(costs.mean()))
             for fitted, costs in sorted(found.tried, key=lambda pair: float(pair[1].mean()))
@@ -213,8 +212,19 @@ def calibrate(
     return _accepted(profile, allow_unidentified)
 
 
-def _left_out(run: Recording) -> str:
-    return f"{run.name}: {run.failed.mean():.1%} of its requests failed"
+def _left_out(runs: Sequence[Recording], parts: Sequence[Measured]) -> Iterator[str]:
+    """Why each run that is not among the parts is not fitted."""
+    fitted = {id(part.replay.recording) for part in parts if isinstance(part, Part)}
+    for run in runs:
+        if id(run) in fitted:
+            continue
+        if run.failed.mean() > MAX_ERROR_SHARE:
+            yield f"{run.name}: {run.failed.mean():.1%} of its requests failed"
+        else:
+            yield (
+                f"{run.name}: too few of its requests can be compared; {_LEAST_OF_RUN} are needed, "
+                f"and {_LEAST_REQUESTS} of all runs together"
+            )
 
 
 def _parts_of(
@@ -224,9 +234,9 @@ def _parts_of(
     rows: Callable[[Recording], Booleans] | None,
 ) -> list[Measured]:
     """What is compared: the runs without too many failures, the histograms and the points."""
-    if given.runs and not (replays or given.scraped or given.points):
-        raise TraceError("no run is left to fit: " + "; ".join(map(_left_out, given.runs)))
     parts: list[Measured] = [*_of_runs(replays, rows)]
+    if given.runs and not (parts or given.scraped or given.points):
+        raise TraceError("no run is left to fit: " + "; ".join(_left_out(given.runs, ())))
     parts += _checked([HistogramPart(scrape) for scrape in given.scraped], facts)
     parts += [part for of in given.points for part in parts_of(of)]
     if not parts:
@@ -528,19 +538,16 @@ def _ranges(
 
 
 def _of_runs(replays: Sequence[Replay], rows: Callable[[Recording], Booleans] | None) -> list[Part]:
-    """The requests to fit of each run; of small ones, too, since their noise counts."""
+    """The requests to fit of each run that is long enough; none if these are too few.
+
+    Small runs are fitted, too, since their noise counts.
+    """
     parts = [
         Part(replay, replay.compared if rows is None else replay.compared & rows(replay.recording))
         for replay in replays
     ]
-    total = sum(int(part.rows.sum()) for part in parts)
-    for part in parts:
-        count = int(part.rows.sum())
-        if count < _LEAST_OF_RUN or total < _LEAST_REQUESTS:
-            least = _LEAST_REQUESTS if total < _LEAST_REQUESTS else _LEAST_OF_RUN
-            source = part.replay.recording.source
-            raise TraceError(f"{source}: {count} requests are left to fit, but {least} are needed")
-    return parts
+    long = [part for part in parts if part.rows.sum() >= _LEAST_OF_RUN]
+    return long if sum(int(part.rows.sum()) for part in long) >= _LEAST_REQUESTS else []
 
 
 def _checked(parts: Sequence[HistogramPart], facts: ServerFacts) -> Sequence[HistogramPart]:

@@ -13,7 +13,13 @@ import numpy as np
 
 from spillway import _core
 from spillway.config.classes import config_error
-from spillway.data.shared_prompts import conversation_segments, group_segments, no_segments
+from spillway.data.shared_prompts import (
+    Beginnings,
+    conversation_segments,
+    group_segments,
+    no_segments,
+    warm_column,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -315,8 +321,9 @@ class Recording:
         """The requests as a trace, which arrives at the times of sending.
 
         A limit of the client is the trace's `max_in_flight`. Turns of a `session` begin with the
-        conversation before. Without sessions, prompts of which the server had `cached_tokens`
-        begin alike, for that length.
+        conversation before. Prompts of which the server had `cached_tokens`, other than later turns
+        of sessions, begin alike, for that length, and every instance has these tokens in its cache
+        from the start.
 
         Parameters
         ----------
@@ -363,12 +370,15 @@ class Recording:
 
     def _shared(self, kept: Booleans) -> dict[str, Any]:
         """The beginnings that the prompts share, as the core's columns."""
+        group = np.zeros(int(kept.sum()), np.int64)
+        cached = None if self.cached_tokens is None else self.cached_tokens[kept]
         if self.session is not None:
             sessions = list(itertools.compress(self.session, kept))
             lengths = (self.input_tokens[kept].tolist(), self.output_tokens[kept].tolist())
-            return conversation_segments(sessions, *lengths)
-        if self.cached_tokens is not None:
-            return group_segments(np.zeros(int(kept.sum()), np.int64), self.cached_tokens[kept])
+            beginnings = None if cached is None else Beginnings(group, cached, cached)
+            return conversation_segments(sessions, *lengths, beginnings)
+        if cached is not None:
+            return group_segments(group, cached) | warm_column(cached)
         return no_segments()
 
 

@@ -6,7 +6,7 @@ the first that differs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,11 @@ def segments(begin: npt.ArrayLike, content: npt.ArrayLike, tokens: npt.ArrayLike
 def no_segments() -> dict[str, Any]:
     """Return the core's columns of shared segments for prompts that share nothing."""
     return segments([], [], [])
+
+
+def warm_column(tokens: Ints) -> dict[str, Any]:
+    """Return the column of the tokens of each prompt that are cached at the start, if any are."""
+    return {"warm_tokens": tokens.astype(np.int32)} if tokens.any() else {}
 
 
 def group_segments(groups: Ints, shared: Ints) -> dict[str, Any]:
@@ -62,36 +67,47 @@ def group_segments(groups: Ints, shared: Ints) -> dict[str, Any]:
     )
 
 
+class Beginnings(NamedTuple):
+    """Groups of prompts that begin alike; -1: no group."""
+
+    groups: Ints
+    shared: Ints  # tokens
+    warm: Ints  # tokens of these that are cached at the start
+
+
 def conversation_segments(
     sessions: Sequence[str],
     input_tokens: Sequence[int],
     output_tokens: Sequence[int],
-    groups: Ints | None = None,
-    shared: Ints | None = None,
+    beginnings: Beginnings | None = None,
 ) -> dict[str, Any]:
     """Return the columns for turns of conversations; "" is none.
 
     A prompt begins with the prompt and the answer of the turn before. If it is shorter than the
     prompt before, the conversation began anew. An answer that a later prompt repeats has the
-    content of that part. `groups`, `shared`: as in `group_segments`, the beginnings of
-    conversations, and of requests in none, that others of the same length share.
+    content of that part. `beginnings` are those of conversations, and of requests in none, that
+    others of the same length share.
     """
     none = np.full(len(sessions), -1)
-    groups, shared = none if groups is None else groups, none if shared is None else shared
+    groups, shared, warm = beginnings or Beginnings(none, none, none)
     known: dict[str, list[tuple[int, int]]] = {}  # content and length of a conversation's parts
     begin, content, tokens, contents = [0], [], [], int(groups.max(initial=0))
     answers = np.zeros(len(sessions), dtype=np.uint64)
+    warm_tokens = np.zeros(len(sessions), dtype=np.int64)
     latest: dict[str, tuple[int, int]] = {}  # row and content of a conversation's last answer
     for row, (name, prompt, output) in enumerate(
         zip(sessions, input_tokens, output_tokens, strict=True)
     ):
         is_in_group = groups[row] >= 0 and shared[row] > 0
         first = [(int(groups[row]), int(shared[row]))] if is_in_group else []
+        begins = True
         if not name:
             content += [group for group, _ in first]
             tokens += [length for _, length in first]
         if name:
-            parts = _cut(known.get(name, []), prompt) or first
+            repeated = _cut(known.get(name, []), prompt)
+            begins = not repeated
+            parts = repeated or first
             before = latest.get(name)
             if before is not None and any(part == before[1] for part, _ in parts):
                 answers[before[0]] = before[1]
@@ -106,8 +122,10 @@ def conversation_segments(
                 parts = [*parts, (contents, output)]
                 latest[name] = (row, contents)
             known[name] = parts
+        if begins and is_in_group:
+            warm_tokens[row] = min(warm[row], shared[row])
         begin.append(len(content))
-    found = segments(begin, content, tokens)
+    found = segments(begin, content, tokens) | warm_column(warm_tokens)
     return found | {"answer": answers} if answers.any() else found
 
 

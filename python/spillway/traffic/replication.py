@@ -12,6 +12,7 @@ from spillway._core.sim import UsageError
 from spillway._core.workload import BlockResample, ScaleRate, Synthetic, Trace, Window
 from spillway.config.classes import config_error
 from spillway.config.messages import checked
+from spillway.data.shared_prompts import warm_column
 
 if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
@@ -300,13 +301,20 @@ def _politis_white(series: Floats) -> float:
 
 def _merged_segments(columns: list[dict[str, Ints]], order: Ints) -> dict[str, Ints]:
     """The shared segments of all traces, with contents of their own."""
-    counts, contents, tokens, number = [], [], [], 0
+    counts, contents, tokens, answers, warm = [], [], [], [], []
+    number = int(any("answer" in own for own in columns))  # the content 0 is no answer
     for own in columns:
         begin = own["segment_begin"]
         rows = len(own["arrival_ns"])
         counts.append(np.diff(begin.astype(np.int64)) if len(begin) else np.zeros(rows, np.int64))
-        known, codes = np.unique(own["segment_content"], return_inverse=True)
-        contents.append(codes.astype(np.uint64) + np.uint64(number))
+        answer = own.get("answer", np.zeros(rows, np.uint64)).copy()
+        both = np.concatenate([own["segment_content"], answer[answer > 0]])
+        known, codes = np.unique(both, return_inverse=True)
+        numbers = codes.astype(np.uint64) + np.uint64(number)
+        content, answer[answer > 0] = np.split(numbers, [len(own["segment_content"])])
+        contents.append(content)
+        answers.append(answer)
+        warm.append(own.get("warm_tokens", np.zeros(rows, np.int32)))
         tokens.append(own["segment_tokens"])
         number += len(known)
     lengths = np.concatenate(counts)
@@ -318,7 +326,9 @@ def _merged_segments(columns: list[dict[str, Ints]], order: Ints) -> dict[str, I
         }
     begins = np.append(0, np.cumsum(lengths))
     picked = np.concatenate([np.arange(begins[row], begins[row + 1]) for row in order])
-    return {
+    answer = np.concatenate(answers)[order]
+    return warm_column(np.concatenate(warm)[order]) | {
+        **({"answer": answer} if answer.any() else {}),
         "segment_begin": np.append(0, np.cumsum(lengths[order])).astype(np.uint32),
         "segment_content": np.concatenate(contents)[picked],
         "segment_tokens": np.concatenate(tokens)[picked].astype(np.uint32),

@@ -22,6 +22,7 @@ TRACE = spillway.trace(
     request_id=["a", "b", "c"],
     prefix_group=["system", None, "system"],
     prefix_tokens=[5, 0, 5],
+    warm_tokens=[5, 0, 0],
 )
 
 

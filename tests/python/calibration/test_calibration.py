@@ -264,7 +264,7 @@ def test_cached_tokens_are_not_computed_again() -> None:
     run = recording(input_tokens=np.full(20, 4000), send_s=np.arange(20) * 3.0)
     reused = dataclasses.replace(run, cached_tokens=np.full(20, 3900))
     result = simulate(Replay(reused).simulation(server()))
-    assert simulated(result, np.arange(20) > 0).ttft_s.max() < 0.1
+    assert simulated(result, np.arange(20) >= 0).ttft_s.max() < 0.1
 
 
 def test_a_limited_client_is_replayed_in_a_closed_loop() -> None:
@@ -305,11 +305,27 @@ def test_what_cannot_be_fitted_is_refused() -> None:
     for runs, server_facts, message in (
         ([small(), small(facts=other)], {}, "the runs are of several servers"),
         (broken, {}, r"no run is left to fit: a: 33.3% of its requests failed"),
-        (small(12), {}, "12 requests are left to fit, but 20 are needed"),
+        (
+            small(12),
+            {},
+            "no run is left to fit: .*: too few of its requests can be compared; 5",
+        ),
         (small(), {"kv_blocks": 3}, "server: 'kv_blocks' is not one of"),
     ):
         with pytest.raises(TraceError, match=message):
             calibrate(runs, server=server_facts)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_too_short_is_set_aside() -> None:
+    short = measured_run("short", 3, (200, 1500), (30, 150), requests=4)
+    whole = [measured_run(name, rate, (200, 1500), (30, 150), requests=60)
+             for name, rate in (("a", 2), ("b", 5))]  # fmt: skip
+    found = calibrate([*whole, short], norms=(2,), allow_unidentified=True)
+    assert [run.name for run in found.runs] == ["a", "b"]
+    reason = "short: too few of its requests can be compared; 5 are needed, and 20 of all runs"
+    assert found.left_out == (f"{reason} together",)
+    assert f"not fitted: {reason}" in str(found)
 
 
 def test_a_file_that_is_no_profile_is_refused(tmp_path: Path) -> None:

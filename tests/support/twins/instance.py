@@ -38,8 +38,9 @@ _REFERENCES, _IDENTITY = attrgetter("references"), attrgetter("identity")
 class Request:
     """One request as the client sends it; a higher `priority` is a more important class.
 
-    The prompt begins with the `shared` segments (content, tokens); the rest of it is its own. At
-    `cancelled_ns` the request is withdrawn, if it has entered the engine's queue by then.
+    The prompt begins with the `shared` segments (content, tokens); the rest of it is its own. The
+    first `warm_tokens` of them are cached at the start. At `cancelled_ns` the request is withdrawn,
+    if it has entered the engine's queue by then.
     """
 
     request_id: str
@@ -48,6 +49,7 @@ class Request:
     output_tokens: int
     priority: int = 0
     shared: tuple[tuple[str, int], ...] = ()
+    warm_tokens: int = 0
     cancelled_ns: int | None = None
 
     def __post_init__(self) -> None:
@@ -399,6 +401,21 @@ class _Instance:
 
     def __post_init__(self) -> None:
         self.free.extend(_Block() for _ in range(self.server.num_kv_blocks))
+
+    def warm(self, requests: Sequence[Request]) -> None:
+        """Fill the cache before the run."""
+        if not self.server.prefix_caching:
+            return
+        size = self.server.block_size_tokens
+        warm = {
+            _Live(request, Outcome()).identity(k, size): None
+            for request in requests
+            for k in range(request.warm_tokens // size)
+        }
+        for identity in reversed(list(warm)[: len(self.free)]):
+            self.free.popleft()
+            self.free.append(_Block(identity=identity))
+            self.registry[identity] = self.free[-1]
 
     def blocks_for(self, tokens: int) -> int:
         size = self.server.block_size_tokens
@@ -882,22 +899,33 @@ class _Instance:
             assert batch[0].live is head
 
 
-def simulate(server: Server, requests: Sequence[Request]) -> Run:
-    """Run `requests` through one instance until it is drained."""
-    (run,) = simulate_in_lockstep(server, [requests])
+def simulate(
+    server: Server, requests: Sequence[Request], everywhere: Sequence[Request] = ()
+) -> Run:
+    """Run `requests` through one instance until it is drained.
+
+    `everywhere`: those of all instances, in order of arrival, which state what is cached before.
+    """
+    (run,) = simulate_in_lockstep(server, [requests], everywhere)
     return run
 
 
-def simulate_ranks(server: Server, ranks: Sequence[Sequence[Request]]) -> list[Run]:
+def simulate_ranks(
+    server: Server, ranks: Sequence[Sequence[Request]], everywhere: Sequence[Request] = ()
+) -> list[Run]:
     """Run the requests of each rank of one instance until all are drained."""
     if server.lockstep_ranks:
-        return simulate_in_lockstep(server, ranks)
-    return [simulate(server, requests) for requests in ranks]
+        return simulate_in_lockstep(server, ranks, everywhere)
+    return [simulate(server, requests, everywhere) for requests in ranks]
 
 
-def simulate_in_lockstep(server: Server, ranks: Sequence[Sequence[Request]]) -> list[Run]:
+def simulate_in_lockstep(
+    server: Server, ranks: Sequence[Sequence[Request]], everywhere: Sequence[Request] = ()
+) -> list[Run]:
     """Run the requests of each rank; their steps start and end together."""
     instances = [_Instance(server) for _ in ranks]
+    for instance in instances:
+        instance.warm(everywhere)
     lives = [[_Live(request, Outcome()) for request in requests] for requests in ranks]
     entries = [
         (live.request.arrival_ns + rank.entry_delay_ns(live.request), rank, live)

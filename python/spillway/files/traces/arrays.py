@@ -11,7 +11,7 @@ from spillway import _core
 from spillway.config.classes import config_error
 from spillway.config.limits import LONGEST_SPAN_S, MAX_NAMES, MAX_TOKENS
 from spillway.config.yaml import is_unicode
-from spillway.data.shared_prompts import group_segments, no_segments
+from spillway.data.shared_prompts import group_segments, no_segments, warm_column
 from spillway.files.traces.columns import (
     DEFAULT_CLASS,
     DEFAULT_TENANT,
@@ -44,6 +44,7 @@ def trace(
     prefix_tokens: npt.ArrayLike | None = None,
     hash_ids: Iterable[Sequence[int]] | None = None,
     block_size_tokens: int = BLOCK_SIZE_TOKENS,
+    warm_tokens: npt.ArrayLike | None = None,
 ) -> _core.workload.Trace:
     """Build a trace from arrays, one entry per request in order of arrival.
 
@@ -70,6 +71,9 @@ def trace(
         begin with the same ids begin with the same tokens.
     block_size_tokens : int
         Tokens per hash id, >= 1; the last block of a prompt may be shorter.
+    warm_tokens : array-like of int, optional
+        How much of the shared beginning of each prompt is in the prefix cache of every instance
+        when a run starts; by default nothing.
 
     Raises
     ------
@@ -129,6 +133,9 @@ def trace(
             )
         if not violations:
             segments = group_segments(groups, shared)
+    if warm_tokens is not None:
+        warm = _tokens("warm_tokens", warm_tokens, 0, rows, violations)
+        segments |= warm_column(warm)
     backward = np.diff(arrival) < 0
     if not violations and backward.any():
         row = int(backward.argmax()) + 1

@@ -37,6 +37,12 @@ _AS_WRITTEN = ("string", "int64")  # types of arrays whose texts are those in th
 _MEANINGS = (*_REQUIRED, *(spillway_csv.FORMAT.optional or ()), *_STATES, "cached_tokens")
 
 
+_TURNS = (
+    "{n} requests are turns of sessions: their prompts are read as the whole conversation, which "
+    "begins with the prompt and the answer before"
+)
+
+
 def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format:
     """Return the format of files whose columns have these names by their meaning.
 
@@ -152,6 +158,8 @@ def rows_of(named: Named, clock: Clock, time_zone: str = AUTO) -> Rows:
             row = int(too_long.argmax())
             allowed = f"must be <= input_tokens ({found.input_tokens[row]})"
             named.refuse(row, "cached_tokens", allowed)
+    if turns := sum(map(bool, found.session)):
+        notes[_TURNS] = turns
     return dataclasses.replace(found, notes=notes, cached_tokens=cached)
 
 

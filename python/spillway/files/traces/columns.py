@@ -11,10 +11,12 @@ import numpy as np
 from spillway.config.limits import MAX_NAMES, MAX_TOKENS
 from spillway.config.messages import note
 from spillway.data.shared_prompts import (
+    Beginnings,
     conversation_segments,
     group_segments,
     no_segments,
     segments,
+    warm_column,
 )
 from spillway.files.error import TraceError
 from spillway.files.traces.rows import Lists
@@ -84,6 +86,7 @@ class Columns:
         self._slo_class: list[Codes] = []
         self._prefix_group: list[Int64s] = []
         self._prefix_tokens: list[Int64s] = []
+        self._warm_tokens: list[Int64s] = []
         self._hash_ids: list[np.ndarray[tuple[int], np.dtype[np.uint64]]] = []
         self._blocks: list[Int64s] = []  # how many hash ids each prompt has
         self._block_size_tokens = 0
@@ -114,6 +117,8 @@ class Columns:
             self._prefix_group.append(is_cached.astype(np.int64) - 1)
             self._prefix_tokens.append(rows.cached_tokens)
             self._cached_tokens += int(rows.cached_tokens.sum())
+        warm = rows.cached_tokens if rows.warm_tokens is None else rows.warm_tokens
+        self._warm_tokens.append(np.zeros(len(table), np.int64) if warm is None else warm)
         self._session += rows.session
         self._adds_to_session |= rows.adds_to_session
         self._notes.update(rows.notes)
@@ -178,7 +183,8 @@ class Columns:
             share = self._cached_tokens / sum(int(part.sum()) for part in self._input_tokens)
             notes.append(
                 f"{share:.0%} of the prompt tokens were in the cache of the recorded server; the "
-                "prompts are read as sharing their beginnings, as long as those were"
+                "prompts are read as sharing their beginnings, as long as those were, which every "
+                "instance has in its cache from the start"
             )
         for text in notes:
             note(f"{self._path}: {text}")
@@ -236,6 +242,12 @@ class Columns:
         raise TraceError(f"{self._path} line {line}: request_id must be on every line or on none")
 
     def _segments(self, order: Int64s | None, input_tokens: Int64s) -> dict[str, Any]:
+        warm = np.concatenate(self._warm_tokens)
+        return self._shared(order, input_tokens) | warm_column(
+            warm if order is None else warm[order]
+        )
+
+    def _shared(self, order: Int64s | None, input_tokens: Int64s) -> dict[str, Any]:
         if self._hash_ids:
             ids, counts = np.concatenate(self._hash_ids), np.concatenate(self._blocks)
             if order is not None:
@@ -273,7 +285,10 @@ class Columns:
                     f"{self._path}: a session grows to prompts of {max(prompts):,} tokens: must be "
                     f"<= {MAX_TOKENS:,}"
                 )
-        segments = conversation_segments(sessions, prompts, outputs, groups, shared)
+        warm = np.concatenate(self._warm_tokens)[order]
+        segments = conversation_segments(
+            sessions, prompts, outputs, Beginnings(groups, shared, warm)
+        )
         return columns | {"input_tokens": np.array(prompts, dtype=np.int32)} | segments
 
 

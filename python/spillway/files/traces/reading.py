@@ -224,10 +224,11 @@ def _of_recording(
     of = f"{path}, run {run.name}" if runs[1:] else f"{path}"
     if run.num_replicas not in (None, 1):
         how += f"; {run.num_replicas:,} replicas served it, so give the fleet as many instances"
-    if run.cached_tokens is not None and run.session is None and run.cached_tokens[0]:
-        how += "; it began with a warm cache, and its replay with an empty one"
+    replay = run.to_trace()
+    if "warm_tokens" in replay._columns():
+        how += "; the prompt tokens that its server had cached are in every cache from the start"
     note(f"{of}: a recording of the format {run.format}, replayed {how}{without}")
-    return run.to_trace()
+    return replay
 
 
 def _streamed(path: Path, **reading: Any) -> _core.workload.Trace:

@@ -49,7 +49,11 @@ class Rows:
         blocks is not shared.
     cached_tokens : array of int64, optional
         Tokens of each prompt that the recorded server had in its cache, instead of prefix groups:
-        the prompts begin alike, for that length. Of all rows of a file, or of none.
+        the prompts begin alike, for that length, and are in the cache from the start. Of all rows
+        of a file, or of none.
+    warm_tokens : array of int64, optional
+        Tokens at the shared beginning of each prompt that every cache holds from the start. Of all
+        rows of a file, or of none.
     session : sequence of str
         The conversation of each request, whose prompts each begin with the prompt and the answer
         before; "" is none. Of all rows of a file, or of none.
@@ -73,6 +77,7 @@ class Rows:
     hash_ids: Sequence[Sequence[int]] | Lists = ()
     block_size_tokens: int = 0
     cached_tokens: Int64s | None = None
+    warm_tokens: Int64s | None = None
     session: Sequence[str] = ()
     adds_to_session: bool = False
     notes: Mapping[str, int] = field(default_factory=dict)

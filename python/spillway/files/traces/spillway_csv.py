@@ -23,8 +23,9 @@ def rows(
 
     `input_tokens` is the whole prompt. Every `request_id` is unique. The prompts of a
     `prefix_group` begin with the same `prefix_tokens` tokens; two with different numbers share the
-    smaller one. Further columns such as `success`, `error` or `http_code` say which calls failed:
-    they have no output.
+    smaller one. The first `warm_tokens` of these are in every prefix cache from the start. The
+    prompts of a `session` begin with the prompt and the answer of the turn before. Further columns
+    such as `success`, `error` or `http_code` say which calls failed: they have no output.
     """
     from spillway.files import export, states
 
@@ -33,6 +34,7 @@ def rows(
     if failed is None and (columns := states.columns_among(table.columns, used)):
         failed = states.failed_in(columns, table.texts, len(table))
     prompt, output, notes = _lengths(table, failed)
+    shared = _shared(table, prompt) if "prefix_group" in table.columns else None
     return Rows(
         arrival_ns=table.seconds_ns("arrival_s") if arrival_ns is None else arrival_ns,
         input_tokens=prompt,
@@ -41,7 +43,9 @@ def rows(
         slo_class=table.texts("slo_class"),
         request_id=table.ids("request_id"),
         prefix_group=table.texts("prefix_group"),
-        prefix_tokens=_shared(table, prompt) if "prefix_group" in table.columns else None,
+        prefix_tokens=shared,
+        session=table.texts("session") if "session" in table.columns else (),
+        warm_tokens=_warm(table, shared) if "warm_tokens" in table.columns else None,
         notes=notes,
     )
 
@@ -74,13 +78,31 @@ def _shared(table: CsvTable, prompt: Int64s) -> Int64s:
     return shared
 
 
+def _warm(table: CsvTable, shared: Int64s | None) -> Int64s:
+    warm = table.whole("warm_tokens", empty="0")
+    most = 0 if shared is None else shared
+    if (too_long := warm > most).any():
+        row = int(too_long.argmax())
+        at_most = 0 if shared is None else shared[row]
+        table.refuse(row, "warm_tokens", f"must be <= prefix_tokens ({at_most})")
+    return warm
+
+
 FORMAT = Format(
     name="columns",
     doc="arrival_s,input_tokens,output_tokens and optionally request_id, tenant, slo_class, "
-    "prefix_group, prefix_tokens",
+    "prefix_group, prefix_tokens, session, warm_tokens",
     layout="csv",
     required=("arrival_s", "input_tokens", "output_tokens"),
-    optional=("request_id", "tenant", "slo_class", "prefix_group", "prefix_tokens"),
+    optional=(
+        "request_id",
+        "tenant",
+        "slo_class",
+        "prefix_group",
+        "prefix_tokens",
+        "session",
+        "warm_tokens",
+    ),
     arrival="arrival_s",
     rows=rows,
 )

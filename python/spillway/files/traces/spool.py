@@ -86,6 +86,7 @@ class SpooledColumns(Columns):
             or rows.hash_ids
             or (rows.prefix_tokens is not None and rows.prefix_tokens.any())
             or (rows.cached_tokens is not None and rows.cached_tokens.any())
+            or (rows.warm_tokens is not None and rows.warm_tokens.any())
             or any(rows.session)
         ):
             what = "request_id" if has_names else "shared beginnings of prompts"

@@ -9,9 +9,13 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+import numpy as np
+
 from spillway import _core
 from spillway._core.sim import ConfigError
 from spillway.config import filesystem
+from spillway.config.messages import note
+from spillway.data.shared_prompts import conversation_segments
 from spillway.files.error import TraceError
 
 if TYPE_CHECKING:
@@ -24,7 +28,8 @@ def write_csv(trace: _core.workload.Trace, path: str | Path) -> None:
     Parameters
     ----------
     trace : Trace
-        Each of its prompts shares at most its beginning, like those of prefix groups.
+        Each of its prompts shares at most its beginning, like those of prefix groups and of
+        conversations.
     path : str or Path
         The file, which is replaced if it exists.
 
@@ -51,9 +56,16 @@ def write_csv(trace: _core.workload.Trace, path: str | Path) -> None:
     if columns["request_id"]:
         header.append("request_id")
         cells.append(columns["request_id"])
-    if len(columns["segment_content"]):
+    sessions = _sessions(path, columns)
+    if sessions:
+        header.append("session")
+        cells.append(sessions)
+    elif len(columns["segment_content"]):
         header += ["prefix_group", "prefix_tokens"]
         cells += _prefixes(columns)
+    if "warm_tokens" in columns:
+        header.append("warm_tokens")
+        cells.append(columns["warm_tokens"].tolist())
     names = [*columns["tenants"], *columns["slo_classes"], *columns["request_id"]]
     plain = all(map(_PLAIN.fullmatch, names))
     with written(Path(path)) as stream:
@@ -63,6 +75,22 @@ def write_csv(trace: _core.workload.Trace, path: str | Path) -> None:
 
 
 _PLAIN = re.compile(r"[\w.:/-]+")
+
+
+def _sessions(path: str | Path, columns: Mapping[str, Any]) -> list[str]:
+    """Return the conversation of each request, if the trace consists of conversations."""
+    if "answer" not in columns:
+        return []
+    content, begin = columns["segment_content"].tolist(), columns["segment_begin"].tolist()
+    sessions = [
+        str(content[first]) if end > first else "" for first, end in itertools.pairwise(begin)
+    ]
+    lengths = columns["input_tokens"].tolist(), columns["output_tokens"].tolist()
+    again = conversation_segments(sessions, *lengths)
+    if all(np.array_equal(again.get(name, []), columns[name]) for name in (*again, "answer")):
+        return sessions
+    note(f"{path}: the file does not say which answers later prompts repeat")
+    return []
 
 
 def _prefixes(columns: Mapping[str, Any]) -> list[list[Any]]:

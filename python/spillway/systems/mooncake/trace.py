@@ -47,7 +47,8 @@ def _rows(table: JsonlTable, *, unit: str, block_size_tokens: int, **_: object) 
 
     The last block of a prompt may be shorter. Where only full blocks have ids, the rest of the
     prompt is not shared, and a warning says so. You may add the keys `request_id`, `tenant` and
-    `slo_class` (text). A file does not state its unit or block size: the published traces have
+    `slo_class` (text), and `warm_tokens`: how much of the prompt is in every prefix cache from the
+    start. A file does not state its unit or block size: the published traces have
     milliseconds and blocks of 512 tokens, the documentation of GuideLLM shows seconds, others have
     blocks of 16 or 64. Timestamps are rounded to steps (about 3 s in the published conversation
     trace), so that requests arrive in artificial bursts; a warning says so. With `spread_s` each
@@ -65,8 +66,16 @@ def _rows(table: JsonlTable, *, unit: str, block_size_tokens: int, **_: object) 
         request_id=table.texts("request_id"),
         hash_ids=ids,
         block_size_tokens=block_size_tokens,
+        warm_tokens=_warm(table),
         notes=notes,
     )
+
+
+def _warm(table: JsonlTable) -> Int64s | None:
+    if "warm_tokens" not in table.columns:
+        return None
+    given = [0 if value == "" else value for value in table.values("warm_tokens")]
+    return table.checked_whole(given, "warm_tokens")
 
 
 def _rows_without_ids(table: JsonlTable, *, unit: str, **_: object) -> Rows:
@@ -181,7 +190,7 @@ FORMAT = Format(
     doc="Mooncake JSONL, an object per line: timestamp,input_length,output_length,hash_ids",
     layout="jsonl",
     required=("timestamp", "input_length", "output_length", "hash_ids"),
-    optional=("request_id", "tenant", "slo_class"),
+    optional=("request_id", "tenant", "slo_class", "warm_tokens"),
     arrival="timestamp",
     rows=_rows,
     retime=_retime,
@@ -205,7 +214,7 @@ WITHOUT_IDS = Format(
     doc="Mooncake JSONL without hash_ids: timestamp,input_length,output_length",
     layout="jsonl",
     required=("timestamp", "input_length", "output_length"),
-    optional=FORMAT.optional,
+    optional=("request_id", "tenant", "slo_class"),
     arrival="timestamp",
     rows=_rows_without_ids,
     retime=FORMAT.retime,

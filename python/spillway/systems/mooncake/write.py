@@ -34,8 +34,9 @@ def write_mooncake(
     block_size_tokens : int
         Tokens per hash id, >= 1.
 
-    A line also has `tenant` and `slo_class` unless they are "default" and "standard", and
-    `request_id` if the trace names its requests; other readers of the format ignore them.
+    A line also has `tenant` and `slo_class` unless they are "default" and "standard",
+    `request_id` if the trace names its requests, and `warm_tokens` if any of its prompt are cached
+    at the start; other readers of the format ignore them.
 
     Raises
     ------
@@ -74,12 +75,14 @@ def _mooncake_lines(columns: Mapping[str, Any], block_size_tokens: int) -> Itera
         ids += itertools.islice(unused, count - len(ids))
         tenant = columns["tenants"][columns["tenant"][row]]
         slo_class = columns["slo_classes"][columns["slo_class"][row]]
-        names = {}
+        names: dict[str, Any] = {}
         if columns["request_id"]:
             names["request_id"] = columns["request_id"][row]
         if tenant != DEFAULT_TENANT:
             names["tenant"] = tenant
         if slo_class != DEFAULT_CLASS:
             names["slo_class"] = slo_class
+        if "warm_tokens" in columns:
+            names["warm_tokens"] = int(columns["warm_tokens"][row])
         values = {"input_length": prompt, "output_length": outputs[row], "hash_ids": ids, **names}
         yield f'{{"timestamp": {decimal(arrivals[row], 6)}, {json.dumps(values)[1:]}\n'
