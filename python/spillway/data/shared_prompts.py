@@ -6,7 +6,7 @@ the first that differs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -83,53 +83,96 @@ def conversation_segments(
 ) -> dict[str, Any]:
     """Return the columns for turns of conversations; "" is none.
 
-    A prompt begins with the prompt and the answer of the turn before. If it is shorter than the
-    prompt before, the conversation began anew. An answer that a later prompt repeats has the
-    content of that part. `beginnings` are those of conversations, and of requests in none, that
-    others of the same length share.
+    `beginnings` are those of conversations, and of requests in none, that others of the same length
+    share.
     """
     none = np.full(len(sessions), -1)
     groups, shared, warm = beginnings or Beginnings(none, none, none)
-    known: dict[str, list[tuple[int, int]]] = {}  # content and length of a conversation's parts
-    begin, content, tokens, contents = [0], [], [], int(groups.max(initial=0))
-    answers = np.zeros(len(sessions), dtype=np.uint64)
-    warm_tokens = np.zeros(len(sessions), dtype=np.int64)
-    latest: dict[str, tuple[int, int]] = {}  # row and content of a conversation's last answer
-    for row, (name, prompt, output) in enumerate(
-        zip(sessions, input_tokens, output_tokens, strict=True)
+    is_in_group = (groups >= 0) & (shared > 0)
+    pairs = zip(groups.tolist(), shared.tolist(), is_in_group.tolist(), strict=True)
+    turns = Turns(
+        turns_before(sessions),
+        [[(group, length)] if has_group else [] for group, length, has_group in pairs],
+        np.where(is_in_group, np.minimum(warm, shared), 0),
+    )
+    return turn_segments(turns, input_tokens, output_tokens, int(groups.max(initial=0)))
+
+
+def turns_before(sessions: Sequence[str]) -> list[int | None]:
+    """Return the turn before of each request, as in `Turns`."""
+    latest: dict[str, int] = {}
+    before: list[int | None] = []
+    for row, name in enumerate(sessions):
+        before.append(latest.get(name, -1) if name else None)
+        latest[name] = row
+    return before
+
+
+Parts: TypeAlias = "list[tuple[int, int]]"
+"""The content and the length of the parts of a prompt, from its beginning on."""
+
+
+class Turns(NamedTuple):
+    """What is known of the prompts of conversations."""
+
+    before: Sequence[int | None]  # the turn before; -1: it is the first one, None: in none
+    heads: Sequence[Parts]  # what prompts begin with, in first turns and outside conversations
+    warm: Ints  # tokens of these that are cached at the start
+    has_later: bool = False  # `heads` are also the prompts of later turns, from their beginning on
+
+
+def turn_segments(
+    turns: Turns, input_tokens: Sequence[int], output_tokens: Sequence[int], contents: int
+) -> dict[str, Any]:
+    """Return the columns for turns of conversations; contents of heads are at most `contents`.
+
+    A prompt begins with the prompt and the answer of the turn before. If it is shorter than the
+    prompt before, the conversation began anew. An answer that a later prompt repeats has the
+    content of that part.
+    """
+    begin, content, tokens = [0], [], []
+    answers = np.zeros(len(input_tokens), dtype=np.uint64)
+    warm = turns.warm.copy()
+    known: dict[int, Parts] = {}  # of the conversation up to and including the answer of a turn
+    for row, (before, heads, prompt, output) in enumerate(
+        zip(turns.before, turns.heads, input_tokens, output_tokens, strict=True)
     ):
-        is_in_group = groups[row] >= 0 and shared[row] > 0
-        first = [(int(groups[row]), int(shared[row]))] if is_in_group else []
-        begins = True
-        if not name:
-            content += [group for group, _ in first]
-            tokens += [length for _, length in first]
-        if name:
-            repeated = _cut(known.get(name, []), prompt)
-            begins = not repeated
-            parts = repeated or first
-            before = latest.get(name)
-            if before is not None and any(part == before[1] for part, _ in parts):
-                answers[before[0]] = before[1]
+        parts = heads
+        if before is not None:
+            whole = known.get(before, []) if turns.has_later else known.pop(before, [])
+            parts = _cut(whole, prompt)
+            if parts and len(parts) == len(whole) and output_tokens[before]:
+                answers[before] = parts[-1][0]
+            if not parts or turns.has_later:
+                parts += _beyond(heads, sum(length for _, length in parts))
+            else:
+                warm[row] = 0
             rest = prompt - sum(length for _, length in parts)
             if rest:
                 contents += 1
                 parts.append((contents, rest))
-            content += [part for part, _ in parts]
-            tokens += [length for _, length in parts]
+            known[row] = parts
             if output:
                 contents += 1
-                parts = [*parts, (contents, output)]
-                latest[name] = (row, contents)
-            known[name] = parts
-        if begins and is_in_group:
-            warm_tokens[row] = min(warm[row], shared[row])
+                known[row] = [*parts, (contents, output)]
+        content += [part for part, _ in parts]
+        tokens += [length for _, length in parts]
         begin.append(len(content))
-    found = segments(begin, content, tokens) | warm_column(warm_tokens)
+    found = segments(begin, content, tokens) | warm_column(warm)
     return found | {"answer": answers} if answers.any() else found
 
 
-def _cut(parts: list[tuple[int, int]], prompt: int) -> list[tuple[int, int]]:
+def _beyond(parts: Parts, covered: int) -> Parts:
+    """Return the parts behind the first `covered` tokens, of which the first one may be cut."""
+    found, end = [], 0
+    for content, length in parts:
+        end += length
+        if end > covered:
+            found.append((content, min(length, end - covered)))
+    return found
+
+
+def _cut(parts: Parts, prompt: int) -> Parts:
     """Return the parts that a prompt of this length begins with; none if it is a shorter one."""
     before = sum(length for _, length in parts[:-1])
     if not parts or prompt < before:

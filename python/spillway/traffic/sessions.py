@@ -100,7 +100,10 @@ def structure_of(columns: dict[str, Any]) -> Structure:
     number = len(prompt)
     sums = np.append(0, np.cumsum(columns["segment_tokens"], dtype=np.int64))
     is_whole = (sums[begin[1:]] - sums[begin[:-1]] >= columns["input_tokens"]).tolist()
-    block = max(tokens) if any(is_whole) else 1  # prefix groups have any length
+    answers = columns.get("answer", np.zeros(number, np.uint64)).tolist()
+    answered = {part: row for row, part in enumerate(answers) if part}
+    # Prefix groups and parts of conversations have any length.
+    block = max(tokens) if any(is_whole) and not answered else 1
     # The tree of prompts: nodes are beginnings.
     nodes: dict[tuple[int, int], int] = {}
     depth_tokens, visits = [0], [number]
@@ -126,7 +129,7 @@ def structure_of(columns: dict[str, Any]) -> Structure:
                 found.append((node, ends[node]))
         candidates.append(found)
         paths.append(path)
-        whole = path if tokens[begin[i + 1] - 1] == block else path[:-1]
+        whole = path if answered or tokens[begin[i + 1] - 1] == block else path[:-1]
         if is_whole[i] and whole:
             ends[whole[-1]] = i
     least = max(_COMMON_REQUESTS, math.ceil(_COMMON_SHARE * number))

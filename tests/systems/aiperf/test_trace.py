@@ -63,10 +63,12 @@ def test_turns_wait_for_assumed_answers(tmp_path: Path) -> None:
     prompts = ([content for content, _ in prompt] for prompt in prompts_of(trace))
     third, first, second_session, after, last = prompts
     assert (third, first, second_session) == ([7], [7, 8], [7, 9])
-    # The full blocks of a conversation are those of its next turn; the last, partial one is not.
-    assert after[0] == last[0] == 7
-    assert after[1] == last[1] != 8
-    assert after[2] != last[2]
+    # Later turns begin with the prompt and the answer before them.
+    assert after[:2] == last[:2] == first
+    assert last[: len(after)] == after
+    assert columns["answer"].tolist() == [0, after[2], 0, last[4], 0]
+    tokens = columns["segment_tokens"].tolist()
+    assert tokens[columns["segment_begin"][4] :] == [512, 488, 100, 50, 10, 50]
 
 
 def test_sessions_of_many_lines_are_read_whole(tmp_path: Path) -> None:

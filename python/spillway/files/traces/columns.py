@@ -12,10 +12,13 @@ from spillway.config.limits import MAX_NAMES, MAX_TOKENS
 from spillway.config.messages import note
 from spillway.data.shared_prompts import (
     Beginnings,
+    Turns,
     conversation_segments,
     group_segments,
     no_segments,
     segments,
+    turn_segments,
+    turns_before,
     warm_column,
 )
 from spillway.files.error import TraceError
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from spillway.data.shared_prompts import Parts
     from spillway.files.format import Format
     from spillway.files.traces.rows import Rows
     from spillway.files.traces.table import Int64s, Table
@@ -36,6 +40,10 @@ Codes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint16]]
 
 DEFAULT_TENANT = "default"
 DEFAULT_CLASS = "standard"
+
+
+_TURNS = "{n} prompts follow another turn, and are read as beginning with its prompt and its answer"
+_UNLIKE = "{n} turns do not begin with the blocks of the turn before, and are read as first turns"
 
 
 class Names:
@@ -94,6 +102,8 @@ class Columns:
         self._line_of: dict[str, int] = {}  # of each request_id
         self._cached_tokens = 0
         self._session: list[str] = []
+        self._turn: list[str] = []
+        self._follows: list[str] = []
         self._adds_to_session = False
         self._notes: Counter[str] = Counter()
 
@@ -120,6 +130,8 @@ class Columns:
         warm = rows.cached_tokens if rows.warm_tokens is None else rows.warm_tokens
         self._warm_tokens.append(np.zeros(len(table), np.int64) if warm is None else warm)
         self._session += rows.session
+        self._turn += rows.turn
+        self._follows += rows.follows
         self._adds_to_session |= rows.adds_to_session
         self._notes.update(rows.notes)
         if rows.hash_ids:
@@ -144,7 +156,6 @@ class Columns:
         """
         if not self._arrival_ns:
             raise TraceError(f"{self._path}: holds no requests")
-        self.tell()
         columns: dict[str, Any] = {
             "arrival_ns": np.concatenate(self._arrival_ns),
             "input_tokens": np.concatenate(self._input_tokens).astype(np.int32),
@@ -167,7 +178,8 @@ class Columns:
         if any(self._session):
             columns = self._conversations(order, columns)
         else:
-            columns |= self._segments(order, columns["input_tokens"])
+            columns |= self._segments(order, columns)
+        self.tell()
         return {
             **columns,
             "tenants": tenants,
@@ -241,18 +253,78 @@ class Columns:
     def _refuse_ids(self, line: int) -> NoReturn:
         raise TraceError(f"{self._path} line {line}: request_id must be on every line or on none")
 
-    def _segments(self, order: Int64s | None, input_tokens: Int64s) -> dict[str, Any]:
+    def _segments(self, order: Int64s | None, columns: dict[str, Any]) -> dict[str, Any]:
         warm = np.concatenate(self._warm_tokens)
-        return self._shared(order, input_tokens) | warm_column(
-            warm if order is None else warm[order]
-        )
+        if order is not None:
+            warm = warm[order]
+        if self._turn:
+            turns = self._turns(order, columns["input_tokens"], warm)
+            if any(before is not None for before in turns.before):
+                lengths = columns["input_tokens"].tolist(), columns["output_tokens"].tolist()
+                return turn_segments(turns, *lengths, self._highest_id())
+        return self._shared(order, columns["input_tokens"]) | warm_column(warm)
+
+    def _blocks_of(self, order: Int64s | None) -> Lists:
+        ids, counts = np.concatenate(self._hash_ids), np.concatenate(self._blocks)
+        if order is None:
+            return Lists(ids, counts)
+        pieces = np.split(ids, np.cumsum(counts)[:-1])
+        return Lists(np.concatenate([pieces[row] for row in order]), counts[order])
+
+    def _turns(self, order: Int64s | None, input_tokens: Int64s, warm: Int64s) -> Turns:
+        """Return which prompts follow which, as they say and as their blocks confirm."""
+        ids, counts = self._blocks_of(order)
+        blocks = [part.tolist() for part in np.split(ids, np.cumsum(counts)[:-1])]
+        size, prompts = self._block_size_tokens, input_tokens.tolist()
+        rows = range(len(prompts)) if order is None else order.tolist()
+        names, wanted = ([of[row] for row in rows] for of in (self._turn, self._follows))
+        before: list[int | None] = []
+        known: dict[str, int] = {}
+        first: dict[tuple[int, int], int] = {}  # prompt that has a block beyond the turn before it
+        unlike = 0
+        for row, (name, follows) in enumerate(zip(names, wanted, strict=True)):
+            earlier = known.get(follows)
+            if earlier is not None:
+                full = prompts[earlier] // size
+                if blocks[earlier][:full] != blocks[row][:full]:
+                    earlier, unlike = None, unlike + 1
+            own = list(enumerate(blocks[row]))
+            if earlier is None and first:
+                # A prompt with the same blocks continues the same turn.
+                for at, block in reversed(own):
+                    like = first.get((at, block))
+                    if like is not None and blocks[like][: at + 1] == blocks[row][: at + 1]:
+                        earlier = before[like]
+                        break
+            if earlier is not None:
+                for place in own[prompts[earlier] // size :]:
+                    first.setdefault(place, row)
+            before.append(earlier)
+            known[name] = row
+        followed = set(before)
+        for row, earlier in enumerate(before):
+            if earlier is None and row in followed:
+                before[row] = -1
+        if unlike:
+            self._notes[_UNLIKE] += unlike
+        if turns := sum(earlier is not None and earlier >= 0 for earlier in before):
+            self._notes[_TURNS] += turns
+        return Turns(before, self._heads(order, input_tokens), warm, has_later=True)
+
+    def _heads(self, order: Int64s | None, input_tokens: Int64s) -> list[Parts]:
+        """Return the blocks of each prompt, with their lengths."""
+        ids, counts = self._blocks_of(order)
+        found = _block_segments(ids, counts, input_tokens, self._block_size_tokens)
+        parts = list(zip(ids.tolist(), found["segment_tokens"].tolist(), strict=True))
+        return [parts[a:b] for a, b in itertools.pairwise(found["segment_begin"].tolist())]
+
+    def _highest_id(self) -> int:
+        """Return a number above the ids, or in the middle of those that are hashes."""
+        return min(2**62, max(int(ids.max(initial=0)) for ids in self._hash_ids))
 
     def _shared(self, order: Int64s | None, input_tokens: Int64s) -> dict[str, Any]:
         if self._hash_ids:
-            ids, counts = np.concatenate(self._hash_ids), np.concatenate(self._blocks)
-            if order is not None:
-                pieces = np.split(ids, np.cumsum(counts)[:-1])
-                ids, counts = np.concatenate([pieces[row] for row in order]), counts[order]
+            ids, counts = self._blocks_of(order)
             return _block_segments(ids, counts, input_tokens, self._block_size_tokens)
         if not self._prefix_groups.index:
             return no_segments()
@@ -286,9 +358,13 @@ class Columns:
                     f"<= {MAX_TOKENS:,}"
                 )
         warm = np.concatenate(self._warm_tokens)[order]
-        segments = conversation_segments(
-            sessions, prompts, outputs, Beginnings(groups, shared, warm)
-        )
+        if self._hash_ids:
+            heads = self._heads(order, np.array(prompts))
+            turns = Turns(turns_before(sessions), heads, warm)
+            segments = turn_segments(turns, prompts, outputs, self._highest_id())
+        else:
+            beginnings = Beginnings(groups, shared, warm)
+            segments = conversation_segments(sessions, prompts, outputs, beginnings)
         return columns | {"input_tokens": np.array(prompts, dtype=np.int32)} | segments
 
 

@@ -57,6 +57,10 @@ class Rows:
     session : sequence of str
         The conversation of each request, whose prompts each begin with the prompt and the answer
         before; "" is none. Of all rows of a file, or of none.
+    turn, follows : sequence of str
+        Names of the requests, and of the turn of the conversation before it, if prompts have
+        `hash_ids`: a prompt that follows another begins with its blocks and its answer. A name that
+        is none of these is no turn. Of all rows of a file, or of none.
     adds_to_session : bool
         Whether `input_tokens` are only what a turn adds, so that the prompt of a later turn is the
         conversation before and them.
@@ -79,6 +83,8 @@ class Rows:
     cached_tokens: Int64s | None = None
     warm_tokens: Int64s | None = None
     session: Sequence[str] = ()
+    turn: Sequence[str] = ()
+    follows: Sequence[str] = ()
     adds_to_session: bool = False
     notes: Mapping[str, int] = field(default_factory=dict)
 

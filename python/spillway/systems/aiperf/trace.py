@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
 from spillway.files.format import Format
 from spillway.files.options import Option
-from spillway.files.traces.rows import Rows
+from spillway.files.traces.rows import HIGHEST_ID, Rows
 from spillway.systems.mooncake import trace as mooncake
 from spillway.systems.weka import trace as weka
 
@@ -16,17 +16,10 @@ if TYPE_CHECKING:
     from spillway.files.traces.jsonl_table import JsonlTable
 
 
-_FINE_TOKENS = 16  # blocks of conversations without hash ids, as in vLLM
-_HIGHEST_ID = 2**32 - 1
-_CUT = 2**31
-
-
 @dataclass
 class _Session:
     """A conversation up to its latest turn."""
 
-    own: int  # above all hash ids of the file
-    shared: list[int] = field(default_factory=list)  # ids of the full blocks of the first turn
     turns: int = 0
     tokens: int = 0  # of its prompts and answers
     arrival_ns: int = 0
@@ -57,16 +50,14 @@ def _rows(
 
     prompt, output = table.whole("input_length", at_least=1), table.whole("output_length")
     sent_ns, delay_ns = _times_ns(table, "timestamp"), _times_ns(table, "delay")
-    given = table.values("hash_ids")
-    blocks = any(ids not in ("", None) for ids in given)
-    size = block_size_tokens if blocks else _FINE_TOKENS
     sessions: dict[str, _Session] = {}
     arrival_ns: list[int] = []
     whole: list[int] = []
     content: list[list[int]] = []
     waits = False
-    for row, name in enumerate(table.texts("session_id")):
-        session = sessions.setdefault(name, _Session(own=(len(sessions) + 1) << 32))
+    names = table.texts("session_id")
+    for row, name in enumerate(names):
+        session = sessions.setdefault(name, _Session())
         at_ns = sent_ns[row]
         if session.turns == 0 and at_ns is None:
             at_ns = round((len(sessions) - 1) * conversation_interval_s * 1e9)
@@ -80,7 +71,9 @@ def _rows(
         tokens = session.tokens + int(prompt[row])
         if tokens > MAX_TOKENS:
             table.refuse(row, "input_length", f"makes a conversation of more than {MAX_TOKENS}")
-        content.append(_blocks(table, row, session, tokens=tokens, size=size, given=given[row]))
+        content.append(
+            _blocks(table, row, turn=session.turns, tokens=tokens, size=block_size_tokens)
+        )
         arrival_ns.append(at_ns)
         whole.append(tokens)
         session.turns += 1
@@ -99,8 +92,9 @@ def _rows(
         arrival_ns=np.array(arrival_ns, dtype=np.int64),
         input_tokens=np.array(whole, dtype=np.int64),
         output_tokens=output,
-        hash_ids=content,
-        block_size_tokens=size,
+        session=names,
+        hash_ids=content if any(content) else (),
+        block_size_tokens=block_size_tokens,
     )
 
 
@@ -113,23 +107,17 @@ def _times_ns(table: JsonlTable, key: str) -> list[int | None]:
     return [next(times) if has_time else None for has_time in is_given]
 
 
-def _blocks(
-    table: JsonlTable, row: int, session: _Session, *, tokens: int, size: int, given: object
-) -> list[int]:
-    """Return an id per block of the whole prompt; only first turns are like other sessions."""
-    full = tokens // size
-    found = [*session.shared, *(session.own + at for at in range(len(session.shared), full))]
-    if tokens % size:
-        found.append(session.own + _CUT + session.turns)
+def _blocks(table: JsonlTable, row: int, *, turn: int, tokens: int, size: int) -> list[int]:
+    """Return the ids of the blocks of a first turn."""
+    given = table.cell(row, "hash_ids")
     if given in ("", None):
-        return found
-    ids = table.checked_ids(row, "hash_ids", given, _HIGHEST_ID)
-    if session.turns > 0:
-        return found
-    if len(ids) != len(found):
-        allowed = f"must be {len(found)}, one per {size} tokens of input_length"
+        return []
+    ids = table.checked_ids(row, "hash_ids", given, HIGHEST_ID)
+    if turn > 0:
+        return []
+    if len(ids) != (needed := -(-tokens // size)):  # rounded up
+        allowed = f"must be {needed}, one per {size} tokens of input_length"
         table.refuse(row, "hash_ids", allowed, shown=f"{len(ids)} ids")
-    session.shared = ids[:full]
     return ids
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def _rows(table: JsonlTable, *, block_size_tokens: int) -> Rows:
     """`timestamp` is in seconds.
 
-    Chats and turns are ignored.
+    A prompt whose `parent_chat_id` is another chat begins with that prompt and its answer, if it
+    begins with its blocks; a warning counts both cases. Turns arrive at the recorded times.
     """
     prompt = table.whole("input_length", at_least=1)
     ids, notes = mooncake.hash_ids(table, prompt, block_size_tokens)
@@ -27,6 +28,8 @@ def _rows(table: JsonlTable, *, block_size_tokens: int) -> Rows:
         output_tokens=table.whole("output_length"),
         hash_ids=ids,
         block_size_tokens=block_size_tokens,
+        turn=list(map(str, table.values("chat_id"))),
+        follows=list(map(str, table.values("parent_chat_id"))),
         notes=notes,
     )
 
