@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.deployments import written
+from support.deployments import refused, written
 
 from spillway import ConfigError, gateway, router
-from spillway.files.deployments import import_
+from spillway.files.deployments import export, import_
 from spillway.systems.dynamo import presets as dynamo
 
 if TYPE_CHECKING:
@@ -22,8 +22,11 @@ def expressible(name: str) -> dict[str, Any]:
         "active_prefill_tokens_threshold": 10_000,
         "active_prefill_tokens_threshold_frac": 1.5 if name == "dynamo@1.2" else None,
     }
-    make = dynamo.v1_2 if name == "dynamo@1.2" else dynamo.v1_3
-    preset = make(**thresholds, engine_request_limit=200, track_output_blocks=True)  # type: ignore[arg-type]
+    makes = {"dynamo@1.2": dynamo.v1_2, "dynamo@1.3": dynamo.v1_3}
+    make = makes.get(name, dynamo.v1_4)
+    preset = make(  # type: ignore[operator]
+        **thresholds, engine_request_limit=200, track_output_blocks=True, router_queue_threshold=16
+    )
     decay = 0.0 if name == "dynamo@1.2" else 0.5  # a flag from 1.3 on
     router_ = router.KvCost(overlap_credit=0.9, overlap_decay=decay, temperature=0.2)
     return preset.apply().replace(router=router_).to_dict()
@@ -41,7 +44,6 @@ def test_dynamo_as_in_production(tmp_path: Path) -> None:
     }
     found = import_(written(tmp_path, **files), system="dynamo@1.2")
     assert found.simulation.router == router.KvCost(overlap_credit=0.5)
-    # Dynamo 1.2 fills in the thresholds that are not given.
     filled = dynamo.v1_2(active_prefill_tokens_threshold=5000)
     assert found.simulation.busy_monitor == filled.busy_monitor
     assert found.simulation.gateway.admission[0].overload_status == 503
@@ -63,18 +65,64 @@ def test_a_flag_overrides_its_variable(tmp_path: Path) -> None:
     assert found.simulation.gateway.admission[0].to_dict()["kind"] == "always_admit"
     assert {entry.field.rpartition("$")[2] for entry in found.irrelevant} == {
         "DYN_ROUTER_MODE",
-        "DYN_ACTIVE_PREFILL_TOKENS_THRESHOLD",
         "DYN_LOG",
     }
 
 
 def test_the_router_queues_where_that_is_the_default(tmp_path: Path) -> None:
     files = list(written(tmp_path, a__sh=f"{DYNAMO} --router-mode kv"))
-    limits = [import_(files, system=f"dynamo@{version}") for version in ("1.3", "1.4")]
+    limits = [import_(files, system=f"dynamo@{version}") for version in ("1.2", "1.3", "1.4")]
     assert [found.simulation.gateway.limit for found in limits] == [
+        (gateway.PrefillBusy(threshold=4),),
         (gateway.PrefillBusy(threshold=16),),
         (gateway.Unlimited(),),
     ]
+    off = [*written(tmp_path, a__sh=f"{DYNAMO} --router-mode kv --router-queue-threshold None")]
+    assert import_(off, system="dynamo@1.3").simulation.gateway.limit == (gateway.Unlimited(),)
+    assert "whose router always queues" in refused(off, system="dynamo@1.2")
+    bare = import_(off, system="dynamo@1.3").simulation
+    assert export(bare, to="dynamo@1.3").losses == ()
+    assert export(bare, to="dynamo@1.2").deployed.gateway.limit[0].threshold == 4
+
+
+@pytest.mark.parametrize(
+    ("version", "flags", "thresholds"),
+    [
+        ("1.2", "", (1, 10_000_000, 10)),
+        ("1.2", "--active-prefill-tokens-threshold-frac None", (1, 10_000_000, None)),
+        ("1.3", "", (None, None, None)),
+        ("1.3", "--admission-control token-capacity", (1, 10_000_000, 64)),
+        ("1.3", "--active-decode-blocks-threshold .5", (0.5, 10_000_000, 64)),
+        (
+            "1.3",
+            "--active-decode-blocks-threshold .5 --active-prefill-tokens-threshold None",
+            (0.5, None, 64),
+        ),
+        ("1.4", "--active-decode-blocks-threshold .5", (0.5, None, None)),
+        ("1.4", "--admission-control token-capacity", (None, None, None)),
+    ],
+)
+def test_thresholds_that_are_not_stated(
+    tmp_path: Path, version: str, flags: str, thresholds: tuple[float | None, ...]
+) -> None:
+    files = written(tmp_path, a__sh=f"{DYNAMO} --router-mode kv {flags}")
+    found = import_(files, system=f"dynamo@{version}")
+    monitor = found.simulation.busy_monitor
+    assert thresholds == (
+        monitor.active_decode_blocks_threshold,
+        monitor.active_prefill_tokens_threshold,
+        monitor.active_prefill_tokens_threshold_frac,
+    )
+    rule = found.simulation.gateway.admission[0].to_dict()["kind"]
+    assert rule == ("always_admit" if set(thresholds) == {None} else "busy_threshold")
+    assert found.unread == ()
+
+
+def test_thresholds_without_their_control_are_refused(tmp_path: Path) -> None:
+    text = f"export DYN_ADMISSION_CONTROL=none\n{DYNAMO} --active-prefill-tokens-threshold 5"
+    files = [*written(tmp_path, a__sh=text)]
+    assert "contradicts the thresholds" in refused(files, system="dynamo@1.3")
+    assert import_(files, system="dynamo@1.4").simulation.gateway.admission != ()
 
 
 def test_prefill_workers_are_refused(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spillway import gateway, signals
 from spillway.systems.dynamo import presets as dynamo
+
+if TYPE_CHECKING:
+    from spillway.presets.preset import Preset
 
 _V1: dict[str, Any] = {
     "active_decode_blocks_threshold": 0.7,
@@ -45,6 +48,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 OUT_OF_RANGE: list[tuple[str, str, Any]] = [
     ("dynamo-1.2", "active_decode_blocks_threshold", 1.5),
     ("dynamo-1.2", "active_prefill_tokens_threshold", 5.5),
+    ("dynamo-1.2", "router_queue_threshold", None),
     ("dynamo-1.3", "active_prefill_tokens_threshold_frac", -1),
     ("dynamo-1.3", "queue_size", 0),
     ("dynamo-1.3", "track_output_blocks", "no"),
@@ -58,22 +62,34 @@ OUT_OF_RANGE: list[tuple[str, str, Any]] = [
 
 
 def test_router_queues_by_version() -> None:
-    for preset in (dynamo.v1_2(), dynamo.v1_3(), dynamo.v1_6(router_queue_threshold=16)):
+    defaults = {dynamo.v1_2(): 4, dynamo.v1_3(): 16, dynamo.v1_6(router_queue_threshold=3): 3}
+    for preset, threshold in defaults.items():
         configured = preset.apply().gateway
-        assert configured.limit == (gateway.PrefillBusy(threshold=16),)
+        assert configured.limit == (gateway.PrefillBusy(threshold=threshold),)
         (band,) = configured.bands
         assert band.fairness == gateway.PolicyClasses()
     for preset in (dynamo.v1_4(), dynamo.v1_5(), dynamo.v1_6()):
         assert preset.apply().gateway.limit == (gateway.Unlimited(),)
 
 
-def test_version_1_2_fills_in_what_is_missing() -> None:
-    monitor = dynamo.v1_2(active_decode_blocks_threshold=0.7).busy_monitor
-    assert monitor.active_decode_blocks_threshold == 0.7
-    assert monitor.active_prefill_tokens_threshold == 10_000_000
-    assert monitor.active_prefill_tokens_threshold_frac == 64
-    other = dynamo.v1_2(active_prefill_tokens_threshold=5).busy_monitor
-    assert other.active_decode_blocks_threshold == 1
-    assert dynamo.v1_2().busy_monitor == signals.BusyMonitor(decode_latch=False)
-    monitor = dynamo.v1_3(active_decode_blocks_threshold=0.7).busy_monitor
-    assert monitor == signals.BusyMonitor(active_decode_blocks_threshold=0.7)
+def test_thresholds_by_version() -> None:
+    """Those that are not given: 10 batches in 1.2; filled in by 1.3 if another is; else none."""
+    decode = {"active_decode_blocks_threshold": 0.7}
+
+    def thresholds(preset: Preset) -> tuple[float | None, ...]:
+        monitor = preset.busy_monitor
+        return (
+            monitor.active_decode_blocks_threshold,
+            monitor.active_prefill_tokens_threshold,
+            monitor.active_prefill_tokens_threshold_frac,
+        )
+
+    assert thresholds(dynamo.v1_2()) == (1, 10_000_000, 10)
+    assert thresholds(dynamo.v1_2(**decode)) == (0.7, 10_000_000, 10)
+    assert not dynamo.v1_2().busy_monitor.decode_latch
+    assert thresholds(dynamo.v1_3(**decode)) == (0.7, 10_000_000, 64)
+    assert thresholds(dynamo.v1_3(active_prefill_tokens_threshold=5)) == (1, 5, 64)
+    for preset in (dynamo.v1_4, dynamo.v1_5, dynamo.v1_6):
+        assert thresholds(preset(**decode)) == (0.7, None, None)
+    for preset in (dynamo.v1_3, dynamo.v1_4):
+        assert preset().busy_monitor == signals.BusyMonitor()

@@ -35,6 +35,7 @@ from spillway.files.deployments.flag_table import Line, scalar, table
 from spillway.files.deployments.shares import limit_per_instance
 from spillway.files.deployments.target import GATEWAY, Piece, Program, Target, Unread
 from spillway.files.deployments.variables import irrelevant, variables
+from spillway.systems.dynamo.presets import filled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +48,7 @@ _THRESHOLDS = {
     "active_prefill_tokens_threshold": "int",
     "active_prefill_tokens_threshold_frac": "float",
 }
-_FILLED = (1.0, 10_000_000, 64.0)  # Dynamo 1.2, for those that are not given
+_THRESHOLDS_1_2 = (1.0, 10_000_000, 10.0)  # the defaults of Dynamo 1.2; later there are none
 _KV_FLAGS = {
     "router-kv-overlap-score-credit": ("overlap_credit", 1.0),
     "router-kv-overlap-score-credit-decay": ("overlap_decay", 0.0),
@@ -81,7 +82,7 @@ ENGINE_FLAGS = {
 """The flags of workers that are those of the engine."""
 
 _LIMIT = "engine-request-limit"
-_QUEUES = {"1.2": 16.0, "1.3": 16.0}  # the default of --router-queue-threshold
+_QUEUES = {"1.2": 4.0, "1.3": 16.0}  # the default of --router-queue-threshold
 _ORDERS = {order: order for order in ("fcfs", "lcfs", "wspt")}
 _DISAGGREGATED = "prefill and decode on workers of their own are not modeled"
 _NOT_MODELED = {
@@ -122,7 +123,11 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
         else:
             words.append(f"--{name} {value}")
     text = " \\\n  ".join(words) + "\n"
-    named = {key: options[flag] for key, flag in _CONFIG_KEYS.items() if flag in options}
+    named = {
+        key: options[flag]
+        for key, flag in _CONFIG_KEYS.items()
+        if options.get(flag, "None") != "None"
+    }
     thresholds = {name: named[name] for name in _THRESHOLDS if name in named}
     if thresholds and version != "1.2" and rule["overload_status"] != _status(version):
         text = f"export {_STATUS}={rule['overload_status']}\n{text}"
@@ -180,9 +185,9 @@ def _queue_options(gateway: Mapping[str, Any], version: str) -> dict[str, Any]:
     fairness = gateway["bands"][0]["fairness"]
     limit = next((limit for limit in gateway["limit"] if limit["kind"] == "prefill_busy"), None)
     if not limit or fairness["kind"] != "policy_classes":
-        if version not in _QUEUES:
-            return {}
-        return {"router-queue-threshold": _QUEUES[version], "router-queue-policy": "fcfs"}
+        if version == "1.2":
+            return {"router-queue-threshold": _QUEUES[version], "router-queue-policy": "fcfs"}
+        return {"router-queue-threshold": "None"} if version in _QUEUES else {}
     return {
         "router-queue-threshold": limit["threshold"],
         "router-queue-policy": fairness["classes"][0]["order"],
@@ -201,18 +206,15 @@ def _options(settings: Mapping[str, Any], version: str) -> dict[str, Any]:
         options |= _queue_options(settings["gateway"], version)
     elif router["kind"] == "weighted" and router["picker"]["kind"] == "random":
         options["router-mode"] = "random"
-    given = {name: monitor[name] for name in _THRESHOLDS}
-    if not _rejection(settings) or set(given.values()) == {None}:
-        return options
-    if version == "1.2":
-        options["admission-control"] = "token-capacity"
-        for name, value in zip(given, _FILLED, strict=True):
-            given[name] = value if given[name] is None else given[name]
-    if monitor["track_output_blocks"]:
+    given = {name.replace("_", "-"): monitor[name] for name in _THRESHOLDS}
+    is_on = _rejection(settings) and set(given.values()) != {None}
+    if is_on and monitor["track_output_blocks"]:
         options["router-track-output-blocks"] = True
-    for name, value in given.items():
-        if value is not None:
-            options[name.replace("_", "-")] = value
+    if version == "1.2" or (version == "1.3" and is_on):  # a threshold that is absent has a default
+        shown = given if is_on else dict.fromkeys(given)
+        options |= {name: "None" if value is None else value for name, value in shown.items()}
+    elif is_on:
+        options |= {name: value for name, value in given.items() if value is not None}
     return options
 
 
@@ -279,17 +281,15 @@ def _command(piece: Piece, version: str) -> tuple[dict[str, Any], list[Unread]]:
         place = f"{piece.where}: ${flag.variable}"
         if flag.name in line.values:
             unread.append(Unread(place, text, f"is overridden by --{flag.name}", "irrelevant"))
-        elif text not in ("", "None"):
+        elif text == "None":
+            found[flag.name] = None
+        elif text:
             found[flag.name] = scalar(text, place)
             if flag.kind in ("pair", "switch"):
                 found[flag.name] = text.strip().lower() in ("true", "1", "yes", "on")
         else:
             unread.append(Unread(place, text, "is empty", "irrelevant"))
-    for name, value in line.values.items():
-        found[name] = None if value == "None" else value
-        if value == "None":
-            reason = "is the same as without it"
-            unread.append(Unread(f"{piece.where}: {name}", value, reason, "irrelevant"))
+    found |= {name: None if value == "None" else value for name, value in line.values.items()}
     return found, [*unread, *variables(piece, *taken)]
 
 
@@ -405,17 +405,15 @@ def _frontend(
     gateway = settings["gateway"]
     defaults = Gateway().to_dict()
     gateway |= {name: defaults[name] for name in GATEWAY}
-    thresholds = {
-        name: fields.take(name.replace("_", "-"), kind) for name, kind in _THRESHOLDS.items()
-    }
+    thresholds = _thresholds(fields, version)
     is_on = any(threshold is not None for threshold in thresholds.values())
-    control = fields.take("admission-control", "str", "none")
-    if version == "1.2" and (is_on or control == "token-capacity"):
-        is_on = True
-        for name, value in zip(thresholds, _FILLED, strict=True):
-            thresholds[name] = value if thresholds[name] is None else thresholds[name]
     tracks = fields.take("router-track-output-blocks", "bool", default=False)
-    threshold = fields.take("router-queue-threshold", "float", _QUEUES.get(version))
+    threshold = fields.take("router-queue-threshold", "float")
+    if "router-queue-threshold" not in fields:
+        threshold = _QUEUES.get(version)
+    elif threshold is None and version == "1.2":
+        allowed = "must be a number in 1.2, whose router always queues"
+        raise config_error([(f"{fields.where}: router-queue-threshold", "None", allowed)])
     order = fields.choice("router-queue-policy", _ORDERS, "fcfs")
     if mode == "kv" and threshold is not None:
         classes = PolicyClasses(classes=[PolicyClass(order=order)])
@@ -433,6 +431,31 @@ def _frontend(
             **thresholds, decode_latch=version != "1.2", track_output_blocks=tracks
         ).to_dict()
     return [*unread, *fields.rest()]
+
+
+def _thresholds(fields: Fields, version: str) -> dict[str, Any]:
+    """The thresholds of busy workers in force; None is not checked.
+
+    1.2 has defaults; 1.3 fills in those that are not stated once another is, or with
+    `--admission-control token-capacity`; from 1.4 on each stands alone, and that flag is ignored.
+    """
+    flags = {name: name.replace("_", "-") for name in _THRESHOLDS}
+    given = {name: fields.take(flags[name], kind) for name, kind in _THRESHOLDS.items()}
+    control = fields.take("admission-control", "str", "")
+    defaults: tuple[float | None, ...] = (None, None, None)
+    if version == "1.2":
+        defaults = _THRESHOLDS_1_2
+    elif version == "1.3":
+        is_stated = any(value is not None for value in given.values())
+        if control == "none" and is_stated:
+            allowed = "contradicts the thresholds: Dynamo 1.3 refuses both"
+            raise config_error([(f"{fields.where}: admission-control", "none", allowed)])
+        if control == "token-capacity" or is_stated:
+            defaults = filled(1.0, None, None)
+    return {
+        name: given[name] if flags[name] in fields else default
+        for name, default in zip(given, defaults, strict=True)
+    }
 
 
 def _code(text: str) -> int:
@@ -464,7 +487,7 @@ TARGET = Target(
     reasons=(
         ("gateway.admission", "Dynamo rejects by the thresholds of busy workers only"),
         ("gateway.bands", "the queue in the router has no tenants or priorities"),
-        ("gateway.limit", "in 1.2 and 1.3, requests wait in the router by default"),
+        ("gateway.limit", "in 1.2, the router always has a queue"),
         ("gateway", "the frontend rejects, or the router queues by prefill load"),
         ("router.overlap_credit", "the credit is at most 1"),
         ("router", "of the modes of Dynamo's router, kv, round-robin and random are written"),

@@ -1,8 +1,9 @@
 """NVIDIA Dynamo, by version: its request rejection, and the queues before its workers' engines.
 
-As in Dynamo, both are off unless thresholds or limits are given. The presets also set Dynamo's
-router, with the queue in it (in 1.2 and 1.3, later only with a threshold of its own), and leave the
-rest of the gateway unchanged.
+As in Dynamo, both are off unless thresholds or limits are given; in 1.2 the rejection has
+thresholds by default. The presets also set Dynamo's router, with the queue in it (in 1.2 and 1.3,
+later only with a threshold of its own), and leave the rest of the gateway unchanged. Defaults are
+those of the parsers in the wheels; the queue's is 4 in 1.2 and 16 in 1.3 (ai-dynamo/dynamo#9547).
 """
 
 from __future__ import annotations
@@ -20,23 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PRESETS", "dev_b", "dev_c", "v1_2", "v1_3", "v1_4", "v1_5", "v1_6"]
 
+_EITHER_COUNT = "Rejects with 529 while all workers are busy. KV blocks are those of either count."
+_DOC_1_4 = """Dynamo {version}: like 1.3, with thresholds that do not depend on each other.
 
-def v1_2(
-    *,
-    active_decode_blocks_threshold: float | None = None,
-    active_prefill_tokens_threshold: int | None = None,
-    active_prefill_tokens_threshold_frac: float | None = None,
-    engine_request_limit: int | None = None,
-    queue_size: int = 16,
-    track_output_blocks: bool = False,
-    router_queue_threshold: float | None = 16,
-    router_queue_policy: Literal["fcfs", "lcfs", "wspt"] = "fcfs",
-) -> Preset:
-    """Dynamo 1.2: answers with status 503 while all workers are busy.
-
-    A worker is busy if it exceeds any threshold. If one threshold is given, the others default to
-    1, 10,000,000 and 64. Dynamo suggests, as a share of blocks and in tokens: 0.7 and 5,000
-    (conservative), 0.85 and 10,000, 0.95 and 20,000 (aggressive).
+    A threshold that is None is not checked. There is no queue in the router unless its threshold is
+    given.
 
     Parameters
     ----------
@@ -58,18 +47,61 @@ def v1_2(
     router_queue_policy
         Order of the requests that wait: fcfs, lcfs or wspt.
     """
-    decode = active_decode_blocks_threshold
-    prefill = active_prefill_tokens_threshold
-    frac = active_prefill_tokens_threshold_frac
-    if not decode is prefill is frac is None:
-        decode = 1 if decode is None else decode
-        prefill = 10_000_000 if prefill is None else prefill
-        frac = 64 if frac is None else frac
+
+
+def v1_2(
+    *,
+    active_decode_blocks_threshold: float | None = 1,
+    active_prefill_tokens_threshold: int | None = 10_000_000,
+    active_prefill_tokens_threshold_frac: float | None = 10,
+    engine_request_limit: int | None = None,
+    queue_size: int = 16,
+    track_output_blocks: bool = False,
+    router_queue_threshold: float = 4,
+    router_queue_policy: Literal["fcfs", "lcfs", "wspt"] = "fcfs",
+) -> Preset:
+    """Dynamo 1.2: answers with status 503 while all workers are busy.
+
+    A worker is busy if it exceeds any threshold; one that is None is not checked. Dynamo suggests,
+    as a share of blocks and in tokens: 0.7 and 5,000 (conservative), 0.85 and 10,000, 0.95 and
+    20,000 (aggressive). The queue in the router cannot be switched off.
+
+    Parameters
+    ----------
+    active_decode_blocks_threshold
+        Share of a rank's KV blocks, 0 to 1.
+    active_prefill_tokens_threshold
+        Tokens in prefill, >= 0.
+    active_prefill_tokens_threshold_frac
+        The same as a multiple of max_num_batched_tokens, >= 0.
+    engine_request_limit
+        Most requests in the engine of a worker, >= 1; None: no limit.
+    queue_size
+        Requests that wait before the engine beyond this limit, >= 1.
+    track_output_blocks
+        Whether the frontend's count of KV blocks includes generated tokens.
+    router_queue_threshold
+        Multiple of max_num_batched_tokens: while every worker has more prompt tokens to compute,
+        requests wait in the router, >= 0.
+    router_queue_policy
+        Order of the requests that wait: fcfs, lcfs or wspt.
+    """
+    check(
+        router_queue_threshold is not None,
+        "router_queue_threshold",
+        router_queue_threshold,
+        "must be a number >= 0: the router of 1.2 always queues",
+    )
     return _preset(
         "1.2",
         "Rejects with 503 while all workers are busy. KV blocks are those of the frontend's count.",
-        "NVIDIA Dynamo 1.2",
-        _monitor(decode, prefill, frac, tracks=track_output_blocks).replace(decode_latch=False),
+        "NVIDIA Dynamo 1.2.1, the parser in its wheel",
+        _monitor(
+            active_decode_blocks_threshold,
+            active_prefill_tokens_threshold,
+            active_prefill_tokens_threshold_frac,
+            tracks=track_output_blocks,
+        ).replace(decode_latch=False),
         overload_status=503,
         ingress=_request_limit(engine_request_limit, queue_size),
         queue=_queue(router_queue_threshold, router_queue_policy),
@@ -87,9 +119,9 @@ def v1_3(
     router_queue_threshold: float | None = 16,
     router_queue_policy: Literal["fcfs", "lcfs", "wspt"] = "fcfs",
 ) -> Preset:
-    """Dynamo 1.3: status 529; separate thresholds; KV blocks by both counts (latch).
+    """Dynamo 1.3: status 529; KV blocks by both counts (latch); no rejection by default.
 
-    A threshold that is None is not checked.
+    If one threshold is given, the others default to 1, 10,000,000 and 64.
 
     Parameters
     ----------
@@ -113,12 +145,14 @@ def v1_3(
     """
     return _preset(
         "1.3",
-        "Rejects with 529 while all workers are busy. KV blocks are those of either count.",
-        "NVIDIA Dynamo 1.3",
+        _EITHER_COUNT,
+        "NVIDIA Dynamo 1.3.1, the parser in its wheel",
         _monitor(
-            active_decode_blocks_threshold,
-            active_prefill_tokens_threshold,
-            active_prefill_tokens_threshold_frac,
+            *filled(
+                active_decode_blocks_threshold,
+                active_prefill_tokens_threshold,
+                active_prefill_tokens_threshold_frac,
+            ),
             tracks=track_output_blocks,
         ),
         ingress=_request_limit(engine_request_limit, queue_size),
@@ -126,154 +160,53 @@ def v1_3(
     )
 
 
-def v1_4(
-    *,
-    active_decode_blocks_threshold: float | None = None,
-    active_prefill_tokens_threshold: int | None = None,
-    active_prefill_tokens_threshold_frac: float | None = None,
-    engine_request_limit: int | None = None,
-    queue_size: int = 16,
-    track_output_blocks: bool = False,
-    router_queue_threshold: float | None = None,
-    router_queue_policy: Literal["fcfs", "lcfs", "wspt"] = "fcfs",
-) -> Preset:
-    """Dynamo 1.4: like 1.3, without a queue in the router unless a threshold is given.
-
-    A threshold that is None is not checked.
-
-    Parameters
-    ----------
-    active_decode_blocks_threshold
-        Share of a rank's KV blocks, 0 to 1.
-    active_prefill_tokens_threshold
-        Tokens in prefill, >= 0.
-    active_prefill_tokens_threshold_frac
-        The same as a multiple of max_num_batched_tokens, >= 0.
-    engine_request_limit
-        Most requests in the engine of a worker, >= 1; None: no limit.
-    queue_size
-        Requests that wait before the engine beyond this limit, >= 1.
-    track_output_blocks
-        Whether the frontend's count of KV blocks includes generated tokens.
-    router_queue_threshold
-        Multiple of max_num_batched_tokens: while every worker has more prompt tokens to compute,
-        requests wait in the router, >= 0; None: none waits.
-    router_queue_policy
-        Order of the requests that wait: fcfs, lcfs or wspt.
-    """
-    return _preset(
-        "1.4",
-        "Rejects with 529 while all workers are busy. KV blocks are those of either count.",
-        "NVIDIA Dynamo 1.4",
-        _monitor(
-            active_decode_blocks_threshold,
-            active_prefill_tokens_threshold,
-            active_prefill_tokens_threshold_frac,
-            tracks=track_output_blocks,
-        ),
-        ingress=_request_limit(engine_request_limit, queue_size),
-        queue=_queue(router_queue_threshold, router_queue_policy),
+def filled(
+    decode: float | None, prefill: int | None, frac: float | None
+) -> tuple[float | None, int | None, float | None]:
+    """The thresholds of 1.3, which fills in the others if one is given."""
+    if decode is prefill is frac is None:
+        return None, None, None
+    return (
+        1 if decode is None else decode,
+        10_000_000 if prefill is None else prefill,
+        64 if frac is None else frac,
     )
 
 
-def v1_5(
-    *,
-    active_decode_blocks_threshold: float | None = None,
-    active_prefill_tokens_threshold: int | None = None,
-    active_prefill_tokens_threshold_frac: float | None = None,
-    engine_request_limit: int | None = None,
-    queue_size: int = 16,
-    track_output_blocks: bool = False,
-    router_queue_threshold: float | None = None,
-    router_queue_policy: Literal["fcfs", "lcfs", "wspt"] = "fcfs",
-) -> Preset:
-    """Dynamo 1.5: like 1.3, without a queue in the router unless a threshold is given.
+def _from_1_4(version: str) -> Callable[..., Preset]:
+    """The function of a version from 1.4 on; they differ in name alone."""
 
-    A threshold that is None is not checked.
+    def make(
+        *,
+        active_decode_blocks_threshold: float | None = None,
+        active_prefill_tokens_threshold: int | None = None,
+        active_prefill_tokens_threshold_frac: float | None = None,
+        engine_request_limit: int | None = None,
+        queue_size: int = 16,
+        track_output_blocks: bool = False,
+        router_queue_threshold: float | None = None,
+        router_queue_policy: Literal["fcfs", "lcfs", "wspt"] = "fcfs",
+    ) -> Preset:
+        return _preset(
+            version,
+            _EITHER_COUNT,
+            f"NVIDIA Dynamo {version}",
+            _monitor(
+                active_decode_blocks_threshold,
+                active_prefill_tokens_threshold,
+                active_prefill_tokens_threshold_frac,
+                tracks=track_output_blocks,
+            ),
+            ingress=_request_limit(engine_request_limit, queue_size),
+            queue=_queue(router_queue_threshold, router_queue_policy),
+        )
 
-    Parameters
-    ----------
-    active_decode_blocks_threshold
-        Share of a rank's KV blocks, 0 to 1.
-    active_prefill_tokens_threshold
-        Tokens in prefill, >= 0.
-    active_prefill_tokens_threshold_frac
-        The same as a multiple of max_num_batched_tokens, >= 0.
-    engine_request_limit
-        Most requests in the engine of a worker, >= 1; None: no limit.
-    queue_size
-        Requests that wait before the engine beyond this limit, >= 1.
-    track_output_blocks
-        Whether the frontend's count of KV blocks includes generated tokens.
-    router_queue_threshold
-        Multiple of max_num_batched_tokens: while every worker has more prompt tokens to compute,
-        requests wait in the router, >= 0; None: none waits.
-    router_queue_policy
-        Order of the requests that wait: fcfs, lcfs or wspt.
-    """
-    return _preset(
-        "1.5",
-        "Rejects with 529 while all workers are busy. KV blocks are those of either count.",
-        "NVIDIA Dynamo 1.5",
-        _monitor(
-            active_decode_blocks_threshold,
-            active_prefill_tokens_threshold,
-            active_prefill_tokens_threshold_frac,
-            tracks=track_output_blocks,
-        ),
-        ingress=_request_limit(engine_request_limit, queue_size),
-        queue=_queue(router_queue_threshold, router_queue_policy),
-    )
+    make.__name__ = make.__qualname__ = f"v{version.replace('.', '_')}"
+    make.__doc__ = _DOC_1_4.format(version=version)
+    return make
 
 
-def v1_6(
-    *,
-    active_decode_blocks_threshold: float | None = None,
-    active_prefill_tokens_threshold: int | None = None,
-    active_prefill_tokens_threshold_frac: float | None = None,
-    engine_request_limit: int | None = None,
-    queue_size: int = 16,
-    track_output_blocks: bool = False,
-    router_queue_threshold: float | None = None,
-    router_queue_policy: Literal["fcfs", "lcfs", "wspt"] = "fcfs",
-) -> Preset:
-    """Dynamo 1.6: like 1.3, without a queue in the router unless a threshold is given.
-
-    A threshold that is None is not checked.
-
-    Parameters
-    ----------
-    active_decode_blocks_threshold
-        Share of a rank's KV blocks, 0 to 1.
-    active_prefill_tokens_threshold
-        Tokens in prefill, >= 0.
-    active_prefill_tokens_threshold_frac
-        The same as a multiple of max_num_batched_tokens, >= 0.
-    engine_request_limit
-        Most requests in the engine of a worker, >= 1; None: no limit.
-    queue_size
-        Requests that wait before the engine beyond this limit, >= 1.
-    track_output_blocks
-        Whether the frontend's count of KV blocks includes generated tokens.
-    router_queue_threshold
-        Multiple of max_num_batched_tokens: while every worker has more prompt tokens to compute,
-        requests wait in the router, >= 0; None: none waits.
-    router_queue_policy
-        Order of the requests that wait: fcfs, lcfs or wspt.
-    """
-    return _preset(
-        "1.6",
-        "Rejects with 529 while all workers are busy. KV blocks are those of either count.",
-        "NVIDIA Dynamo 1.6",
-        _monitor(
-            active_decode_blocks_threshold,
-            active_prefill_tokens_threshold,
-            active_prefill_tokens_threshold_frac,
-            tracks=track_output_blocks,
-        ),
-        ingress=_request_limit(engine_request_limit, queue_size),
-        queue=_queue(router_queue_threshold, router_queue_policy),
-    )
+v1_4, v1_5, v1_6 = map(_from_1_4, ("1.4", "1.5", "1.6"))
 
 
 def dev_b(

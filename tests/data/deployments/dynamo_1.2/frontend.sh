@@ -6,7 +6,6 @@ python -m dynamo.frontend \
   --router-kv-events \
   --router-queue-threshold 16.0 \
   --router-queue-policy fcfs \
-  --admission-control token-capacity \
   --router-track-output-blocks \
   --active-decode-blocks-threshold 0.85 \
   --active-prefill-tokens-threshold 10000 \

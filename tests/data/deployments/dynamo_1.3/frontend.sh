@@ -9,4 +9,5 @@ python -m dynamo.frontend \
   --router-queue-policy fcfs \
   --router-track-output-blocks \
   --active-decode-blocks-threshold 0.85 \
-  --active-prefill-tokens-threshold 10000
+  --active-prefill-tokens-threshold 10000 \
+  --active-prefill-tokens-threshold-frac 64.0
