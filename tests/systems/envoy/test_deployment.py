@@ -14,11 +14,18 @@ import yaml
 from support.deployments import GOLDEN, written
 from support.effort import few_of
 
-from spillway import Simulation, gateway, signals
+from spillway import ConfigError, Simulation, gateway, signals
 from spillway.files.deployments import export, import_
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def requests(n: int, window_s: float) -> gateway.RateLimit:
+    """As many requests of all keys in a time."""
+    return gateway.RateLimit(
+        max_requests=n, window_s=window_s, window="sliding", key="gateway", retry_after="none"
+    )
 
 
 def expressible(_name: str) -> dict[str, Any]:
@@ -26,7 +33,10 @@ def expressible(_name: str) -> dict[str, Any]:
     controller = gateway.EnvoyGradient(min_concurrency=8, jitter=0.1, buffer=0.4, request_count=80)
     return {
         "gateway": gateway.Gateway(
-            admission=gateway.EnvoyAdmission(success_threshold=0.97, window_s=12.5, aggression=2),
+            admission=[
+                requests(120, 60),
+                gateway.EnvoyAdmission(success_threshold=0.97, window_s=12.5, aggression=2),
+            ],
             limit=[gateway.FixedLimit(max_in_flight=8), gateway.FixedLimit(max_in_flight=64)],
             max_queued=1,
             controller=controller,
@@ -72,14 +82,14 @@ static_resources:
   listeners:
   - http_filters:
     - typed_config: {{"@type": {FILTERS}.admission_control.v3.AdmissionControl}}
-    - typed_config: {{"@type": {FILTERS}.local_ratelimit.v3.LocalRateLimit, stat_prefix: a}}
+    - typed_config: {{"@type": {FILTERS}.fault.v3.HTTPFault, max_active_faults: 3}}
     - typed_config: {{"@type": {FILTERS}.router.v3.Router}}
   clusters:
   - {{name: llm, lb_policy: LEAST_REQUEST, circuit_breakers: {{thresholds: [{{max_requests: 9}}]}}}}
 """
     found = import_(written(tmp_path, envoy__yaml=text), system="envoy")
     listed = {unread.field.rpartition(": ")[2]: unread.value for unread in found.unread}
-    kind = f"{FILTERS}.local_ratelimit.v3.LocalRateLimit"
+    kind = f"{FILTERS}.fault.v3.HTTPFault"
     assert listed == {"@type": kind, "lb_policy": "LEAST_REQUEST"}
     names = {unread.field.rpartition(": ")[2] for unread in found.irrelevant}
     assert "name" in names
@@ -92,6 +102,7 @@ def test_envoy_files_parse_with_its_protos() -> None:
     for name, message in {
         "admission_control": "AdmissionControl",
         "adaptive_concurrency": "AdaptiveConcurrency",
+        "local_ratelimit": "LocalRateLimit",
     }.items():
         protos = importlib.import_module(
             f"envoy_data_plane.envoy.extensions.filters.http.{name}.v3"
@@ -258,7 +269,7 @@ spec:
   configPatches:
   - patch:
       value:
-        typed_config: {{"@type": {FILTERS}.local_ratelimit.v3.LocalRateLimit, stat_prefix: x}}
+        typed_config: {{"@type": {FILTERS}.fault.v3.HTTPFault, max_active_faults: 3}}
   - applyTo: CLUSTER
     patch:
       value:
@@ -278,10 +289,52 @@ def test_filters_of_istio_are_read_and_what_is_beside_is_listed(tmp_path: Path) 
     assert gateway_.max_queued == 1
     listed = {unread.field.rpartition(": ")[2]: unread.value for unread in found.unread}
     assert listed == {
-        "@type": f"{FILTERS}.local_ratelimit.v3.LocalRateLimit",
+        "@type": f"{FILTERS}.fault.v3.HTTPFault",
         "lb_policy": "LEAST_REQUEST",
         "max_pending_requests": 7,
     }
+
+
+ALL = "{default_value: {numerator: 100}}"
+BUCKET = "{max_tokens: 6, tokens_per_fill: 2, fill_interval: 1s}"
+RATE = f"""\
+http_filters:
+- typed_config: {{"@type": {FILTERS}.local_ratelimit.v3.LocalRateLimit, stat_prefix: all}}
+routes:
+- typed_per_filter_config:
+    envoy.filters.http.local_ratelimit:
+      "@type": {FILTERS}.local_ratelimit.v3.LocalRateLimit
+      stat_prefix: a
+      token_bucket: {BUCKET}
+      filter_enabled: {ALL}
+      filter_enforced: {ALL}
+      descriptors: [{{entries: [{{key: team, value: a}}]}}]
+"""
+
+
+def test_a_bucket_of_requests_is_a_limit_of_all(tmp_path: Path) -> None:
+    found = import_(written(tmp_path, envoy__yaml=RATE), system="envoy")
+    assert found.simulation.gateway.admission == (requests(6, 3),)
+    assert [unread.field.rpartition(": ")[2] for unread in found.unread] == ["descriptors"]
+    assert "the bucket fills request by request" in str(found.notes)
+    exported = export(found.simulation, to="envoy")
+    assert exported.losses == ()
+    assert "the bucket fills request by request" in str(exported)
+    # Without these fields Envoy limits nothing.
+    for part in ("filter_enabled", "filter_enforced"):
+        text = RATE.replace(f"      {part}: {ALL}\n", "")
+        found = import_(written(tmp_path, envoy__yaml=text), system="envoy")
+        assert found.simulation == Simulation()
+        assert f'{part} = "0%"' in str(found.unread[0])
+
+
+@pytest.mark.parametrize(
+    "change", [{"key": "tenant"}, {"max_tokens": 900}, {"max_parallel": 3}, {"max_requests": 0}]
+)
+def test_other_rate_limits_are_lost(change: dict[str, Any]) -> None:
+    simulation = Simulation().with_({"gateway.admission": requests(6, 3).replace(**change)})
+    with pytest.raises(ConfigError, match="would be empty"):
+        export(simulation, "envoy")
 
 
 def test_limits_of_clusters_that_are_not_stated_are_listed(tmp_path: Path) -> None:
@@ -303,6 +356,8 @@ REFUSED = {
             "concurrency_update_interval: is missing",
         ),
         ("typed_config: [", "not valid YAML"),
+        (RATE.replace("1s", "1ms"), "token_bucket = 6, 2, 0.001 s: must be >= 1"),
+        (RATE.replace("max_tokens: 6, ", ""), "token_bucket: max_tokens: is missing"),
         (
             (
                 "a: {circuit_breakers: {thresholds: [{max_requests: 1}]}}\n"

@@ -1,4 +1,4 @@
-"""Envoy: `admission_control` and `adaptive_concurrency`, and the circuit breakers of a cluster.
+"""Envoy: its filters of rate, success and concurrency, and the circuit breakers of a cluster.
 
 Fields and defaults: the v3 protos at https://www.envoyproxy.io/docs/envoy/latest/api-v3/. Filters
 and circuit breakers are found at any depth, also in an `EnvoyFilter` of Istio, so a whole
@@ -8,6 +8,10 @@ The filter and `max_requests` reject at once what is above the limit. A gateway 
 which then holds at most one request. A queue exists over HTTP/1 alone, behind `max_connections`: it
 holds `max_pending_requests`. Every limit of a cluster that is not stated is 1,024. With as many
 connections as requests, connections decide (Envoy 1.40).
+
+The bucket of `local_ratelimit` counts requests, and its tokens return one by one. Here its size is
+the largest number of requests in the time in which it fills: the burst and the rate are the same,
+but not the requests between two bursts.
 """
 
 from __future__ import annotations
@@ -15,7 +19,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from spillway._core.gateway import EnvoyAdmission, EnvoyGradient, FixedLimit, Gateway, Guard
+from spillway._core.gateway import (
+    EnvoyAdmission,
+    EnvoyGradient,
+    FixedLimit,
+    Gateway,
+    Guard,
+    RateLimit,
+)
 from spillway._core.signals import Sensor
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse, to_yaml
@@ -30,6 +41,7 @@ _TYPE = "type.googleapis.com/envoy.extensions.filters.http.{0}.v3.{1}"
 _FILTERS = {
     _TYPE.format("admission_control", "AdmissionControl"): "admission_control",
     _TYPE.format("adaptive_concurrency", "AdaptiveConcurrency"): "adaptive_concurrency",
+    _TYPE.format("local_ratelimit", "LocalRateLimit"): "local_ratelimit",
 }
 _TYPES = {name: kind for kind, name in _FILTERS.items()}
 _SUCCESS = {"http_criteria": {"http_success_status": [{"start": 200, "end": 300}]}}
@@ -54,6 +66,13 @@ _LIMITS = ("max_connections", "max_pending_requests", "max_requests")
 _UNSET = 1024
 _MOST = 2**32 - 1
 _UNBOUNDED = 10**9
+_PARTS = ("filter_enabled", "filter_enforced")
+_ALL = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
+_OF = {"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": 1_000_000}
+_SHORTEST_S = 0.05  # of a fill_interval
+_AS_BUCKET = (
+    "the bucket fills request by request; here its size is the limit of the time in which it fills"
+)
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -68,6 +87,8 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa:
             files.setdefault(
                 "admission_control.yaml", _filter("admission_control", _shedder(policy))
             )
+        elif policy["kind"] == "rate_limit" and (content := _bucket(policy)):
+            files.setdefault("local_ratelimit.yaml", _filter("local_ratelimit", content))
     if gateway["controller"]["kind"] == "envoy_gradient":
         content = _concurrency(gateway)
         files["adaptive_concurrency.yaml"] = _filter("adaptive_concurrency", content)
@@ -97,9 +118,33 @@ def _breakers(gateway: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _filter(name: str, content: dict[str, Any]) -> str:
-    enabled = {"default_value": True, "runtime_key": f"{name}.enabled"}
-    config = {"@type": _TYPES[name], "enabled": enabled, **content}
+    config = {"@type": _TYPES[name], **content}
+    if name != "local_ratelimit":
+        enabled = {"default_value": True, "runtime_key": f"{name}.enabled"}
+        config = {"@type": _TYPES[name], "enabled": enabled, **content}
     return to_yaml({"name": f"envoy.filters.http.{name}", "typed_config": config})
+
+
+def _bucket(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """The bucket of a limit on the requests of all keys together; empty for other limits."""
+    limit, window_s = rule["max_requests"], rule["window_s"]
+    is_of_requests = rule["max_tokens"] is None and rule["max_parallel"] is None
+    if rule["key"] != "gateway" or not is_of_requests or not limit or limit > _MOST:
+        return {}
+    bucket = {
+        "max_tokens": limit,
+        "tokens_per_fill": limit,
+        "fill_interval": duration(max(window_s, _SHORTEST_S)),
+    }
+    return {"stat_prefix": "local_ratelimit", "token_bucket": bucket, **dict.fromkeys(_PARTS, _ALL)}
+
+
+def notes(settings: Mapping[str, Any], version: str) -> list[str]:  # noqa: ARG001
+    """What a bucket of requests does in another way."""
+    policies = settings["gateway"]["admission"]
+    if not any(policy["kind"] == "rate_limit" and _bucket(policy) for policy in policies):
+        return []
+    return [f"local_ratelimit: {_AS_BUCKET}"]
 
 
 def _percent(share: float) -> dict[str, float]:
@@ -161,6 +206,10 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
         for content in _documents(text, name):
             for kind, fields in _pieces(name, content, unread):
                 known[name] = True
+                if kind == "local_ratelimit" and "token_bucket" not in fields:
+                    reason = "has no bucket here; those of routes are read where they are"
+                    unread.append(Unread(fields.where, fields.values, reason, "irrelevant"))
+                    continue
                 if kind in found and found[kind].values != fields.values:
                     what = "circuit_breakers" if kind == _CLUSTER else f"the filter {kind}"
                     allowed = f"must not contain {what} twice"
@@ -170,14 +219,15 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     gateway = settings["gateway"]
     defaults = Gateway().to_dict()
     gateway |= {name: defaults[name] for name in GATEWAY}
-    readers = {
+    readers: dict[str, Callable[[Fields, dict[str, Any]], None]] = {
+        "local_ratelimit": lambda fields, gateway: _read_rate(fields, gateway, unread),
         "admission_control": _read_shedder,
         "adaptive_concurrency": _read_concurrency,
         _CLUSTER: _read_breakers,
     }
     for kind in sorted(found, key=list(readers).index):
         fields = found[kind]
-        if kind != _CLUSTER:
+        if kind not in (_CLUSTER, "local_ratelimit"):
             enabled = fields.map("enabled")
             enabled.drop("runtime_key")
             if not enabled.take("default_value", "bool", default=True):
@@ -324,7 +374,8 @@ def _read_shedder(fields: Fields, gateway: dict[str, Any]) -> None:
         value.drop("runtime_key")
     if fields.values.get("success_criteria") == _SUCCESS:
         fields.drop("success_criteria")
-    gateway["admission"] = [
+    _admit(
+        gateway,
         EnvoyAdmission(
             window_s=_seconds(fields, "sampling_window", "30s"),
             aggression=max(1.0, runtime["aggression"].take("default_value", "float", 1.0)),
@@ -333,8 +384,41 @@ def _read_shedder(fields: Fields, gateway: dict[str, Any]) -> None:
             max_rejection_probability=_share(
                 runtime["max_rejection_probability"], "default_value", 0.8
             ),
-        ).to_dict()
-    ]
+        ).to_dict(),
+    )
+
+
+def _admit(gateway: dict[str, Any], rule: dict[str, Any]) -> None:
+    """Adds a rule of admission."""
+    rules = [known for known in gateway["admission"] if known["kind"] != "always_admit"]
+    gateway["admission"] = [*rules, rule]
+
+
+def _read_rate(fields: Fields, gateway: dict[str, Any], unread: list[Unread]) -> None:
+    fields.drop("stat_prefix", "status", "response_headers_to_add", "enable_x_ratelimit_headers")
+    for name in _PARTS:
+        part = fields.map(name)
+        part.drop("runtime_key")
+        value = part.map("default_value")
+        share = value.take("numerator", "int", 0) / value.choice("denominator", _OF, "HUNDRED")
+        if share < 1:
+            reason = "of the requests, 0% if not given: only a limit of all is simulated"
+            unread.append(Unread(f"{fields.where}: {name}", f"{share:.0%}", reason))
+            fields.drop("token_bucket")
+            return
+    bucket = fields.map("token_bucket")
+    size, fill = bucket.required("max_tokens"), bucket.take("tokens_per_fill", "int", 1)
+    interval_s = _seconds(bucket, "fill_interval", "0s")
+    if not (size >= 1 and fill >= 1 and interval_s >= _SHORTEST_S):
+        shown = f"{size}, {fill}, {interval_s:g} s"
+        allowed = f"must be >= 1 and >= 1 tokens, and an interval of at least {_SHORTEST_S:g} s"
+        raise config_error([(bucket.where, shown, allowed)])
+    window_s = interval_s * size / fill
+    unread.append(Unread(bucket.where, bucket.values, _AS_BUCKET, "assumed"))
+    rule = RateLimit(
+        max_requests=size, window_s=window_s, window="sliding", key="gateway", retry_after="none"
+    )
+    _admit(gateway, rule.to_dict())
 
 
 def _read_concurrency(fields: Fields, gateway: dict[str, Any]) -> None:
@@ -365,11 +449,17 @@ def _read_concurrency(fields: Fields, gateway: dict[str, Any]) -> None:
 TARGET = Target(
     name="envoy",
     versions=("v3",),
-    doc="the HTTP filters admission_control and adaptive_concurrency, and circuit breakers",
+    doc="the HTTP filters admission_control, adaptive_concurrency and local_ratelimit, and "
+    "circuit breakers",
     covers=tuple(f"gateway.{name}" for name in GATEWAY),
     reasons=(
         ("gateway.admission[].success", "Envoy judges by status, when the response has ended"),
-        ("gateway.admission", "Envoy has the filter admission_control"),
+        ("gateway.admission[].window", "the bucket of local_ratelimit is most like sliding"),
+        ("gateway.admission[].window_s", "a bucket of local_ratelimit fills in at least 50 ms"),
+        (
+            "gateway.admission",
+            "Envoy has the filters admission_control and, for the requests of all, local_ratelimit",
+        ),
         ("gateway.max_queued", "Envoy queues behind a fixed limit only; here one request waits"),
         (
             "gateway.limit",
@@ -381,6 +471,7 @@ TARGET = Target(
         ("gateway.bands", "Envoy has no queues"),
     ),
     write=write,
+    notes=notes,
     read=read,
     documents=is_configuration,
     expected=_EXPECTED,

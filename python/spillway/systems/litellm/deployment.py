@@ -1,9 +1,9 @@
-"""LiteLLM: the requests in parallel, of a deployment and of a key of its proxy.
+"""LiteLLM: the requests in parallel of a deployment, and the limits of a key of its proxy.
 
 `config.yaml` holds a deployment per instance. Its `max_parallel_requests` is a semaphore: others
-wait, without a bound. That of a key is the body of `POST /key/generate`: others are answered with
-429 at once, whereas a tenant here has a queue, which then holds one request. Names after the
-documentation of the proxy; what a key does was recorded from 1.110.2.
+wait, without a bound. The limits of a key are the body of `POST /key/generate`, those of a tenant
+here: `rpm_limit`, `tpm_limit` and `max_parallel_requests`, above which the proxy answers 429. Names
+after the documentation of the proxy; what a key does was recorded from 1.110.2.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from spillway._core.gateway import FixedLimit, Gateway, PerTenant
+from spillway._core.gateway import FixedLimit, Gateway, RateLimit
 from spillway._core.workload import Tenant
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse, to_yaml
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 _PARALLEL = "max_parallel_requests"
 _UNBOUNDED = 10**9
+_MOST = 10**12
+_LIMITS = {"max_requests": "rpm_limit", "max_tokens": "tpm_limit", "max_parallel": _PARALLEL}
 _EXPECTED = (
     "config.yaml of the proxy with a model_list, or bodies of /key/generate with key_alias and "
-    f"{_PARALLEL}"
+    f"{', '.join(_LIMITS.values())}"
 )
 
 
@@ -54,30 +56,80 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa:
             for i in range(instances)
         ]
         files["config.yaml"] = to_yaml({"model_list": deployments})
-    own = next((rule for rule in rules if rule["kind"] == "per_tenant"), None)
-    keys = [] if own is None else _keys(_tenants(settings), own["max_in_flight"])
-    if keys:
+    rates = [rule for rule in settings["gateway"]["admission"] if _is_of_keys(rule)]
+    if rates and (keys := _keys(rates[0], _names(settings))):
         files["keys.json"] = json.dumps(keys, indent=2) + "\n"
     return files
 
 
-def _tenants(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _is_of_keys(rule: Mapping[str, Any]) -> bool:
+    return bool(rule["kind"] == "rate_limit" and rule["key"] == "tenant")
+
+
+def _names(settings: Mapping[str, Any]) -> list[str]:
     """The tenants, or if there are none, those of the clients."""
     clients = settings["workload"].get("clients", [])
-    names = dict.fromkeys(client["tenant"] for client in clients)
-    return settings["tenants"] or [Tenant(name=name).to_dict() for name in names]
+    tenants = [tenant["name"] for tenant in settings["tenants"]]
+    return tenants or [*dict.fromkeys(client["tenant"] for client in clients)]
 
 
-def _keys(tenants: list[dict[str, Any]], default: int) -> list[dict[str, Any]]:
-    found = [
-        (tenant["name"], default if tenant["max_in_flight"] is None else tenant["max_in_flight"])
-        for tenant in tenants
+def _keys(rule: Mapping[str, Any], names: list[str]) -> list[dict[str, Any]]:
+    """The bodies of the keys of tenants that have a limit."""
+    others = [entry["tenant"] for entry in rule["own"] if entry["tenant"] is not None]
+    found = []
+    for name in dict.fromkeys([*names, *others]):
+        entry = _own(rule, name)
+        given = {key: entry[limit] for limit, key in _LIMITS.items() if entry[limit] is not None}
+        for key, value in given.items():
+            if value < 1:
+                allowed = f"cannot be the {key} of a key: must be >= 1"
+                raise config_error([(f"limit of tenant {name}", f"{value}", allowed)])
+        if given:
+            found.append({"key_alias": name, **given})
+    return found
+
+
+def _own(rule: Mapping[str, Any], tenant: str) -> Mapping[str, Any]:
+    """The limits of the key of a tenant."""
+    for entry in rule["own"]:
+        if entry["slo_class"] is None and entry["tenant"] in (None, tenant):
+            return entry  # type: ignore[no-any-return]
+    return rule
+
+
+def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:  # noqa: ARG001
+    """A limit per tenant is that of its key."""
+    gateway = settings["gateway"]
+    own = next((rule for rule in gateway["limit"] if rule["kind"] == "per_tenant"), None)
+    if own is None or not _names(settings):
+        return {}
+    tenants = {tenant["name"]: tenant["max_in_flight"] for tenant in settings["tenants"]}
+    limits: dict[str, int] = {}
+    for name in _names(settings):
+        limit = tenants.get(name)
+        limits[name] = own["max_in_flight"] if limit is None else limit
+    rules = [rule for rule in gateway["admission"] if rule["kind"] != "always_admit"]
+    place = next((i for i, rule in enumerate(rules) if _is_of_keys(rule)), len(rules))
+    rule = rules[place] if place < len(rules) else RateLimit(max_requests=None, **_FIXED).to_dict()
+    entries = [
+        {
+            "slo_class": None,
+            **{limit: _own(rule, name)[limit] for limit in _LIMITS},
+            "tenant": name,
+            "max_parallel": n if n < _UNBOUNDED else None,
+        }
+        for name, n in limits.items()
     ]
-    for name, limit in found:
-        if limit < 1:
-            allowed = f"cannot be the {_PARALLEL} of a key: must be >= 1"
-            raise config_error([(f"tenants[{name}].max_in_flight", f"{limit}", allowed)])
-    return [{"key_alias": name, _PARALLEL: limit} for name, limit in found if limit < _UNBOUNDED]
+    rules[place : place + 1] = [{**rule, **_limits_of(entries, _names(settings))}]
+    gateway["admission"] = rules
+    rest = [rule for rule in gateway["limit"] if rule["kind"] != "per_tenant"]
+    gateway["limit"] = rest or Gateway().to_dict()["limit"]
+    moved = "max_parallel_requests of each key holds it, above which nothing waits"
+    return {
+        "gateway.limit": moved,
+        "gateway.admission": "holds the limit of each tenant",
+        **{f"tenants[{name}].max_in_flight": moved for name in tenants},
+    }
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -88,15 +140,15 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     known = dict.fromkeys(files, False)
     unread: list[Unread] = []
     limits: list[int] = []
-    keys: dict[str, int] = {}
+    keys: dict[str, dict[str, Any]] = {}
     for name, text in files.items():
         content = parse(text, name, is_json=name.endswith(".json"))
         for i, piece in enumerate(content if isinstance(content, list) else [content]):
             fields = Fields(f"{name}[{i}]" if isinstance(content, list) else name, piece)
             if "model_list" in fields:
                 limits += _deployments(fields, unread)
-            elif _PARALLEL in fields and "key_alias" in fields:
-                keys[fields.required("key_alias", "str")] = _limit(fields) or 0
+            elif _is_key(piece):
+                _read_key(fields, keys)
             else:
                 continue
             known[name] = True
@@ -104,22 +156,65 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     gateway = settings["gateway"]
     defaults = Gateway().to_dict()
     gateway |= {key: defaults[key] for key in GATEWAY}
-    rules = [FixedLimit(max_in_flight=sum(limits)).to_dict()] if limits else []
-    for tenant in settings["tenants"]:
-        tenant["max_in_flight"] = tenant["queue_max"] = None
+    if limits:
+        gateway["limit"] = [FixedLimit(max_in_flight=sum(limits)).to_dict()]
     if keys:
-        rules.append(PerTenant(max_in_flight=_UNBOUNDED).to_dict())
-        settings["tenants"] = _tenants(settings)
-        _limit_tenants(settings["tenants"], keys)
-    gateway["limit"] = rules or defaults["limit"]
+        rule = {**RateLimit(**_FIXED).to_dict(), **_limits_of([*keys.values()], _names(settings))}
+        tokens = [key["max_tokens"] for key in keys.values() if key["max_tokens"] is not None]
+        if tokens:
+            rule["reserved_output_tokens"] = min(tokens) // 4
+            reason = (
+                "reserved for each request, a quarter of the smallest tpm_limit; one that states "
+                "its max_tokens reserves these: reserved_output_tokens, reserved_of_class"
+            )
+            unread.append(Unread("max_tokens", min(tokens) // 4, reason, "assumed"))
+        gateway["admission"] = [rule]
+        if rule["own"]:
+            names = dict.fromkeys([*_names(settings), *keys])
+            known_tenants = {tenant["name"]: tenant for tenant in settings["tenants"]}
+            settings["tenants"] = [
+                known_tenants.get(name) or Tenant(name=name).to_dict() for name in names
+            ]
     return [*unrecognized(known, _EXPECTED), *unread]
+
+
+_FIXED: dict[str, Any] = {
+    "window_s": 60.0,
+    "window": "first_request",
+    "charge": "reserve",
+    "retry_after": "window",
+}
+
+
+def _read_key(fields: Fields, keys: dict[str, dict[str, Any]]) -> None:
+    name = fields.required("key_alias", "str")
+    limits = {limit: _limit(fields, key, _MOST) for limit, key in _LIMITS.items()}
+    if name in keys:
+        raise config_error([(f"{fields.where}: key_alias", repr(name), "must not occur twice")])
+    keys[name] = {"tenant": name, "slo_class": None, **limits}
+
+
+def _limits_of(entries: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
+    """Limits of keys, as those of all where every tenant has the same."""
+    limits = [{limit: entry[limit] for limit in _LIMITS} for entry in entries]
+    is_alike = all(entry == limits[0] for entry in limits)
+    if is_alike and sorted(names) == sorted(entry["tenant"] for entry in entries):
+        return {**limits[0], "own": []}
+    return {**dict.fromkeys(_LIMITS), "own": entries}
+
+
+def _is_key(piece: Any) -> bool:
+    return (
+        isinstance(piece, dict)
+        and "key_alias" in piece
+        and not piece.keys().isdisjoint(_LIMITS.values())
+    )
 
 
 def is_configuration(content: Any) -> bool:
     """Whether a document is that of a proxy, or the body of a key with a limit, or a list of it."""
     return any(
-        isinstance(piece, dict)
-        and ("model_list" in piece or {_PARALLEL, "key_alias"} <= piece.keys())
+        _is_key(piece) or (isinstance(piece, dict) and "model_list" in piece)
         for piece in (content if isinstance(content, list) else [content])
     )
 
@@ -142,42 +237,35 @@ def _deployments(fields: Fields, unread: list[Unread]) -> list[int]:
     return []
 
 
-def _limit(fields: Fields) -> int | None:
-    limit: int | None = fields.take(_PARALLEL, "int")
-    if limit is not None and not 0 < limit < _UNBOUNDED:
-        allowed = f"must be between 1 and {_UNBOUNDED - 1}"
-        raise config_error([(f"{fields.where}: {_PARALLEL}", f"{limit}", allowed)])
+def _limit(fields: Fields, name: str = _PARALLEL, most: int = _UNBOUNDED) -> int | None:
+    limit: int | None = fields.take(name, "int")
+    if limit is not None and not 0 < limit < most:
+        allowed = f"must be between 1 and {most - 1}"
+        raise config_error([(f"{fields.where}: {name}", f"{limit}", allowed)])
     return limit
 
 
-def _limit_tenants(tenants: list[dict[str, Any]], keys: Mapping[str, int]) -> None:
-    known = {tenant["name"] for tenant in tenants}
-    tenants += [Tenant(name=name).to_dict() for name in keys if name not in known]
-    for tenant in tenants:
-        if tenant["name"] in keys:
-            tenant["max_in_flight"], tenant["queue_max"] = keys[tenant["name"]], 1
-
+_REQUESTS_STATE = "requests state their max_tokens; else LiteLLM reserves a quarter of tpm_limit"
 
 TARGET = Target(
     name="litellm",
     versions=("1.110",),
-    doc="config.yaml with a limit per deployment, and bodies of /key/generate with one per key",
-    covers=(
-        *(f"gateway.{name}" for name in GATEWAY),
-        "tenants[].max_in_flight",
-        "tenants[].queue_max",
-    ),
+    doc="config.yaml with a limit per deployment, and bodies of /key/generate with those of keys",
+    covers=tuple(f"gateway.{name}" for name in GATEWAY),
     reasons=(
-        ("gateway.admission", "of the limits of keys, those of parallel requests are written"),
+        ("gateway.admission[].reserved_output_tokens", _REQUESTS_STATE),
+        ("gateway.admission[].reserved_of_class", _REQUESTS_STATE),
+        ("gateway.admission[].window_s", "a window is 60 s, or LITELLM_RATE_LIMIT_WINDOW_SIZE"),
+        ("gateway.admission[].window", "a window of LiteLLM begins with the first request"),
+        ("gateway.admission", "LiteLLM limits requests, tokens and parallel requests of a key"),
         ("gateway.max_queued", "what waits for a deployment has no bound"),
         ("gateway.limit", "LiteLLM limits the requests of each deployment, and of each key"),
         ("gateway.bands", "the proxy has no queues by tenant or priority"),
-        ("tenants[].queue_max", "a key is refused at once; here one request waits"),
-        ("tenants", "only beside a limit per tenant"),
         ("gateway", "the proxy dispatches at once, or when another request has ended"),
     ),
     write=write,
     read=read,
     documents=is_configuration,
     expected=_EXPECTED,
+    absorb=absorb,
 )
