@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spillway._core.gateway import RateLimit
 from spillway.presets.preset import Preset, check, is_whole
@@ -12,8 +12,17 @@ if TYPE_CHECKING:
 
 __all__ = ["PRESETS", "rate_limits"]
 
+RPM = 100
+TOKENS_PER_REQUEST = 1000
+FIXED: dict[str, Any] = {
+    "window_s": 60,
+    "window": "aligned",
+    "charge": "at_end",
+    "retry_after": "none",
+}
 
-def rate_limits(*, rpm: int = 100, tpm: int | None = None) -> Preset:
+
+def rate_limits(*, rpm: int = RPM, tpm: int | None = None) -> Preset:
     """The limits of a user of AIBrix @ e3e10f9; a user is a tenant.
 
     Parameters
@@ -34,11 +43,8 @@ def rate_limits(*, rpm: int = 100, tpm: int | None = None) -> Preset:
         settings={
             "gateway.admission": RateLimit(
                 max_requests=rpm,
-                max_tokens=1000 * rpm if tpm is None else tpm,
-                window_s=60,
-                window="aligned",
-                charge="at_end",
-                retry_after="none",
+                max_tokens=TOKENS_PER_REQUEST * rpm if tpm is None else tpm,
+                **FIXED,
             )
         },
     )

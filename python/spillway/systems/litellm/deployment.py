@@ -12,9 +12,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.gateway import FixedLimit, Gateway, RateLimit
-from spillway._core.workload import Tenant
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse, to_yaml
+from spillway.files.deployments import keys
 from spillway.files.deployments.fields import Fields
 from spillway.files.deployments.shares import limit_per_instance
 from spillway.files.deployments.target import GATEWAY, Target, Unread, unrecognized
@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 
 _PARALLEL = "max_parallel_requests"
 _UNBOUNDED = 10**9
-_MOST = 10**12
+_NAME = "key_alias"
 _LIMITS = {"max_requests": "rpm_limit", "max_tokens": "tpm_limit", "max_parallel": _PARALLEL}
+_FIXED: dict[str, Any] = {
+    "window_s": 60.0,
+    "window": "first_request",
+    "charge": "reserve",
+    "retry_after": "window",
+}
 _EXPECTED = (
     "config.yaml of the proxy with a model_list, or bodies of /key/generate with key_alias and "
     f"{', '.join(_LIMITS.values())}"
@@ -56,71 +62,29 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa:
             for i in range(instances)
         ]
         files["config.yaml"] = to_yaml({"model_list": deployments})
-    rates = [rule for rule in settings["gateway"]["admission"] if _is_of_keys(rule)]
-    if rates and (keys := _keys(rates[0], _names(settings))):
-        files["keys.json"] = json.dumps(keys, indent=2) + "\n"
+    if limited := keys.bodies(settings, _NAME, _LIMITS):
+        files["keys.json"] = json.dumps(limited, indent=2) + "\n"
     return files
-
-
-def _is_of_keys(rule: Mapping[str, Any]) -> bool:
-    return bool(rule["kind"] == "rate_limit" and rule["key"] == "tenant")
-
-
-def _names(settings: Mapping[str, Any]) -> list[str]:
-    """The tenants, or if there are none, those of the clients."""
-    clients = settings["workload"].get("clients", [])
-    tenants = [tenant["name"] for tenant in settings["tenants"]]
-    return tenants or [*dict.fromkeys(client["tenant"] for client in clients)]
-
-
-def _keys(rule: Mapping[str, Any], names: list[str]) -> list[dict[str, Any]]:
-    """The bodies of the keys of tenants that have a limit."""
-    others = [entry["tenant"] for entry in rule["own"] if entry["tenant"] is not None]
-    found = []
-    for name in dict.fromkeys([*names, *others]):
-        entry = _own(rule, name)
-        given = {key: entry[limit] for limit, key in _LIMITS.items() if entry[limit] is not None}
-        for key, value in given.items():
-            if value < 1:
-                allowed = f"cannot be the {key} of a key: must be >= 1"
-                raise config_error([(f"limit of tenant {name}", f"{value}", allowed)])
-        if given:
-            found.append({"key_alias": name, **given})
-    return found
-
-
-def _own(rule: Mapping[str, Any], tenant: str) -> Mapping[str, Any]:
-    """The limits of the key of a tenant."""
-    for entry in rule["own"]:
-        if entry["slo_class"] is None and entry["tenant"] in (None, tenant):
-            return entry  # type: ignore[no-any-return]
-    return rule
 
 
 def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:  # noqa: ARG001
     """A limit per tenant is that of its key."""
     gateway = settings["gateway"]
     own = next((rule for rule in gateway["limit"] if rule["kind"] == "per_tenant"), None)
-    if own is None or not _names(settings):
+    names = keys.tenants(settings)
+    if own is None or not names:
         return {}
-    tenants = {tenant["name"]: tenant["max_in_flight"] for tenant in settings["tenants"]}
-    limits: dict[str, int] = {}
-    for name in _names(settings):
-        limit = tenants.get(name)
-        limits[name] = own["max_in_flight"] if limit is None else limit
+    stated = {tenant["name"]: tenant["max_in_flight"] for tenant in settings["tenants"]}
     rules = [rule for rule in gateway["admission"] if rule["kind"] != "always_admit"]
-    place = next((i for i, rule in enumerate(rules) if _is_of_keys(rule)), len(rules))
+    place = next((i for i, rule in enumerate(rules) if keys.is_of_keys(rule)), len(rules))
     rule = rules[place] if place < len(rules) else RateLimit(max_requests=None, **_FIXED).to_dict()
-    entries = [
-        {
-            "slo_class": None,
-            **{limit: _own(rule, name)[limit] for limit in _LIMITS},
-            "tenant": name,
-            "max_parallel": n if n < _UNBOUNDED else None,
-        }
-        for name, n in limits.items()
-    ]
-    rules[place : place + 1] = [{**rule, **_limits_of(entries, _names(settings))}]
+    entries = []
+    for name in names:
+        limit = own["max_in_flight"] if stated.get(name) is None else stated[name]
+        entry = {"slo_class": None, **{key: keys.own(rule, name)[key] for key in keys.LIMITS}}
+        parallel = limit if limit < _UNBOUNDED else None
+        entries.append({**entry, "tenant": name, "max_parallel": parallel})
+    rules[place : place + 1] = [{**rule, **keys.limits_of(entries, names)}]
     gateway["admission"] = rules
     rest = [rule for rule in gateway["limit"] if rule["kind"] != "per_tenant"]
     gateway["limit"] = rest or Gateway().to_dict()["limit"]
@@ -128,7 +92,7 @@ def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:  # noqa: A
     return {
         "gateway.limit": moved,
         "gateway.admission": "holds the limit of each tenant",
-        **{f"tenants[{name}].max_in_flight": moved for name in tenants},
+        **{f"tenants[{name}].max_in_flight": moved for name in stated},
     }
 
 
@@ -140,7 +104,7 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     known = dict.fromkeys(files, False)
     unread: list[Unread] = []
     limits: list[int] = []
-    keys: dict[str, dict[str, Any]] = {}
+    entries: list[dict[str, Any]] = []
     for name, text in files.items():
         content = parse(text, name, is_json=name.endswith(".json"))
         for i, piece in enumerate(content if isinstance(content, list) else [content]):
@@ -148,7 +112,7 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
             if "model_list" in fields:
                 limits += _deployments(fields, unread)
             elif _is_key(piece):
-                _read_key(fields, keys)
+                entries.append(keys.read(fields, _NAME, _LIMITS, entries))
             else:
                 continue
             known[name] = True
@@ -158,9 +122,9 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     gateway |= {key: defaults[key] for key in GATEWAY}
     if limits:
         gateway["limit"] = [FixedLimit(max_in_flight=sum(limits)).to_dict()]
-    if keys:
-        rule = {**RateLimit(**_FIXED).to_dict(), **_limits_of([*keys.values()], _names(settings))}
-        tokens = [key["max_tokens"] for key in keys.values() if key["max_tokens"] is not None]
+    if entries:
+        rule = keys.apply(settings, entries, **_FIXED)
+        tokens = [entry["max_tokens"] for entry in entries if entry["max_tokens"] is not None]
         if tokens:
             rule["reserved_output_tokens"] = min(tokens) // 4
             reason = (
@@ -168,46 +132,12 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
                 "its max_tokens reserves these: reserved_output_tokens, reserved_of_class"
             )
             unread.append(Unread("max_tokens", min(tokens) // 4, reason, "assumed"))
-        gateway["admission"] = [rule]
-        if rule["own"]:
-            names = dict.fromkeys([*_names(settings), *keys])
-            known_tenants = {tenant["name"]: tenant for tenant in settings["tenants"]}
-            settings["tenants"] = [
-                known_tenants.get(name) or Tenant(name=name).to_dict() for name in names
-            ]
     return [*unrecognized(known, _EXPECTED), *unread]
-
-
-_FIXED: dict[str, Any] = {
-    "window_s": 60.0,
-    "window": "first_request",
-    "charge": "reserve",
-    "retry_after": "window",
-}
-
-
-def _read_key(fields: Fields, keys: dict[str, dict[str, Any]]) -> None:
-    name = fields.required("key_alias", "str")
-    limits = {limit: _limit(fields, key, _MOST) for limit, key in _LIMITS.items()}
-    if name in keys:
-        raise config_error([(f"{fields.where}: key_alias", repr(name), "must not occur twice")])
-    keys[name] = {"tenant": name, "slo_class": None, **limits}
-
-
-def _limits_of(entries: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
-    """Limits of keys, as those of all where every tenant has the same."""
-    limits = [{limit: entry[limit] for limit in _LIMITS} for entry in entries]
-    is_alike = all(entry == limits[0] for entry in limits)
-    if is_alike and sorted(names) == sorted(entry["tenant"] for entry in entries):
-        return {**limits[0], "own": []}
-    return {**dict.fromkeys(_LIMITS), "own": entries}
 
 
 def _is_key(piece: Any) -> bool:
     return (
-        isinstance(piece, dict)
-        and "key_alias" in piece
-        and not piece.keys().isdisjoint(_LIMITS.values())
+        isinstance(piece, dict) and _NAME in piece and not piece.keys().isdisjoint(_LIMITS.values())
     )
 
 
@@ -237,11 +167,11 @@ def _deployments(fields: Fields, unread: list[Unread]) -> list[int]:
     return []
 
 
-def _limit(fields: Fields, name: str = _PARALLEL, most: int = _UNBOUNDED) -> int | None:
-    limit: int | None = fields.take(name, "int")
-    if limit is not None and not 0 < limit < most:
-        allowed = f"must be between 1 and {most - 1}"
-        raise config_error([(f"{fields.where}: {name}", f"{limit}", allowed)])
+def _limit(fields: Fields) -> int | None:
+    limit: int | None = fields.take(_PARALLEL, "int")
+    if limit is not None and not 0 < limit < _UNBOUNDED:
+        allowed = f"must be between 1 and {_UNBOUNDED - 1}"
+        raise config_error([(f"{fields.where}: {_PARALLEL}", f"{limit}", allowed)])
     return limit
 
 
