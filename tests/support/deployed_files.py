@@ -347,6 +347,42 @@ def of_envoy() -> list[Deployed]:
     ]
 
 
+def of_keys() -> list[Deployed]:
+    """Keys of gateways, and an autoscaler."""
+    users = [{"name": "default", "rpm": 30, "tpm": 9000}]
+    keys = [{"key_alias": "default", "rpm_limit": 30, "max_parallel_requests": 4}]
+    rate = {"gateway.admission[0].max_requests": 30}
+    step = {"type": "Pods", "value": 2, "periodSeconds": 15}
+    target = {"type": "AverageValue", "averageValue": 4}
+    waiting = {"metric": {"name": "vllm:num_requests_waiting"}, "target": target}
+    scaler = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "llm"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "llm"},
+            "minReplicas": 2,
+            "maxReplicas": 6,
+            "metrics": [{"type": "Pods", "pods": waiting}],
+            "behavior": {"scaleUp": {"stabilizationWindowSeconds": 30, "policies": [step]}},
+        },
+    }
+    scales = {"fleet.autoscaler.max_instances": 6, "fleet.autoscaler.up_share": 0.0}
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "keys"},
+        "data": {"keys.json": json.dumps(keys, indent=1)},
+    }
+    return [
+        Deployed("aibrix users", "aibrix", {"users.yaml": dumped(users)}, rate),
+        Deployed("litellm keys", "litellm", {"keys.yaml": dumped(keys)}, rate),
+        Deployed("litellm config_map", "litellm", {"keys.yaml": dumped(config_map)}, rate),
+        Deployed("kubernetes scaler", "kubernetes", {"a.yaml": dumped(scaler)}, scales),
+        Deployed("kubernetes two", "kubernetes", {"a.yaml": dumped(service(), scaler)}, scales),
+    ]
+
+
 KV = {
     "router.kind": "kv_cost",
     "router.request_weight": 0.5,
@@ -559,4 +595,4 @@ def of_charts() -> list[Deployed]:
     return [Deployed(f"vllm {name}", "vllm", *found) for name, found in files.items()]
 
 
-DEPLOYED = [*of_engines(), *of_picker(), *of_envoy(), *of_dynamo(), *of_charts()]
+DEPLOYED = [*of_engines(), *of_picker(), *of_envoy(), *of_keys(), *of_dynamo(), *of_charts()]

@@ -274,7 +274,7 @@ def test_a_carrier_names_what_it_loses() -> None:
 
 
 def test_unknown_systems_and_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"to = 'k8s': must be one of dynamo"):
+    with pytest.raises(ConfigError, match=r"to = 'k8s': must be one of aibrix"):
         export(Simulation(), to="k8s")
     with pytest.raises(ConfigError, match=r"must be one of vllm@0.10, vllm@0.12"):
         export(Simulation(), to="vllm@0.1")

@@ -162,6 +162,8 @@ def test_no_key_of_a_manifest_is_without_effect(deployed: Deployed, tmp_path: Pa
         for what, changed in changes(contents[i], rng):
             if deployed.system == "envoy" and not what.startswith("changed"):
                 continue  # its filters are found below any key
+            if deployed.name == "litellm config_map" and "renamed ('data', '" in what:
+                continue  # an entry of a ConfigMap is known by its content
             text = dumped(*contents[:i], changed, *contents[i + 1 :])
             after = outcome(tmp_path, {**deployed.files, file: text}, deployed.system)
             assert after != before, what

@@ -474,7 +474,8 @@ def _targets_of(found: Found, texts: Mapping[str, str]) -> list[Target]:
         if len(rivals) > 1:
             allowed = f"must be one of {', '.join(rivals)}: each of them decides {path}"
             raise config_error([("system", "", allowed)])
-    return sorted(targets, key=lambda target: target.decides("gateway.admission"))
+    after = ("gateway.admission", "fleet.autoscaler")
+    return sorted(targets, key=lambda target: [target.decides(path) for path in after])
 
 
 def _computes(target: Target, found: Found) -> bool:

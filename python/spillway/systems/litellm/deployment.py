@@ -74,13 +74,13 @@ def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:  # noqa: A
     names = keys.tenants(settings)
     if own is None or not names:
         return {}
-    stated = {tenant["name"]: tenant["max_in_flight"] for tenant in settings["tenants"]}
+    given = {tenant["name"]: tenant["max_in_flight"] for tenant in settings["tenants"]}
     rules = [rule for rule in gateway["admission"] if rule["kind"] != "always_admit"]
     place = next((i for i, rule in enumerate(rules) if keys.is_of_keys(rule)), len(rules))
     rule = rules[place] if place < len(rules) else RateLimit(max_requests=None, **_FIXED).to_dict()
     entries = []
     for name in names:
-        limit = own["max_in_flight"] if stated.get(name) is None else stated[name]
+        limit = own["max_in_flight"] if given.get(name) is None else given[name]
         entry = {"slo_class": None, **{key: keys.own(rule, name)[key] for key in keys.LIMITS}}
         parallel = limit if limit < _UNBOUNDED else None
         entries.append({**entry, "tenant": name, "max_parallel": parallel})
@@ -92,7 +92,7 @@ def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:  # noqa: A
     return {
         "gateway.limit": moved,
         "gateway.admission": "holds the limit of each tenant",
-        **{f"tenants[{name}].max_in_flight": moved for name in stated},
+        **{f"tenants[{name}].max_in_flight": moved for name in given},
     }
 
 

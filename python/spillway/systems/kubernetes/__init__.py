@@ -1,0 +1,1 @@
+"""Kubernetes: its horizontal pod autoscaler."""
