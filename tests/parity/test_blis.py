@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.effort import few_of
-from support.paths import SHARED
+from support.paths import REFERENCE as RECORDINGS
 
 from spillway import loading
 from spillway.files.traces import TraceError
@@ -19,7 +19,7 @@ from spillway.validation import blis
 if TYPE_CHECKING:
     from pathlib import Path
 
-REFERENCE = SHARED / "reference" / "blis"
+REFERENCE = RECORDINGS / "blis"
 
 SCENARIOS = (
     "single_fcfs",

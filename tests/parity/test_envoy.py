@@ -1,28 +1,16 @@
-"""Agreement with circuit breakers of Envoy, recorded from the proxy: what waits, what is rejected.
-
-`SPILLWAY_REFERENCE` names another folder of recordings.
-"""
+"""Agreement with circuit breakers of Envoy, recorded from the proxy."""
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.paths import SHARED
+from support.paths import vectors
 
 from spillway.systems.envoy.deployment import in_force
 
-PATH = (
-    Path(os.environ.get("SPILLWAY_REFERENCE", SHARED / "reference"))
-    / "envoy"
-    / "circuit_breakers.jsonl.gz"
-)
-LINES = gzip.decompress(PATH.read_bytes()).splitlines() if PATH.exists() else []
-RECORDS = [record for line in LINES if "thresholds" in (record := json.loads(line))]
+RECORDS = [record for record in vectors("envoy/circuit_breakers") if "thresholds" in record]
 pytestmark = pytest.mark.skipif(not RECORDS, reason="needs the recordings of Envoy")
 
 

@@ -1,20 +1,16 @@
 """Agreement with llm-d's own loader: acceptances, refusals and values in force, as recorded.
 
-The recordings are of llm-d-router @ ebab6879. `SPILLWAY_REFERENCE` names another folder of them.
+The recordings are of llm-d-router @ ebab6879.
 """
 
 from __future__ import annotations
 
 import functools
-import gzip
-import json
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.deployments import written
-from support.paths import SHARED
+from support.paths import vectors
 
 from spillway import ConfigError
 from spillway.files.deployments import import_
@@ -23,20 +19,10 @@ from spillway.systems.llm_d.plugins import PARAMETERS, TYPES, Plugin, duration_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-REFERENCE = Path(os.environ.get("SPILLWAY_REFERENCE", SHARED / "reference")) / "llm_d"
-
-
-def recorded(name: str) -> list[dict[str, Any]]:
-    """The records of a file; none where the recordings are missing."""
-    path = REFERENCE / f"{name}.jsonl.gz"
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-
-
-FILES = recorded("defaults.config")
-PLUGINS = [record for record in recorded("defaults.plugin") if "type" in record]
+FILES = vectors("llm_d/defaults.config")
+PLUGINS = [record for record in vectors("llm_d/defaults.plugin") if "type" in record]
 pytestmark = pytest.mark.skipif(not FILES, reason="needs the recordings of llm-d")
 
 # Names of values that the router derives, or keeps for itself.
@@ -80,7 +66,7 @@ def test_a_plugin_has_the_recorded_values_or_is_refused(record: dict[str, Any]) 
 
 
 def test_every_registered_type_is_known() -> None:
-    for record in recorded("defaults.plugin"):
+    for record in vectors("llm_d/defaults.plugin"):
         if "registered_plugin_types" in record:
             assert set(record["registered_plugin_types"]) == TYPES
 
