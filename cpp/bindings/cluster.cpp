@@ -347,6 +347,9 @@ py::dict to_dict(const cluster::Output& output) {
   result["ingresses"] = ingresses_of(output.ingresses);
   result["fitted_states"] = fitted_states_of(output.fitted_states);
   result["decisions"] = decisions_of(output.decisions);
+  py::list details;
+  for (const auto& [row, text] : output.refusal_details) details.append(py::make_tuple(row, text));
+  result["refusal_details"] = details;
   result["timeline"] = timeline_of(output.timeline);
   result["control"] = control_of(output.control, output.control_interval);
   result["steps"] = output.steps;

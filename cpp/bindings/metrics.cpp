@@ -8,6 +8,25 @@
 
 namespace spillway::bindings {
 
+namespace {
+
+// Adds the HTTP status of each target system by reason.
+void add_statuses(py::dict& statuses, const auto& reasons) {
+  for (const workload::Reason& reason : reasons) {
+    const workload::ReasonCategory& category = reason.category;
+    py::dict by_system;
+    by_system["vllm"] = category.vllm;
+    by_system["llm-d"] = category.llm_d;
+    by_system["llm-d-may-2026"] = category.llm_d_may_2026;
+    by_system["dynamo"] = category.dynamo;
+    by_system["envoy"] = category.envoy;
+    by_system["vllm-on-eks"] = category.vllm_on_eks;
+    statuses[py::str(std::string(reason.name))] = by_system;
+  }
+}
+
+}  // namespace
+
 void bind_metrics(py::module_& module) {
   module.def(
       "percentiles",
@@ -73,6 +92,13 @@ void bind_metrics(py::module_& module) {
   }
   module.attr("figures") = py::tuple(figures);
   module.attr("reasons") = py::tuple(py::cast(metrics::reason_names()));
+  py::dict statuses;
+  add_statuses(statuses, gateway::kAdmissionReasons);
+  add_statuses(statuses, gateway::Queue::reasons);
+  add_statuses(statuses, instance::kWorkerReasons);
+  add_statuses(statuses, workload::Reaction::reasons);
+  add_statuses(statuses, router::kRouterReasons);
+  module.attr("statuses") = statuses;
 }
 
 }  // namespace spillway::bindings

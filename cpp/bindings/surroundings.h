@@ -283,7 +283,7 @@ class Surroundings : private signals::ExactEstimator, private signals::LatencyPr
       fleet_[i].set(script);
       in_flight_[i] = std::get<kInFlight>(script);
       busy_->report(InstanceId{i}, {});  // without any load it is not busy
-      if (std::get<kIsBusy>(script)) busy_->mark_overloaded(InstanceId{i});
+      if (std::get<kIsBusy>(script)) busy_->mark_overloaded(InstanceId{i}, now_);
       stale_[i] = is_stale(script);
       sent_blocks_[i] = std::get<kSentBlocks>(script);
       in_flight_tokens_[i] = std::get<kInFlightTokens>(script);

@@ -79,8 +79,8 @@ class Admission : public Single {
       : around_(settings, seed, needs_in(settings)),
         needs_choice_(needs_in(settings).next_choice) {}
 
-  /// The request's id, the reason of the rejection, and its Retry-After in seconds.
-  std::tuple<RequestId, std::string_view, double> decide(
+  /// The request's id, the reason of the rejection, its Retry-After in seconds, and its detail.
+  std::tuple<RequestId, std::string_view, double, std::string> decide(
       const Offer& offer, const When& now_s, const Scripts& scripts, bool has_workers,
       const std::optional<std::int64_t>& next_choice, bool commit) {
     const Time now = around_.advance(now_s);
@@ -98,14 +98,14 @@ class Admission : public Single {
     const auto reason = chain_->decide(request, view, now, draws);
     if (reason) {
       return {id, gateway::kAdmissionReasons.at(*reason).name,
-              sim::to_seconds(chain_->retry_after(request, now))};
+              sim::to_seconds(chain_->retry_after(request, now)), chain_->detail()};
     }
     if (commit) {
       chain_->commit(request, now);
       around_.note_admitted(id);
       around_.set_stage(id, Stage::admitted);
     }
-    return {id, "", 0};
+    return {id, "", 0, ""};
   }
 
   void dispatched(RequestId id, std::int64_t instance, const When& now_s) {
@@ -389,8 +389,8 @@ class Router : public Single {
         policy_(router::make_policy(around_.simulation.router,
                                     around_.simulation.prefix_index.block_size_tokens)) {}
 
-  /// The request's id, the instance, its rank, the scores.
-  std::tuple<RequestId, std::size_t, std::optional<std::size_t>, std::vector<double>> decide(
+  /// The request's id, the instance (−1: the request is rejected), its rank, the scores.
+  std::tuple<RequestId, std::int64_t, std::optional<std::size_t>, std::vector<double>> decide(
       const Offer& offer, const When& now_s, const Scripts& scripts, bool learn) {
     const Time now = around_.advance(now_s);
     around_.script(scripts);
@@ -398,6 +398,7 @@ class Router : public Single {
     const signals::RequestView request = around_.request(id);
     sim::Draws draws(around_.seed, sim::Stream::router, request.row());
     const InstanceId chosen = policy_->pick(request, around_.view(), now, draws);
+    if (chosen == router::kNoInstance) return {id, -1, std::nullopt, {}};
     const auto scores = policy_->scores();
     std::vector<double> copied(scores.begin(), scores.end());
     if (learn) {
@@ -406,7 +407,8 @@ class Router : public Single {
       around_.note_sent(id, chosen);
       around_.set_stage(id, Stage::dispatched);
     }
-    return {id, chosen.index(), policy_->picked_rank(), std::move(copied)};
+    return {id, static_cast<std::int64_t>(chosen.index()), policy_->picked_rank(),
+            std::move(copied)};
   }
   void first_token(RequestId id, const When& now_s) {
     around_.expect(id, {Stage::dispatched}, "was routed and awaits its first token");
@@ -530,8 +532,7 @@ class Picker : public Single {
   std::uint64_t num_decisions_ = 0;
 };
 
-// ---- signals
-// -------------------------------------------------------------------------------------
+// ---- signals -----------------------------------------------------------------------------------
 
 // The values of a rank that a load event has, as Python passes them: the fields of its `RankLoad`.
 using Load = std::tuple<std::optional<std::int64_t>,   // active_decode_blocks
@@ -546,18 +547,17 @@ class BusyMonitor : public Single {
   BusyMonitor(const Settings& settings, std::uint64_t)
       : workers_(settings.as<Simulation>().busy_monitor, 1) {}
 
-  bool report(const std::vector<Load>& ranks) {
+  void report(const std::vector<Load>& ranks) {
     std::vector<signals::RankLoad> loads;
     for (const auto& [decode, used, total, prefill, batch] : ranks) {
       loads.push_back({decode, used, total, prefill, batch});
     }
     workers_.report(InstanceId{0}, loads);
-    return workers_.is_busy(InstanceId{0});
   }
-  bool mark_overloaded() {
-    workers_.mark_overloaded(InstanceId{0});
-    return workers_.is_busy(InstanceId{0});
+  void mark_overloaded(double now_s) {
+    workers_.mark_overloaded(InstanceId{0}, time_of("now_s", now_s));
   }
+  bool is_busy(double now_s) { return workers_.is_busy(InstanceId{0}, time_of("now_s", now_s)); }
 
  private:
   signals::BusyWorkers workers_;
@@ -676,7 +676,9 @@ void bind_router(py::module_& module) {
       .def("decide", alone("decide", &Picker::decide), py::arg("scores"));
   bind<BusyMonitor>(module, "BusyMonitor", "The busy monitor of a worker.")
       .def("report", alone("report", &BusyMonitor::report), py::arg("ranks"))
-      .def("mark_overloaded", alone("mark_overloaded", &BusyMonitor::mark_overloaded));
+      .def("mark_overloaded", alone("mark_overloaded", &BusyMonitor::mark_overloaded),
+           py::arg("now_s"))
+      .def("is_busy", alone("is_busy", &BusyMonitor::is_busy), py::arg("now_s"));
   bind<Eviction>(module, "Eviction", "The eviction of requests in flight.")
       .def("dispatched", alone("dispatched", &Eviction::dispatched), py::arg("priority"))
       .def("ended", alone("ended", &Eviction::ended), id, now_s)

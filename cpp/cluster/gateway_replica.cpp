@@ -62,6 +62,7 @@ GatewayReplica::GatewayReplica(Context& context, std::size_t index,
       dispatcher_(make_dispatcher(context, ranks, log)),
       drains_(context, static_cast<std::uint32_t>(index)) {
   if (meter) pipeline_.set_meter(*meter);
+  if (context.simulation.metrics.traced_candidates > 0) pipeline_.keep_details();
 }
 
 inline void GatewayReplica::drop(const gateway::Departures& departures) {
@@ -75,7 +76,7 @@ gateway::Admitted GatewayReplica::admit(RequestId id, std::uint64_t retries,
     return pipeline_.admit(id, retries, view, context_.now);
   });
   drop(answer.departures);
-  if (answer.admitted) dispatcher_.admitted(request);
+  if (answer.admitted) dispatcher_.admitted(request, fleet);
   return answer;
 }
 
@@ -85,7 +86,7 @@ bool GatewayReplica::pass(RequestId id, std::uint64_t retries, const signals::Vi
     return pipeline_.pass(id, retries, view, context_.now);
   });
   if (!is_admitted) return false;
-  dispatcher_.admitted(request);
+  dispatcher_.admitted(request, fleet);
   context_.last_change = context_.now;
   ++context_.num_in_flight;
   return true;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "cluster/context.h"
@@ -53,6 +54,12 @@ class GatewayReplica {
   router::Target decide(sim::RequestId id, const signals::View& view) {
     return dispatcher_.decide({context_.requests, id}, view, context_.now);
   }
+  /// The same; unset: the router rejects the request.
+  std::optional<router::Target> decide_or_reject(sim::RequestId id, const signals::View& view) {
+    return dispatcher_.decide_or_reject({context_.requests, id}, view, context_.now);
+  }
+  /// Whether the router may reject a request.
+  bool may_reject() const { return dispatcher_.may_reject(); }
   /// The request is sent to the target of its decision.
   [[gnu::always_inline]] void send(sim::RequestId id, const router::Target& target) {
     dispatcher_.send({context_.requests, id}, target, context_.now);

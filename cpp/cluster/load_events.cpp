@@ -105,7 +105,7 @@ void LoadEvents::note_first_token(signals::WorkerMonitor& monitor, RequestId id,
 void LoadEvents::note_finished(signals::WorkerMonitor& monitor, RequestId id, InstanceId worker) {
   monitor.finished(id, worker);
   if (was_rejected(id)) {
-    monitor.mark_overloaded(worker);
+    monitor.mark_overloaded(worker, context_.now);
   } else {
     schedule_live(worker);
   }

@@ -73,7 +73,8 @@ struct Output {
   std::vector<IngressReport> ingresses;           ///< of instances whose ingress is not open
   std::vector<FittedStatesReport> fitted_states;  ///< of groups that state them
   router::DecisionLog decisions;
-  metrics::Timeline timeline;                   ///< empty unless configured
+  std::map<std::uint32_t, std::string> refusal_details;  ///< by row; only with logged decisions
+  metrics::Timeline timeline;                            ///< empty unless configured
   std::vector<gateway::ControlRecord> control;  ///< actions of the controllers, in order of time
   sim::Time control_interval{0};                ///< between the ticks of `control`
   std::int64_t steps = 0;

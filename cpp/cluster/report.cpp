@@ -108,9 +108,9 @@ std::vector<RankReport> report_ranks(const FinalState& end) {
   for (std::size_t i = 0; i < end.fleet.instances().size() && known; ++i) {
     std::int32_t rank = 0;
     for (const signals::RankLoad& load : known->ranks(InstanceId{i})) {
-      reports.push_back({static_cast<std::int32_t>(i), rank++,
-                         load.active_decode_blocks.value_or(0),
-                         load.active_prefill_tokens.value_or(0), known->is_busy(InstanceId{i})});
+      reports.push_back(
+          {static_cast<std::int32_t>(i), rank++, load.active_decode_blocks.value_or(0),
+           load.active_prefill_tokens.value_or(0), known->is_busy(InstanceId{i}, end.context.now)});
     }
   }
   return reports;

@@ -63,6 +63,7 @@ class Run final : public HeldRun, workload::RequestListener {
         decision_latency_(sim::from_seconds(simulation.gateway.decision_latency_s)) {
     for (const auto& gateway : gateways_.replicas()) {
       gateway->set_busy_workers(load_events_.known_to(gateway->index()));
+      is_decision_special_ = is_decision_special_ || gateway->may_reject();
     }
     for (const Change& change : simulation.changes) {
       for (const workload::Submission& submission : change.submit) {
@@ -134,6 +135,10 @@ class Run final : public HeldRun, workload::RequestListener {
     context_.statistics.add_rest();
     Output output = report({context_, clients_, gateways_, fleet_, load_events_, horizon_});
     output.decisions = std::move(gateways_.decisions());
+    for (const auto& gateway : gateways_.replicas()) {
+      output.refusal_details.insert(gateway->pipeline().details().begin(),
+                                    gateway->pipeline().details().end());
+    }
     output.timeline = sampler_.take_timeline();
     output.fitted_states = fitted_states_.report();
     if (options_.keep_requests && !context_.streams()) output.record = context_.record;
@@ -318,9 +323,25 @@ class Run final : public HeldRun, workload::RequestListener {
 
   [[gnu::always_inline]] void route(GatewayReplica& gateway, RequestId request,
                                     const signals::View& view) {
-    const router::Target target = gateway.decide(request, view);
-    if (decision_latency_ > Time{0}) return send_later(request, target);
-    send(gateway, request, target);
+    if (is_decision_special_) return route_specially(gateway, request, view);
+    send(gateway, request, gateway.decide(request, view));
+  }
+
+  // A decision that takes time, or may be that there is no instance.
+  [[gnu::noinline]] void route_specially(GatewayReplica& gateway, RequestId request,
+                                         const signals::View& view) {
+    const std::optional<router::Target> target = gateway.decide_or_reject(request, view);
+    if (!target) return reject_unrouted(gateway, request);
+    if (decision_latency_ > Time{0}) return send_later(request, *target);
+    send(gateway, request, *target);
+  }
+
+  // The permit returns as if an instance had refused the request.
+  void reject_unrouted(GatewayReplica& gateway, RequestId request) {
+    context_.states.outcome[request.index()] = Outcome::rejected;
+    context_.states.reason[request.index()] = {workload::Stage::router, 0};
+    context_.events.push({context_.now, Phase::permit_release, 0, request.value});
+    if (gateway.routed()) drain(gateway);
   }
 
   [[gnu::always_inline]] void send(GatewayReplica& gateway, RequestId request,
@@ -501,6 +522,7 @@ class Run final : public HeldRun, workload::RequestListener {
   Time admission_latency_;
   Time routing_latency_;
   Time decision_latency_;
+  bool is_decision_special_ = decision_latency_ > Time{0};  // see `route_specially`
   std::vector<std::optional<router::Target>> decided_;  // of requests whose decision is under way
 };
 

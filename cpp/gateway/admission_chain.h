@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gateway/admission/admission.h"
@@ -47,6 +48,8 @@ class AdmissionChain final {
   sim::Time retry_after(const signals::RequestView& request, sim::Time now) const {
     return refused_by_->retry_after(request, now);
   }
+  /// See AdmissionPolicy, of the same rejection.
+  std::string detail() const { return refused_by_->detail(); }
   /// The request has been admitted, and there was room for it.
   void commit(const signals::RequestView& request, sim::Time now) {
     for (const Link& link : links_) link.policy->commit(request, now);

@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gateway/admission_chain.h"
@@ -156,6 +158,10 @@ class Pipeline final {
   bool has_stopped_others() const { return has_stopped_others_; }
   /// To be called if tokens are charged as they are emitted.
   void set_meter(ServiceMeter& meter) { bands_.set_meter(meter); }
+  /// From now on details of rejections are kept.
+  void keep_details() { keeps_details_ = true; }
+  /// What rejections by admission compared, by row of the request, of the policies that say it.
+  const std::map<std::uint32_t, std::string>& details() const { return details_; }
 
  private:
   // Whether the admission chain admits the request; if not, it is rejected.
@@ -219,6 +225,8 @@ class Pipeline final {
   sim::Time retry_after_;
   GatewayCounters counters_;
   std::int64_t peak_in_flight_ = 0;
+  bool keeps_details_ = false;
+  std::map<std::uint32_t, std::string> details_;
   std::int64_t unrouted_ = 0;  // dispatched and not yet sent
   std::vector<std::int64_t> dispatched_by_tenant_;
   Departures departures_;  // of the last call; kept to reuse its memory

@@ -259,6 +259,10 @@ void add(std::vector<FigureInfo>& table, const Family& family) {
                 [](const Distribution& values) { return values.moments_ns.mean; });
   add_statistic(table, family, "std", "Standard deviation",
                 [](const Distribution& values) { return values.moments_ns.std_dev; });
+  add_statistic(table, family, "min", "Minimum",
+                [](const Distribution& values) { return values.moments_ns.least; });
+  add_statistic(table, family, "max", "Maximum",
+                [](const Distribution& values) { return values.moments_ns.largest; });
   for (std::size_t i = 0; i < kPercentiles.size(); ++i) {
     const std::string rank = std::to_string(static_cast<int>(kPercentiles[i]));
     add_statistic(table, family, "p" + rank, rank + "th percentile",

@@ -41,6 +41,7 @@ std::vector<std::string> reason_names() {
   for (const workload::Reason& reason : workload::Reaction::reasons) {
     names.emplace_back(reason.name);
   }
+  for (const workload::Reason& reason : router::kRouterReasons) names.emplace_back(reason.name);
   return names;
 }
 
@@ -48,6 +49,7 @@ std::uint8_t reason_index(workload::ReasonCode code) {
   constexpr std::size_t first_of_queue = 1 + gateway::kAdmissionReasons.size();
   constexpr std::size_t first_of_worker = first_of_queue + gateway::Queue::reasons.size();
   constexpr std::size_t first_of_client = first_of_worker + instance::kWorkerReasons.size();
+  constexpr std::size_t first_of_router = first_of_client + workload::Reaction::reasons.size();
   switch (code.stage) {
     case workload::Stage::admission:
       return static_cast<std::uint8_t>(1 + code.index);
@@ -57,6 +59,8 @@ std::uint8_t reason_index(workload::ReasonCode code) {
       return static_cast<std::uint8_t>(first_of_worker + code.index);
     case workload::Stage::client:
       return static_cast<std::uint8_t>(first_of_client + code.index);
+    case workload::Stage::router:
+      return static_cast<std::uint8_t>(first_of_router + code.index);
     case workload::Stage::none:
       break;
   }
@@ -71,6 +75,8 @@ const workload::ReasonCategory& category_of(workload::ReasonCode code) {
       return gateway::Queue::reasons.at(code.index).category;
     case workload::Stage::ingress:
       return instance::kWorkerReasons.at(code.index).category;
+    case workload::Stage::router:
+      return router::kRouterReasons.at(code.index).category;
     case workload::Stage::client:
     case workload::Stage::none:
       break;
@@ -102,6 +108,9 @@ void OutcomeCounts::add(const workload::RequestStates& states, sim::RequestId id
       break;
     case workload::Stage::queue:
       ++rejected_by_queue_.at(reason.index);
+      break;
+    case workload::Stage::router:
+      ++router_rejected_.at(reason.index);
       break;
     default:
       ++worker_rejected_.at(reason.index);
@@ -153,6 +162,10 @@ Ledger balance(const OutcomeCounts& counts, const gateway::GatewayCounters& coun
     if (counts.worker_rejected_[i] == 0) continue;
     ledger.worker_rejected.emplace(instance::kWorkerReasons.at(i).name, counts.worker_rejected_[i]);
   }
+  for (std::size_t i = 0; i < counts.router_rejected_.size(); ++i) {
+    if (counts.router_rejected_[i] == 0) continue;
+    ledger.router_rejected.emplace(router::kRouterReasons.at(i).name, counts.router_rejected_[i]);
+  }
 
   // A request that left a queue without being dispatched counts only here, so the two groups do not
   // overlap.
@@ -167,9 +180,9 @@ Ledger balance(const OutcomeCounts& counts, const gateway::GatewayCounters& coun
   require_equal(ledger.dispatched,
                 ledger.in_transit + ledger.running + ledger.completed + ledger.failed +
                     ledger.evicted_in_flight + ledger.cancelled_in_flight +
-                    total(ledger.worker_rejected),
+                    total(ledger.worker_rejected) + total(ledger.router_rejected),
                 "dispatched = in_transit + running + completed + failed + evicted + cancelled + "
-                "worker_rejected");
+                "worker_rejected + router_rejected");
 
   // Checks against the stages' own counts.
   require_equal(ledger.attempts, counters.attempts, "attempts = arrivals at the gateway");
@@ -195,23 +208,28 @@ Ledger balance(const OutcomeCounts& counts, const gateway::GatewayCounters& coun
 
 sim::Value Ledger::to_value() const {
   using sim::Value;
-  return Value::Map{{"logical_requests", Value(logical_requests)},
-                    {"attempts", Value(attempts)},
-                    {"at_admission", Value(at_admission)},
-                    {"admitted", Value(admitted)},
-                    {"rejected", metrics::to_value(rejected)},
-                    {"queued", Value(queued)},
-                    {"dispatched", Value(dispatched)},
-                    {"expired", Value(expired)},
-                    {"evicted", Value(evicted)},
-                    {"cancelled", Value(cancelled)},
-                    {"evicted_in_flight", Value(evicted_in_flight)},
-                    {"cancelled_in_flight", Value(cancelled_in_flight)},
-                    {"in_transit", Value(in_transit)},
-                    {"running", Value(running)},
-                    {"completed", Value(completed)},
-                    {"failed", Value(failed)},
-                    {"worker_rejected", metrics::to_value(worker_rejected)}};
+  Value::Map all{{"logical_requests", Value(logical_requests)},
+                 {"attempts", Value(attempts)},
+                 {"at_admission", Value(at_admission)},
+                 {"admitted", Value(admitted)},
+                 {"rejected", metrics::to_value(rejected)},
+                 {"queued", Value(queued)},
+                 {"dispatched", Value(dispatched)},
+                 {"expired", Value(expired)},
+                 {"evicted", Value(evicted)},
+                 {"cancelled", Value(cancelled)},
+                 {"evicted_in_flight", Value(evicted_in_flight)},
+                 {"cancelled_in_flight", Value(cancelled_in_flight)},
+                 {"in_transit", Value(in_transit)},
+                 {"running", Value(running)},
+                 {"completed", Value(completed)},
+                 {"failed", Value(failed)},
+                 {"worker_rejected", metrics::to_value(worker_rejected)}};
+  // Of the few runs whose router may reject.
+  if (!router_rejected.empty()) {
+    all.emplace_back("router_rejected", metrics::to_value(router_rejected));
+  }
+  return all;
 }
 
 }  // namespace spillway::metrics

@@ -9,6 +9,7 @@
 
 #include "gateway/pipeline.h"
 #include "instance/group.h"
+#include "router/policies.h"
 #include "sim/ids.h"
 #include "sim/value.h"
 #include "workload/outcome.h"
@@ -36,6 +37,7 @@ struct Ledger {
   std::int64_t completed = 0;
   std::int64_t failed = 0;
   std::map<std::string, std::int64_t> worker_rejected;  ///< by the worker's reason
+  std::map<std::string, std::int64_t> router_rejected;  ///< by the router's reason
 
   sim::Value to_value() const;
 };
@@ -50,7 +52,8 @@ struct FleetCounts {
 
 inline constexpr std::size_t kNumReasons =
     gateway::kAdmissionReasons.size() + gateway::Queue::reasons.size() +
-    instance::kWorkerReasons.size() + workload::Reaction::reasons.size();
+    instance::kWorkerReasons.size() + workload::Reaction::reasons.size() +
+    router::kRouterReasons.size();
 
 /// Counts of the requests of a run by their status.
 class OutcomeCounts {
@@ -75,6 +78,7 @@ class OutcomeCounts {
   std::array<std::int64_t, gateway::kAdmissionReasons.size()> rejected_{};
   std::array<std::int64_t, gateway::Queue::reasons.size()> rejected_by_queue_{};  // by a full queue
   std::array<std::int64_t, instance::kWorkerReasons.size()> worker_rejected_{};
+  std::array<std::int64_t, router::kRouterReasons.size()> router_rejected_{};
   std::array<std::int64_t, 1 + kNumReasons> by_reason_{};  // as `reason_index` numbers them
 };
 

@@ -72,7 +72,10 @@ Moments LogHistogram::moments(std::span<const double> ps, std::span<double> perc
     }
     percentiles[i] = interpolate(middle_of(at), above, rank.fraction);
   }
-  return {static_cast<double>(center) + rest, std::sqrt(std::max(variance, 0.0))};
+  const auto least = std::ranges::find_if(buckets_, [](std::int64_t count) { return count > 0; });
+  return {static_cast<double>(center) + rest, std::sqrt(std::max(variance, 0.0)),
+          middle_of(static_cast<std::size_t>(least - buckets_.begin())),
+          middle_of(buckets_.size() - 1)};
 }
 
 }  // namespace spillway::numerics

@@ -24,7 +24,7 @@ Moments moments_of(std::span<double> values, std::span<const double> ps,
 #pragma GCC unroll 4
   for (const double value : values) squares += (value - mean) * (value - mean);
   find_percentiles(values, least, largest, ps, percentiles);
-  return {mean, std::sqrt(squares / n)};
+  return {mean, std::sqrt(squares / n), least, largest};
 }
 
 }  // namespace spillway::numerics

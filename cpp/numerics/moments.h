@@ -4,10 +4,12 @@
 
 namespace spillway::numerics {
 
-/// Mean and population standard deviation of a sample.
+/// Mean, population standard deviation and range of a sample.
 struct Moments {
   double mean = 0;
   double std_dev = 0;
+  double least = 0;
+  double largest = 0;
 };
 
 /// The moments of `values`, and in `percentiles` their percentiles `ps`. Precondition: `values` is

@@ -117,6 +117,8 @@ Moments moments_of(const ValueCounts& pairs, std::span<const double> ps,
     squares += deviation * deviation * static_cast<double>(count);
   }
   result.std_dev = std::sqrt(squares / n);
+  result.least = static_cast<double>(pairs.front().first);
+  result.largest = static_cast<double>(pairs.back().first);
 
   std::size_t at = 0;
   std::int64_t up_to = pairs.front().second;  // values at index < up_to are at most pairs[at]

@@ -7,6 +7,8 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "router/pickers/picker.h"
@@ -23,7 +25,9 @@ class KvCostPolicy final : public RoutingPolicy {
       : config_(config),
         block_size_tokens_(static_cast<double>(block_size_tokens)),
         picker_(config.temperature == 0 ? make(Best{Ties::random})
-                                        : make(Softmax{config.temperature})) {}
+                                        : make(Softmax{config.temperature})),
+        refreshes_late_(config.overlap_refresh_after_s > 0),
+        refresh_after_(sim::from_seconds(config.overlap_refresh_after_s)) {}
 
   sim::InstanceId pick(const signals::RequestView& request, const signals::View& view, sim::Time,
                        sim::Draws& draws) override {
@@ -38,13 +42,25 @@ class KvCostPolicy final : public RoutingPolicy {
   std::optional<std::size_t> picked_rank() const override { return rated_[picked_].rank; }
   std::span<const double> scores() const override { return scores_; }
 
+  bool follows_admitted() const override { return refreshes_late_; }
+  void admitted(const signals::RequestView& request, const signals::View& view) override {
+    joined_.erase(request.id().value);
+    Joined joined{.at = view.now()};
+    for (std::size_t i = 0; i < view.size(); ++i) {
+      for (std::size_t rank = 0; rank < view.num_ranks(i); ++rank) {
+        joined.rated.push_back({view.id(i), rank, overlap_of(request, view, i, rank)});
+      }
+    }
+    joined_.emplace(request.id().value, std::move(joined));
+  }
   void learn(const signals::RequestView& request, sim::InstanceId) override {
+    if (refreshes_late_) joined_.erase(request.id().value);
     if (charges_.size() <= request.id().index()) charges_.resize(request.id().index() + 1);
     const Rated& chosen = rated_[picked_];
     Charge& charge = charges_[request.id().index()];
     charge.rank = chosen.rank;
     charge.blocks = blocks_of(request);
-    charge.uncached_blocks = std::max(charge.blocks - chosen.overlap, 0.0);
+    charge.uncached_blocks = std::max(prefill_blocks_of(request) - chosen.overlap, 0.0);
     Load& load = load_of(chosen.instance, chosen.rank);
     load.prefill_blocks += charge.uncached_blocks;
     load.blocks += charge.blocks;
@@ -83,8 +99,33 @@ class KvCostPolicy final : public RoutingPolicy {
     double overlap = 0;  ///< blocks of the request that the rank holds
   };
 
+  /// A request in a queue.
+  struct Joined {
+    sim::Time at;
+    std::vector<Rated> rated{};  ///< with the overlaps of that instant
+  };
+
   double blocks_of(const signals::RequestView& request) const {
     return std::ceil(request.input_tokens() / block_size_tokens_);
+  }
+  // A power of two divides exactly, so sums of these are exact for the usual sizes.
+  double prefill_blocks_of(const signals::RequestView& request) const {
+    return config_.prefill_unit == PrefillUnit::tokens ? request.input_tokens() / block_size_tokens_
+                                                       : blocks_of(request);
+  }
+  double overlap_of(const signals::RequestView& request, const signals::View& view, std::size_t i,
+                    std::size_t rank) const {
+    if (refreshes_late_) {
+      if (const auto joined = joined_.find(request.id().value);
+          joined != joined_.end() && view.now() - joined->second.at <= refresh_after_) {
+        for (const Rated& then : joined->second.rated) {
+          if (then.instance == view.id(i) && then.rank == rank) return then.overlap;
+        }
+      }
+    }
+    return static_cast<double>(config_.overlap == Overlap::sent
+                                   ? view.sent_blocks(request, i, rank)
+                                   : view.cached_blocks(request, i, rank));
   }
   Load& load_of(sim::InstanceId instance, std::size_t rank) {
     if (loads_.size() <= instance.index()) loads_.resize(instance.index() + 1);
@@ -103,14 +144,12 @@ class KvCostPolicy final : public RoutingPolicy {
     for (std::size_t i = 0; i < view.size(); ++i) {
       const std::size_t ranks = view.num_ranks(i);
       for (std::size_t rank = 0; rank < ranks; ++rank) {
-        const std::int64_t overlap = config_.overlap == Overlap::sent
-                                         ? view.sent_blocks(request, i, rank)
-                                         : view.cached_blocks(request, i, rank);
-        rated_.push_back({view.id(i), rank, static_cast<double>(overlap)});
+        rated_.push_back({view.id(i), rank, overlap_of(request, view, i, rank)});
         least_prefill = std::min(least_prefill, load_of(view.id(i), rank).prefill_blocks);
       }
     }
     const double blocks = blocks_of(request);
+    const double uncached = prefill_blocks_of(request);
     scores_.clear();
     for (const Rated& rated : rated_) {
       const Load& load = load_of(rated.instance, rated.rank);
@@ -120,7 +159,7 @@ class KvCostPolicy final : public RoutingPolicy {
         credit /= 1 + config_.overlap_decay * excess / std::max(blocks, 1.0);
       }
       const double prefill = config_.prefill_load_scale *
-                             std::max(load.prefill_blocks + blocks - credit * rated.overlap, 0.0);
+                             std::max(load.prefill_blocks + uncached - credit * rated.overlap, 0.0);
       const double decode = load.blocks + blocks;
       const double cost = config_.rule == CostRule::product
                               ? prefill * (decode + 1)
@@ -134,6 +173,9 @@ class KvCostPolicy final : public RoutingPolicy {
   std::unique_ptr<Picker> picker_;
   std::vector<std::vector<Load>> loads_;  // by instance of the fleet and rank
   std::vector<Charge> charges_;           // per request id
+  bool refreshes_late_;
+  sim::Time refresh_after_;
+  std::unordered_map<std::uint32_t, Joined> joined_;  // empty unless `refreshes_late_`
   // Of the last view:
   std::vector<Rated> rated_;
   std::size_t picked_ = 0;

@@ -8,6 +8,7 @@
 #include "signals/needs.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/range.h"
+#include "sim/time.h"
 
 namespace spillway::router {
 
@@ -15,6 +16,8 @@ class RoutingPolicy;
 
 /// The source of which blocks of a prompt a rank holds.
 enum class Overlap : std::uint8_t { kv_events, sent };
+/// In what prompts to be computed are counted.
+enum class PrefillUnit : std::uint8_t { blocks, tokens };
 /// How prefill and decode load are combined into a cost.
 enum class CostRule : std::uint8_t { sum, product };
 
@@ -27,6 +30,8 @@ struct KvCost {
   double prefill_load_scale = 1;
   double request_weight = 0;
   double temperature = 0;
+  PrefillUnit prefill_unit = PrefillUnit::blocks;
+  double overlap_refresh_after_s = 0;
 
   static constexpr std::string_view kind = "kv_cost", type_name = "KvCost";
   static constexpr std::string_view doc =
@@ -71,6 +76,15 @@ struct KvCost {
         .dimensionless()
         .range(sim::between(0, 1000))
         .search(0, 1);
+    field("prefill_unit", &KvCost::prefill_unit,
+          "In what prompts to be computed are counted. blocks: whole ones; tokens: a block that a "
+          "prompt does not fill counts for the share that it fills (Dynamo 1.6).");
+    field("overlap_refresh_after_s", &KvCost::overlap_refresh_after_s,
+          "Time in the gateway's queue beyond which the blocks that a rank holds are looked up "
+          "again at the decision; until then they are those of when the request joined the queue "
+          "(Dynamo's DYN_ROUTER_OVERLAP_REFRESH_AFTER_SECS).")
+        .unit("s")
+        .range(sim::between(0, sim::kLongestSpan_s));
   }
   /// Ties are broken at random at any temperature.
   static constexpr bool draws() { return true; }
@@ -87,6 +101,10 @@ std::unique_ptr<RoutingPolicy> make(const KvCost& config, std::int64_t block_siz
 template <>
 struct spillway::sim::EnumNames<spillway::router::Overlap> {
   static constexpr std::array<std::string_view, 2> names{"kv_events", "sent"};
+};
+template <>
+struct spillway::sim::EnumNames<spillway::router::PrefillUnit> {
+  static constexpr std::array<std::string_view, 2> names{"blocks", "tokens"};
 };
 template <>
 struct spillway::sim::EnumNames<spillway::router::CostRule> {

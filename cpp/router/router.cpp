@@ -45,6 +45,7 @@ Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& p
       seed_(seed),
       in_flight_(num_instances, 0),
       in_flight_tokens_(needs.in_flight_tokens ? num_instances : 0, 0),
+      follows_admitted_(outstanding_ || policy_->follows_admitted()),
       follows_sent_(outstanding_ || needs.in_flight_tokens),
       follows_requests_(predictor_ || outstanding_ || needs.in_flight_tokens),
       local_{.in_flight = in_flight_,
@@ -75,9 +76,8 @@ sim::InstanceId Dispatcher::pick(const signals::RequestView& request,
   return policy_->pick(request, candidates, now, draws);
 }
 
-Target Dispatcher::decide_among(const signals::View& view, const signals::RequestView& request,
-                                sim::Time now) {
-  const sim::InstanceId chosen = pick(request, view, now);
+inline Target Dispatcher::settle(const signals::View& view, const signals::RequestView& request,
+                                 sim::InstanceId chosen, sim::Time now) {
   const std::optional<std::size_t> picked = policy_->picked_rank();
   const Target target{chosen, picked ? *picked : view.next_rank(chosen)};
   if (log_.is_kept()) {
@@ -86,6 +86,24 @@ Target Dispatcher::decide_among(const signals::View& view, const signals::Reques
   if (predictor_) predictor_->decided(request, view, chosen, now);
   policy_->learn(request, chosen);
   return target;
+}
+
+Target Dispatcher::decide_among(const signals::View& view, const signals::RequestView& request,
+                                sim::Time now) {
+  return settle(view, request, pick(request, view, now), now);
+}
+
+std::optional<Target> Dispatcher::decide_or_reject(const signals::RequestView& request,
+                                                   const signals::View& view, sim::Time now) {
+  const signals::View candidates = is_restricted(view) ? candidates_of(view) : view;
+  const sim::InstanceId chosen = pick(request, candidates, now);
+  if (chosen == kNoInstance) return std::nullopt;
+  return settle(candidates, request, chosen, now);
+}
+
+void Dispatcher::note_admitted(const signals::RequestView& request, const signals::View& view) {
+  if (outstanding_) outstanding_->admitted(request.id(), fewest_uncached_tokens(request));
+  policy_->admitted(request, view);
 }
 
 void Dispatcher::note_sent(const signals::RequestView& request, const Target& target,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,8 +34,8 @@ class Dispatcher {
              std::size_t num_instances, std::uint64_t seed, DecisionLog& log);
 
   /// The request has joined a queue, from which it will be routed or dropped.
-  void admitted(const signals::RequestView& request) {
-    if (outstanding_) outstanding_->admitted(request.id(), fewest_uncached_tokens(request));
+  void admitted(const signals::RequestView& request, const signals::View& view) {
+    if (follows_admitted_) note_admitted(request, view);
   }
   void dropped(sim::RequestId id) {
     if (outstanding_) outstanding_->left_queue(id);
@@ -51,6 +52,11 @@ class Dispatcher {
     if (!is_restricted(view)) return decide_among(view, request, now);
     return decide_among(candidates_of(view), request, now);
   }
+  /// The same; unset: the policy rejects the request. Where none may, `decide` is cheaper.
+  std::optional<Target> decide_or_reject(const signals::RequestView& request,
+                                         const signals::View& view, sim::Time now);
+  /// Whether the policy may reject a request.
+  bool may_reject() const { return policy_->may_reject(); }
   /// The request is sent to the target: from now on it counts there.
   [[gnu::always_inline]] void send(const signals::RequestView& request, const Target& target,
                                    sim::Time now) {
@@ -85,6 +91,10 @@ class Dispatcher {
                       sim::Time now);
   sim::InstanceId pick(const signals::RequestView& request, const signals::View& candidates,
                        sim::Time now);
+  // The policy has picked `chosen`.
+  Target settle(const signals::View& candidates, const signals::RequestView& request,
+                sim::InstanceId chosen, sim::Time now);
+  void note_admitted(const signals::RequestView& request, const signals::View& view);
   void note_sent(const signals::RequestView& request, const Target& target, sim::Time now);
   void note_first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now);
   void note_finished(sim::RequestId id, sim::InstanceId instance, bool is_completed, sim::Time now);
@@ -101,6 +111,7 @@ class Dispatcher {
   std::vector<std::int32_t> in_flight_;
   std::vector<std::int64_t> in_flight_tokens_;  // empty unless they are read
   std::vector<std::int64_t> tokens_of_;         // of the requests in flight
+  bool follows_admitted_;                       // anything depends on requests that join a queue
   // Whether more than the number in flight depends on requests that are sent, and on what follows.
   bool follows_sent_;
   bool follows_requests_;

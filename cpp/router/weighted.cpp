@@ -44,7 +44,11 @@ class WeightedPolicy final : public RoutingPolicy {
     for (const auto& filter : filters_) {
       passed_ = kept_;
       filter->keep(request, view, draws, passed_);
-      if (std::ranges::find(passed_, true) != passed_.end()) kept_.swap(passed_);
+      if (std::ranges::find(passed_, true) != passed_.end()) {
+        kept_.swap(passed_);
+      } else if (filter->rejects()) {
+        return kNoInstance;
+      }
     }
     candidates_.clear();
     for (std::size_t i = 0; i < kept_.size(); ++i) {
@@ -54,6 +58,9 @@ class WeightedPolicy final : public RoutingPolicy {
     const sim::InstanceId chosen = candidates_[picker_->pick(scores_, draws)];
     spread_scores();
     return chosen;
+  }
+  bool may_reject() const override {
+    return std::ranges::any_of(filters_, [](const auto& filter) { return filter->rejects(); });
   }
   void learn(const signals::RequestView& request, sim::InstanceId chosen) override {
     for (const Part& part : scorers_) part.scorer->learn(request, chosen);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "signals/needs.h"
 #include "sim/error.h"
 #include "sim/randomness.h"
+#include "workload/outcome.h"
 
 namespace spillway::router {
 
@@ -35,6 +37,9 @@ struct Weighted {
     field("scorers", &Weighted::scorers, "Scorers, in the order of addition.");
     field("picker", &Weighted::picker, "How an instance is chosen by its score.");
   }
+  static constexpr std::array reasons{
+      workload::Reason{"no_candidate", workload::categories::kNoCandidate,
+                       "a filter with if_none: reject leaves no instance"}};
   /// A single scorer by a load, whose best score is taken: its instance has the smallest load.
   signals::Follows follows() const;
   bool draws() const { return sim::can_draw(filters) || sim::can_draw(picker); }

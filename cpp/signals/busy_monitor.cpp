@@ -46,7 +46,13 @@ void BusyWorkers::report(InstanceId worker, std::span<const RankLoad> ranks) {
   evaluate(its);
 }
 
-void BusyWorkers::mark_overloaded(InstanceId worker) { workers_.at(worker.index()).is_busy = true; }
+void BusyWorkers::mark_overloaded(InstanceId worker, sim::Time now) {
+  Worker& its = workers_.at(worker.index());
+  its.is_busy = true;
+  its.busy_until = config_.overload_cooldown_s
+                       ? now + sim::from_seconds(*config_.overload_cooldown_s)
+                       : sim::kForever;
+}
 
 void BusyWorkers::set_thresholds(const BusyMonitor& from) {
   const auto take = [&](auto& threshold, const auto& with) {
@@ -66,6 +72,7 @@ void BusyWorkers::evaluate(Worker& worker) {
   // A worker without reports has no busy rank.
   const double needed = config_.busy_rank_share * static_cast<double>(worker.loads.size());
   worker.is_busy = busy > 0 && static_cast<double>(busy) >= needed;
+  worker.busy_until = sim::kForever;
 }
 
 bool BusyWorkers::is_rank_busy(const RankLoad& load) const {

@@ -36,11 +36,14 @@ class BusyWorkers {
   void report(sim::InstanceId worker, std::span<const RankLoad> ranks);
   /// Takes the thresholds of `from`, which are in force from the next load event on.
   void set_thresholds(const BusyMonitor& from);
-  /// The worker has rejected a request: it is busy until its next load event.
-  void mark_overloaded(sim::InstanceId worker);
+  /// The worker has rejected a request at `now`: it is busy until its next load event, or until
+  /// its cooldown is over.
+  void mark_overloaded(sim::InstanceId worker, sim::Time now);
 
-  bool is_busy(sim::InstanceId worker) const {
-    return worker.index() < workers_.size() && workers_[worker.index()].is_busy;
+  bool is_busy(sim::InstanceId worker, sim::Time now) const {
+    if (worker.index() >= workers_.size()) return false;
+    const Worker& its = workers_[worker.index()];
+    return its.is_busy && now < its.busy_until;
   }
   bool router_skips_busy() const { return config_.router_skips_busy; }
   /// Whether any rank has exceeded a threshold so far.
@@ -54,6 +57,7 @@ class BusyWorkers {
   struct Worker {
     std::vector<RankLoad> loads;
     bool is_busy = false;
+    sim::Time busy_until = sim::kForever;
   };
 
   void evaluate(Worker& worker);
@@ -92,7 +96,9 @@ class WorkerMonitor {
   void sent(sim::RequestId id, sim::InstanceId worker);
   void first_token(sim::RequestId id, sim::InstanceId worker);
   void finished(sim::RequestId id, sim::InstanceId worker);
-  void mark_overloaded(sim::InstanceId worker) { busy_.mark_overloaded(worker); }
+  void mark_overloaded(sim::InstanceId worker, sim::Time now) {
+    busy_.mark_overloaded(worker, now);
+  }
 
   // ---- load events -------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ struct BusyMonitor {
   bool decode_latch = true;
   bool track_output_blocks = false;
   bool router_skips_busy = true;
+  std::optional<double> overload_cooldown_s;
 
   static constexpr std::string_view type_name = "BusyMonitor";
   static constexpr std::string_view doc =
@@ -25,7 +26,7 @@ struct BusyMonitor {
       "exceeds any threshold, a worker if enough of its ranks are busy. The state changes only "
       "with the worker's load events: with signals = live all that the gateway sees of the worker, "
       "otherwise the readings. A worker whose ingress rejects a request is busy until its next "
-      "load event.";
+      "load event, or for overload_cooldown_s if that is shorter.";
   static void fields(auto field) {
     using M = BusyMonitor;
     field("active_decode_blocks_threshold", &M::active_decode_blocks_threshold,
@@ -64,6 +65,12 @@ struct BusyMonitor {
           "--router-track-output-blocks), not only prompts.");
     field("router_skips_busy", &M::router_skips_busy,
           "Whether the router skips busy workers while any worker is not busy.");
+    field("overload_cooldown_s", &M::overload_cooldown_s,
+          "Time for which a worker whose ingress has rejected a request is busy, unless a load "
+          "event comes before (1 s in Dynamo's newer versions); unset: until its next load event.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s))
+        .log_search(0.1, 10);
   }
   bool has_thresholds() const {
     return active_decode_blocks_threshold || active_prefill_tokens_threshold ||

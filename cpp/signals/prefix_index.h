@@ -61,6 +61,12 @@ class PrefixIndex {
   std::int64_t matched_blocks(sim::RequestId id, std::size_t instance) {
     return matched_blocks(prompt(id), instance);
   }
+  /// Number of blocks that are remembered of the instance, over its ranks.
+  std::int64_t remembered_blocks(std::size_t instance) const {
+    std::int64_t sum = 0;
+    for (const Memory& rank : memories_[instance]) sum += rank.blocks;
+    return sum;
+  }
   /// Whether any block was forgotten for lack of room.
   bool has_forgotten() const { return has_forgotten_; }
   /// The request is sent there.

@@ -15,6 +15,7 @@
 #include "signals/scrapes.h"
 #include "signals/signal_source.h"
 #include "sim/ids.h"
+#include "sim/mix.h"
 #include "sim/time.h"
 #include "workload/request_table.h"
 
@@ -41,6 +42,17 @@ class RequestView {
     const auto segments = requests_->segments(id_);
     if (segments.empty()) return std::nullopt;
     return segments.front().content;
+  }
+  /// The session whose prompts begin with the same `segments` shared segments; unset: the prompt
+  /// has fewer.
+  std::optional<std::uint64_t> session(std::size_t segments) const {
+    const auto all = requests_->segments(id_);
+    if (all.size() < segments) return std::nullopt;
+    std::uint64_t key = 0;
+    for (const workload::Segment& segment : all.first(segments)) {
+      key = sim::mix(key ^ segment.content);
+    }
+    return key;
   }
   /// Number of output tokens: only for completed requests, whose length a gateway has observed.
   std::int32_t answered_tokens() const { return requests_->target_output_tokens(id_); }
@@ -146,7 +158,7 @@ class View {
   /// Whether any instance is ready. While none is, the view shows the last ready ones.
   bool has_workers() const { return sources_->has_workers; }
   /// Whether the worker is busy, by the load events so far.
-  bool is_busy(std::size_t i) const { return local_->busy && local_->busy->is_busy(id(i)); }
+  bool is_busy(std::size_t i) const { return local_->busy && local_->busy->is_busy(id(i), now_); }
   bool skips_busy() const { return local_->busy && local_->busy->router_skips_busy(); }
   Capacity capacity(std::size_t i) const { return sources_->instances[id(i).index()]->capacity(); }
   std::size_t num_ranks(std::size_t i) const {
@@ -208,6 +220,10 @@ class View {
   void prefix_matches(const RequestView& request, std::span<double> shares) const {
     const PrefixIndex::Prompt& prompt = local_->prefix_index->prompt(request.id());
     for (std::size_t i = 0; i < shares.size(); ++i) shares[i] = prefix_share(prompt, i);
+  }
+  /// Number of blocks in the gateway's own record of the instance.
+  std::int64_t remembered_blocks(std::size_t i) const {
+    return local_->prefix_index->remembered_blocks(id(i).index());
   }
   /// Number of blocks of the prompt in the KV memory of the rank, or of the rank with the most of
   /// them, as KV events report them without delay.

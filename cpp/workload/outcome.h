@@ -13,7 +13,7 @@ namespace spillway::workload {
 /// The status of a request at the end of a run: how it ended or, if unfinished, where it is.
 enum class Outcome : std::uint8_t {
   completed,   ///< all tokens delivered
-  rejected,    ///< refused by the gateway's admission, a full queue or a worker
+  rejected,    ///< refused by the gateway's admission, a full queue, its router or a worker
   expired,     ///< left a queue after its time-out
   evicted,     ///< removed to make room for another
   failed,      ///< lost to a fault
@@ -40,6 +40,7 @@ struct ReasonCategory {
 namespace categories {
 inline constexpr ReasonCategory kRateLimited{"rate_limited", 503, 429, 529, 429, 429};
 inline constexpr ReasonCategory kSaturated{"saturated", 503, 429, 529, 503, 503};
+inline constexpr ReasonCategory kNoCandidate{"saturated", 503, 503, 503, 503, 503};
 inline constexpr ReasonCategory kQueueFull{"queue_full", 503, 429, 529, 503, 504};
 inline constexpr ReasonCategory kTtlExpired{"ttl_expired", 503, 429, 529, 503, 504, 503};
 inline constexpr ReasonCategory kEvictedPriority{"evicted_priority", 503, 429, 529, 503, 503};
@@ -59,7 +60,7 @@ struct Reason {
 };
 
 /// The stage to whose closed set of reasons a code refers.
-enum class Stage : std::uint8_t { none, admission, queue, ingress, client };
+enum class Stage : std::uint8_t { none, admission, queue, ingress, client, router };
 
 /// A reason as stored per request: the stage, and the position in that stage's closed set.
 struct ReasonCode {

@@ -190,15 +190,18 @@ class Result(ResultData):
 
         return explain(self, request_id, self.admission_regret)
 
-    def counters(self, version: Version) -> dict[str, int]:
+    def counters(
+        self, version: Version, *, model: str = "simulated", endpoint: str = "completions"
+    ) -> dict[str, int]:
         """The figures at the end of the run under the names of Dynamo's metrics, with labels.
 
-        `version`: "dynamo_1_2", "dynamo_1_3" (to 1.5), "dynamo_dev_b" or "dynamo_dev_c".
+        `version`: "dynamo_1_2", "dynamo_1_3" (to 1.5), "dynamo_dev_b" or "dynamo_dev_c". `model`
+        and `endpoint` are labels of the counter of rejections.
         `spillway_responses_total` is added: the responses by HTTP status.
         """
         from spillway.systems.dynamo.counters import counters
 
-        return counters(self, version)
+        return counters(self, version, model, endpoint)
 
     def vllm_bench(self, model: str = "simulated") -> dict[str, Any]:
         """The run in the schema of `vllm bench serve --save-result --save-detailed`.

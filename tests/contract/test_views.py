@@ -71,7 +71,7 @@ def run_under(alternative: Alternative, pressure: Pressure) -> Result:
         simulation = simulation.with_({"metrics.streaming": False}) if seed % 8 else simulation
         result = simulate(simulation)
         books = result.ledger
-        counts = books["rejected"] | books["worker_rejected"]
+        counts = books["rejected"] | books["worker_rejected"] | books.get("router_rejected", {})
         mine = sum(count for reason, count in counts.items() if reason in own)
         if pressure == "all" and own and 2 * mine < books["attempts"]:
             continue

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-ROUNDED = ("p50_", "p90_", "p95_", "p99_")
+ROUNDED = ("min_", "max_", "p50_", "p90_", "p95_", "p99_")
 SUMMED = ("mean_", "std_")
 # Needs every request's latency at the end, or follows from percentiles.
 NOT_COMPARED = ("approximate", "priority_inversions", "fitness")

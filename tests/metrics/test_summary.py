@@ -147,10 +147,15 @@ def ratio(numerator: float, denominator: float | None) -> float | None:
 def distribution(name: str, values: list[float]) -> dict[str, Figure]:
     ms = [value * 1e3 for value in values]
     ranks = (50, 90, 95, 99)
-    names = [f"mean_{name}_ms", f"std_{name}_ms", *(f"p{rank}_{name}_ms" for rank in ranks)]
+    names = [
+        f"mean_{name}_ms",
+        f"std_{name}_ms",
+        *(f"{end}_{name}_ms" for end in ("min", "max")),
+        *(f"p{rank}_{name}_ms" for rank in ranks),
+    ]
     figures: list[Figure] = [None] * len(names)
     if ms:
-        figures = [np.mean(ms), np.std(ms), *np.percentile(ms, ranks)]
+        figures = [np.mean(ms), np.std(ms), min(ms), max(ms), *np.percentile(ms, ranks)]
     return {f"num_{name}": len(ms), **dict(zip(names, figures, strict=True))}
 
 

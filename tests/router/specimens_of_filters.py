@@ -9,6 +9,19 @@ PREFIX_CACHE_AFFINITY = Specimen(
         router.PrefixCacheAffinity(max_ttft_penalty_s=0.01, peak_prefill_tokens_per_s=1000),
     ),
 )
+CONTEXT_LENGTH = Specimen(
+    router.ContextLength,
+    ranges={"ContextRange.min_tokens": (1, 500), "ContextRange.max_tokens": (200, 2000)},
+    examples=(
+        router.ContextLength(),
+        router.ContextLength(
+            ranges=[
+                router.ContextRange(max_tokens=100),
+                router.ContextRange(first_instance=1, min_tokens=50),
+            ]
+        ),
+    ),
+)
 CONCURRENCY_FILTER = Specimen(
     router.ConcurrencyFilter,
     examples=(

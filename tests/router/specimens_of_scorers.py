@@ -14,6 +14,8 @@ ACTIVE_REQUESTS = Specimen(
         now.in_flight <= policy.idle_threshold, 1, fewest_in_flight(now) * policy.max_busy_score
     ),
 )
+CACHE_HIT_RATE = Specimen(router.CacheHitRate)
+FREE_KV_BLOCKS = Specimen(router.FreeKvBlocks)
 KV_UTILIZATION = Specimen(router.KvUtilization, rule=lambda _, now: 1 - now.kv_utilization)
 LOAD_AWARE = Specimen(
     router.LoadAware,
@@ -48,6 +50,13 @@ QUEUE_DEPTH = Specimen(
     ),
 )
 RUNNING_REQUESTS = Specimen(router.RunningRequests, rule=lambda _, now: fewest(now.running))
+SESSION_AFFINITY = Specimen(
+    router.SessionAffinity,
+    examples=(
+        router.SessionAffinity(),
+        router.SessionAffinity(session_segments=2, ttl_s=0.5),
+    ),
+)
 TOKEN_LOAD = Specimen(
     router.TokenLoad,
     examples=(router.TokenLoad(), router.TokenLoad(queue_threshold_tokens=1000)),

@@ -14,7 +14,8 @@ from support.routing import UNEQUAL, Seen, chosen, watched
 from support.runs import MS, ROUTER_STREAM, run_ns, steady
 from support.specimens import rules
 
-from spillway import ConfigError, Simulation, _core, router, signals
+from spillway import ConfigError, Simulation, _core, gateway, router, signals, simulate, testing
+from spillway.testing import InstanceSignals, Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -260,3 +261,99 @@ def test_filters_are_checked() -> None:
     ):
         with pytest.raises(ConfigError, match=r"router\.filters\[0\]"):
             Simulation(router={"kind": "weighted", "filters": filters})
+
+
+# --- ranges of lengths ----------------------------------------------------------------------------
+
+
+def test_context_ranges_keep_long_prompts_off_servers_for_short_ones() -> None:
+    """Instance 2 is in two ranges, instance 3 in none."""
+    ranges = [
+        router.ContextRange(max_tokens=100),
+        router.ContextRange(first_instance=1, num_instances=2, min_tokens=101, max_tokens=1000),
+        router.ContextRange(first_instance=2, min_tokens=2000),
+    ]
+    built = testing.build(router.ContextLength(ranges=ranges))
+    idle = [InstanceSignals()] * 4
+    kept = {
+        tokens: built.decide(Request(input_tokens=tokens), instances=idle)
+        for tokens in (1, 100, 101, 1000, 1001, 2000, 90_000)
+    }
+    assert kept == {
+        1: (0, 3),
+        100: (0, 3),
+        101: (1, 2, 3),
+        1000: (1, 2, 3),
+        1001: (3,),
+        2000: (2, 3),
+        90_000: (2, 3),
+    }
+
+
+def test_a_range_must_not_be_empty() -> None:
+    with pytest.raises(ConfigError, match=r"max_tokens.*must be >= min_tokens \(11\)"):
+        Simulation(
+            router=router.Weighted(
+                filters=[
+                    router.ContextLength(ranges=[router.ContextRange(min_tokens=11, max_tokens=10)])
+                ]
+            )
+        )
+
+
+# --- no candidate ---------------------------------------------------------------------------------
+
+
+def full_of_one(if_none: Any) -> router.Weighted:
+    return router.Weighted(
+        filters=[router.ConcurrencyFilter(max_concurrency=1, if_none=if_none)],
+        scorers=["active_requests"],
+    )
+
+
+def test_a_filter_that_leaves_none_is_ignored_or_rejects() -> None:
+    """Two servers of 10 ms each take one request at a time."""
+    servers = {"count": 2, "latency": steady(10)}
+    arrivals = [0, 0, 0, 5 * MS, 25 * MS]
+    ignored = run_ns(arrivals, instances=servers, router=full_of_one("keep_all"))
+    assert set(ignored.requests["outcome"]) == {"completed"}
+    result = run_ns(arrivals, instances=servers, router=full_of_one("reject"))
+    assert result.requests["reason"].tolist() == ["", "", "no_candidate", "no_candidate", ""]
+    assert chosen(result) == [0, 1, -1, -1, 0]
+    assert result.ledger["router_rejected"] == {"no_candidate": 2}
+    assert result.ledger["dispatched"] == 5
+    assert result.requests.http_status("llm-d").tolist() == [200, 200, 503, 503, 200]
+    assert "2 router rejected (no_candidate)" in str(result)
+
+
+@pytest.mark.parametrize("decision_latency_s", [0, 0.001])
+@pytest.mark.parametrize("reference", [False, True])
+def test_the_permit_of_a_rejected_request_returns_at_once(
+    decision_latency_s: float, *, reference: bool
+) -> None:
+    """A limit of three, two servers: every third request is rejected and makes room."""
+    control = gateway.Gateway(
+        limit=gateway.FixedLimit(max_in_flight=3), decision_latency_s=decision_latency_s
+    )
+    same = run_ns(
+        [0] * 6,
+        instances={"count": 2, "latency": steady(10)},
+        router=full_of_one("reject"),
+        gateway=control,
+    )
+    result = simulate(same.simulation, reference=reference)
+    assert result.digest == same.digest
+    outcomes = result.requests["outcome"].tolist()
+    if decision_latency_s == 0:
+        assert outcomes == ["completed"] * 2 + ["rejected"] * 4
+    else:  # three decide together, before any of them counts
+        assert outcomes == ["completed"] * 6
+    refused = result.ledger.get("router_rejected", {})
+    assert sum(refused.values()) == outcomes.count("rejected")
+
+
+def test_a_built_router_says_that_it_rejects() -> None:
+    built = testing.build(full_of_one("reject"))
+    decision = built.decide(Request(), instances=[InstanceSignals(in_flight=1)])
+    assert decision.instance == -1
+    assert built.decide(Request(), instances=[InstanceSignals()]).instance == 0

@@ -407,3 +407,26 @@ def test_settings_are_checked(setting: dict[str, Any]) -> None:
     (name,) = setting
     with pytest.raises(ConfigError, match=rf"router\.{name}"):
         Simulation(router={"kind": "kv_cost"} | setting, instances=BLIS_SERVER)
+
+
+def test_in_tokens_a_block_counts_for_what_of_it_a_prompt_fills() -> None:
+    result = run([0] * 4, [1, 16, 17, 32], [1] * 4, count=4, prefill_unit="tokens")
+    assert [min(costs) for costs in costs_of(result)] == [1 / 16 + 1, 2, 17 / 16 + 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("after_s", "cost"), [(0, 1 + 5), (0.199, 1 + 5), (0.2, 5 + 5), (10, 5 + 5)]
+)
+def test_overlap_is_that_of_the_queue_until_it_is_refreshed(after_s: float, cost: float) -> None:
+    """The second prompt waits 200 ms for the first, which leaves 4 of its 5 blocks in memory."""
+    result = run_ns(
+        [0, 0],
+        80,
+        [2, 1],
+        prefixes=[("A", 64)] * 2,
+        router=router.KvCost(overlap_refresh_after_s=after_s),
+        gateway={"limit": {"kind": "fixed", "max_in_flight": 1}},
+        instances=BLIS_SERVER.replace(count=1, latency=SLOW),
+        metrics={"traced_candidates": 1},
+    )
+    assert costs_of(result) == [[10], [cost]]

@@ -11,7 +11,8 @@ from support.routing import APART, Seen, chosen, effective_load, fewest_in_fligh
 from support.runs import steady
 from support.specimens import examples, rules
 
-from spillway import ConfigError, Simulation, router
+from spillway import ConfigError, Simulation, router, simulate, testing, workload
+from spillway.testing import InstanceSignals, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -213,3 +214,91 @@ def test_weights_must_be_positive(weight: float) -> None:
 def test_unknown_scorers_are_refused() -> None:
     with pytest.raises(ConfigError, match="scorers"):
         Simulation(router={"kind": "weighted", "scorers": ["queue_dept"]})
+
+
+# --- what instances report ------------------------------------------------------------------------
+
+
+def test_free_blocks_are_scaled_and_the_hit_rate_is_a_share() -> None:
+    reported = [
+        InstanceSignals(free_blocks=10, prefix_hits=1, prefix_lookups=4),
+        InstanceSignals(free_blocks=40, prefix_hits=0, prefix_lookups=0),
+        InstanceSignals(free_blocks=20, prefix_hits=9, prefix_lookups=9),
+    ]
+    free = testing.build(router.FreeKvBlocks()).decide(Request(), instances=reported)
+    assert free == (0, 1, pytest.approx(1 / 3))
+    hits = testing.build(router.CacheHitRate()).decide(Request(), instances=reported)
+    assert hits == (0.25, 0, 1)
+
+
+def test_reported_figures_are_those_of_the_instances() -> None:
+    """The second of two equal prompts finds its blocks; the instance of the first has less room."""
+    for scorer, scores in (("cache_hit_rate", [0, 0]), ("free_kv_blocks", [1, 1])):
+        _, now = watched(
+            weighted(scorer),
+            {"count": 2},
+            arrival_ns=APART[:3],
+            input_tokens=64,
+            output_tokens=1,
+            prefixes=[("A", 64)] * 3,
+        )
+        assert now.score[0].tolist() == scores
+        assert now.score[2, 0] > 0 if scorer == "cache_hit_rate" else now.score[2, 0] == 1
+
+
+# --- sessions -------------------------------------------------------------------------------------
+
+
+def test_a_session_stays_until_its_time_is_over() -> None:
+    scorer = testing.build(router.SessionAffinity(ttl_s=10))
+    idle = [InstanceSignals()] * 3
+
+    def asked(group: str | None, now_s: float, to: int | None = None) -> tuple[float, ...]:
+        tokens = 0 if group is None else 16
+        request = Request(input_tokens=32, prefix_group=group, prefix_tokens=tokens)
+        scores = scorer.decide(request, instances=idle, now_s=now_s)
+        if to is not None:
+            scorer.learn(request, instance=to)
+        return scores
+
+    assert asked("A", 0, to=1) == (0, 0, 0)
+    assert asked("A", 5, to=1) == (0, 1, 0)
+    assert asked("B", 6, to=2) == (0, 0, 0)
+    assert asked("A", 14.9) == (0, 1, 0)  # of the last request, not of the first
+    assert asked("A", 15) == (0, 0, 0)
+    assert asked("B", 15.9, to=0) == (0, 0, 1)
+    assert asked("B", 15.95) == (1, 0, 0)
+    assert asked(None, 16, to=1) == asked(None, 16) == (0, 0, 0)
+
+
+def test_sessions_below_a_system_prompt_are_told_apart_by_their_second_segment() -> None:
+    """Two conversations of four turns each of three users, below one system prompt."""
+    users = [
+        workload.Client(
+            name=tenant,
+            tenant=tenant,
+            start_s=0.01 * i,
+            num_requests=8,
+            arrivals=workload.ClosedLoop(users=1, turns=4, think_time_s=0.05),
+            prefix_group="system",
+            prefix_tokens=64,
+        )
+        for i, tenant in enumerate("abc")
+    ]
+
+    def instances(segments: int) -> dict[str, list[int]]:
+        affinity = router.SessionAffinity(weight=100, session_segments=segments)
+        simulation = Simulation(
+            workload=workload.Synthetic(clients=users),
+            instances={"count": 3, "latency": steady(10)},
+            router=router.Weighted(scorers=[affinity, "active_requests"]),
+        )
+        requests = simulate(simulation).requests
+        return {user: requests["instance"][requests["tenant"] == user].tolist() for user in "abc"}
+
+    apart = instances(2)
+    for taken in apart.values():
+        assert len(set(taken[:4])) == len(set(taken[4:])) == 1
+    assert {taken[0] for taken in apart.values()} == {0, 1, 2}
+    together = instances(1)
+    assert {i for taken in together.values() for i in taken} == {0}

@@ -12,12 +12,13 @@ import pytest
 from support.changes import targets
 from support.runs import flat, run
 
-from spillway import ConfigError, Result, fleet, gateway, instance, presets, signals
+from spillway import ConfigError, Result, fleet, gateway, instance, presets, signals, testing
 from spillway.systems.dynamo import presets as dynamo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+REJECTIONS = 'dynamo_frontend_model_rejection_total{model="simulated",endpoint="completions"}'
 BUSY = gateway.BusyThreshold()
 SERVER = flat(e2e_s=10, ttft_s=4)
 
@@ -335,7 +336,7 @@ def test_presets_and_their_counters(version: Any, preset: presets.Preset, status
     # Three prompts of 250 tokens are above 500, for 4 s; so the limit of 4 is never reached.
     assert rejected(result) == [*range(3, 30)]
     shown = result.counters(version)
-    assert shown["dynamo_frontend_model_rejection_total"] == 27
+    assert shown[REJECTIONS] == 27
     assert shown['dynamo_frontend_worker_active_prefill_tokens{worker_id="0",dp_rank="0"}'] == 0
     assert shown[f'spillway_responses_total{{code="{status}"}}'] == 27
     assert shown['spillway_responses_total{code="200"}'] == 3
@@ -351,7 +352,10 @@ def test_counters_of_a_full_worker() -> None:
     assert shown['dynamo_engine_request{worker_id="0"}'] == 2
     assert shown['dynamo_request_queue{worker_id="0"}'] == 3
     assert shown['dynamo_rejection_request_total{worker_id="0"}'] == 4
-    assert shown["dynamo_frontend_model_rejection_total"] == 4
+    assert shown[REJECTIONS] == 4
+    named = result.counters("dynamo_1_3", model="m", endpoint="chat_completions")
+    series = 'dynamo_frontend_model_rejection_total{model="m",endpoint="chat_completions"}'
+    assert named[series] == 4
     with pytest.raises(ValueError, match="dynamo_1_2"):
         result.counters("dynamo_2")  # type: ignore[arg-type]
 
@@ -362,3 +366,42 @@ def test_counters_survive_saving(tmp_path: Any) -> None:
     loaded = Result.load(tmp_path / "run.npz")
     assert loaded.counters("dynamo_1_3") == result.counters("dynamo_1_3")
     assert loaded.ranks == result.ranks
+
+
+# ---- the cooldown of a worker that has refused ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cooldown_s", "until_s"), [(None, float("inf")), (1.0, 1.0), (0.25, 0.25)]
+)
+def test_refusal_counts_until_the_cooldown_is_over(cooldown_s: Any, until_s: float) -> None:
+    monitor = testing.BusyMonitor(
+        signals.BusyMonitor(active_prefill_tokens_threshold=10, overload_cooldown_s=cooldown_s)
+    )
+    assert not monitor.report([testing.RankLoad(active_prefill_tokens=3)], now_s=5)
+    assert monitor.mark_overloaded(now_s=6)
+    for later_s in (0.2, 0.25, 0.9, 1.0, 100):
+        assert monitor.is_busy(now_s=6 + later_s) == (later_s < until_s)
+    # A load event ends it earlier, and what exceeds a threshold has no end.
+    assert monitor.mark_overloaded(now_s=200)
+    assert not monitor.report([testing.RankLoad(active_prefill_tokens=4)], now_s=200.1)
+    assert monitor.report([testing.RankLoad(active_prefill_tokens=11)], now_s=201)
+    assert monitor.is_busy(now_s=10_000)
+
+
+def test_refused_requests_come_back_to_a_worker_after_its_cooldown() -> None:
+    """The fourth request finds the worker full, and so do the next ones unless that is known."""
+    full = limited(1, queue_size=1)
+    arrivals = [0.0, 0.0, 0.0, 0.0, 0.5, 1.5]
+
+    def reasons(cooldown_s: float | None) -> list[str]:
+        monitor = signals.BusyMonitor(overload_cooldown_s=cooldown_s)
+        scraped = signals.Scraped(period_s=100)
+        result = asked(arrivals, instances=full, busy_monitor=monitor, signals=scraped)
+        return result.requests["reason"].tolist()
+
+    by_worker = reasons(None)[3]
+    assert by_worker not in ("", "all_workers_busy")
+    assert reasons(None) == ["", "", "", by_worker, "all_workers_busy", "all_workers_busy"]
+    assert reasons(1) == ["", "", "", by_worker, "all_workers_busy", by_worker]
+    assert reasons(0.1) == ["", "", "", by_worker, by_worker, by_worker]

@@ -118,6 +118,8 @@ def agree(name: str, drawn: dict[str, Any]) -> None:
         drawn["requests_per_s"] = None if is_closed else drawn["requests_per_s"]
         if is_closed or drawn["requests_per_s"]:
             drawn["rate_fraction"] = 1.0
+    if name == "ContextRange" and drawn["max_tokens"] is not None:
+        drawn["max_tokens"] = max(drawn["max_tokens"], drawn["min_tokens"])
     if name == "RateLimit":
         outputs = {entry["slo_class"]: entry for entry in drawn["reserved_of_class"]}
         drawn["reserved_of_class"] = list(outputs.values())

@@ -211,7 +211,7 @@ WALLS: tuple[Mapping[str, Any], ...] = (
     {"Reaction.deadline_s": SHORTEST_S, "Reaction.retries": []},
 )
 
-# The seams whose alternatives reject requests for reasons of their own.
+# The seams whose alternatives reject requests for reasons of their own; of the routers, one does.
 REFUSING = frozenset({"Gateway.admission", "InstanceGroup.ingress"})
 
 # With these every policy that can refuse nearly everything does.
@@ -259,7 +259,8 @@ class Drawing:
         if pressure == "none":
             return LENIENT
         if pressure == "all":
-            if REFUSING & self.force.keys():  # nothing but the policy in question refuses
+            is_router = self.force.get("Simulation.router") == "weighted"
+            if REFUSING & self.force.keys() or is_router:  # only the policy in question refuses
                 return {**LENIENT, **HARSH}
             return HARSH if self.rng.random() < 0.4 else self.rng.choice(WALLS)
         return {}

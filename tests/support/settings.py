@@ -310,8 +310,20 @@ RICH = Simulation(
         routing_latency_s=0.002,
     ),
     router=router.Weighted(
-        filters=[router.PrefixCacheAffinity(), router.UtilizationFilter()],
-        scorers=[router.QueueDepth(), router.PrefixAffinity()],
+        filters=[
+            router.PrefixCacheAffinity(),
+            router.UtilizationFilter(),
+            router.Thresholds(),
+            router.ConcurrencyFilter(),
+            router.ContextLength(ranges=[router.ContextRange()]),
+        ],
+        scorers=[
+            router.QueueDepth(),
+            router.PrefixAffinity(),
+            router.TokenLoad(),
+            router.PredictedLatency(),
+            router.SessionAffinity(),
+        ],
         picker=router.Softmax(),
     ),
     signals=signals.Scraped(),

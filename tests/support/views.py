@@ -379,6 +379,7 @@ def _check_books(result: Result) -> None:
     books = result.ledger
     rejected = sum(books["rejected"].values())
     at_worker = sum(books["worker_rejected"].values())
+    by_router = sum(books.get("router_rejected", {}).values())
     in_flight = books["evicted_in_flight"] + books["cancelled_in_flight"]
     withdrawn = books["evicted"] + books["cancelled"]
     assert books["attempts"] == books["at_admission"] + books["admitted"] + rejected
@@ -387,7 +388,7 @@ def _check_books(result: Result) -> None:
     )
     assert books["dispatched"] == (
         books["in_transit"] + books["running"] + books["completed"] + books["failed"]
-        + in_flight + at_worker
+        + in_flight + at_worker + by_router
     )  # fmt: skip
     assert books["logical_requests"] <= books["attempts"]
     assert sum(instance["completed"] for instance in result.instances) == books["completed"]
@@ -407,5 +408,6 @@ def shed_share(result: Result) -> float:
     """Share of the attempts that the gateway, the workers or timeouts reject."""
     books = result.ledger
     lost = books["expired"] + books["evicted"] + books["cancelled"]
-    lost += sum(books["rejected"].values()) + sum(books["worker_rejected"].values())
+    for stage in ("rejected", "worker_rejected", "router_rejected"):
+        lost += sum(books.get(stage, {}).values())
     return lost / books["attempts"] if books["attempts"] else 0.0

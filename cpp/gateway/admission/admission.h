@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <stdexcept>
+#include <string>
 
 #include "gateway/admission/policies.h"
 #include "gateway/step_costs.h"
@@ -53,6 +54,9 @@ class AdmissionPolicy {
   virtual sim::Time retry_after(const signals::RequestView& /*request*/, sim::Time /*now*/) {
     return sim::Time{0};
   }
+
+  /// What it has just refused by, beyond its reason; empty: nothing.
+  virtual std::string detail() const { return {}; }
 
   /// Settings have changed; only called with changed ones of its own kind, see `.runtime()`.
   virtual void change(const Admission& /*to*/, const Scope& /*scope*/, sim::Time /*now*/) {

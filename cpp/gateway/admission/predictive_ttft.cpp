@@ -145,6 +145,12 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     return Verdict::reject();
   }
 
+  std::string detail() const override {
+    const auto seconds = [](double s) { return sim::to_text(std::round(s * 1e6) / 1e6) + " s"; };
+    std::string text = "predicted " + seconds(pending_.estimate_s + margin_s_);
+    if (pending_.priced) text += " on instance " + std::to_string(pending_.priced->index());
+    return text + ", budget " + seconds(pending_.limit_s);
+  }
   void commit(const signals::RequestView& request, Time now) override {
     groups_.admitted(request.prefix_group(), pending_.pass, now);
     rejected_in_a_row_ = 0;
@@ -200,6 +206,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     bool is_protected = false;
     PrefixGroups::Pass pass = PrefixGroups::Pass::none;
     double estimate_s = 0;
+    double limit_s = 0;  ///< what is left of the budget
     std::optional<sim::InstanceId> priced;
     Features features{};
   };
@@ -243,14 +250,14 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     }
   }
 
-  bool keeps_budget(const signals::RequestView& request, const signals::View& view,
-                    Time now) const {
+  bool keeps_budget(const signals::RequestView& request, const signals::View& view, Time now) {
     double limit_s = classes_[request.slo_class()].limit_s;
     const ColdStart& cold = config_.cold_start;
     if (cold.warming_share > 0 && best_match(request, view) >= cold.warming_match) {
       limit_s *= 1 - cold.warming_share;
     }
     const double passed_s = sim::to_seconds(now - request.arrival());
+    pending_.limit_s = limit_s - passed_s;
     return passed_s + pending_.estimate_s + margin_s_ <= limit_s;
   }
 

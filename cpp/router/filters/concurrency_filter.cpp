@@ -15,7 +15,8 @@ class ConcurrencyPolicy final : public Filter {
   explicit ConcurrencyPolicy(const ConcurrencyFilter& config)
       : mode_(config.concurrency_mode),
         requests_(std::floor(config.max_concurrency * (1 + config.headroom))),
-        tokens_(std::floor(config.max_token_concurrency * (1 + config.headroom))) {}
+        tokens_(std::floor(config.max_token_concurrency * (1 + config.headroom))),
+        rejects_(config.if_none == IfNone::reject) {}
 
   void keep(const signals::RequestView&, const signals::View& view, sim::Draws&,
             std::vector<bool>& kept) const override {
@@ -25,11 +26,13 @@ class ConcurrencyPolicy final : public Filter {
               static_cast<double>(view.in_flight_tokens(i)) < tokens_);
     });
   }
+  bool rejects() const override { return rejects_; }
 
  private:
   ConcurrencyMode mode_;
   double requests_;
   double tokens_;
+  bool rejects_;
 };
 
 }  // namespace

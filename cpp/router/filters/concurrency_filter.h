@@ -3,6 +3,7 @@
 #include <memory>
 #include <string_view>
 
+#include "router/filters/if_none.h"
 #include "signals/needs.h"
 #include "signals/saturation.h"
 #include "sim/schema/range.h"
@@ -17,12 +18,13 @@ struct ConcurrencyFilter {
   signals::ConcurrencyMode concurrency_mode = signals::ConcurrencyMode::requests;
   double max_token_concurrency = 1'000'000;
   double headroom = 0;
+  IfNone if_none = IfNone::keep_all;
 
   static constexpr std::string_view kind = "concurrency", type_name = "ConcurrencyFilter";
   static constexpr std::string_view doc =
       "Keeps the instances with less in flight than their limits, each multiplied by 1 + headroom "
-      "and rounded down (the filter of llm-d's concurrency-detector, which answers 503 if there is "
-      "none; here all instances stay).";
+      "and rounded down (the filter of llm-d's concurrency-detector, which rejects if there is "
+      "none).";
   static void fields(auto field) {
     field("max_concurrency", &ConcurrencyFilter::max_concurrency,
           "Requests in flight at which an instance is full.")
@@ -41,6 +43,7 @@ struct ConcurrencyFilter {
           "Relative excess of the limits that is still allowed.")
         .dimensionless()
         .range(sim::between(0, 1000));
+    field("if_none", &ConcurrencyFilter::if_none, kIfNoneDoc);
   }
   signals::Needs needs() const {
     const bool counts_tokens = concurrency_mode != signals::ConcurrencyMode::requests;

@@ -9,13 +9,16 @@
 namespace spillway::router {
 
 /// Contract of a filter: which instances are candidates for this request? `keep` clears the flags
-/// of the others, one flag per instance of the view; if it leaves none, the router ignores it. It
-/// has no side effects; draws come only from `draws`, which belongs to this decision.
+/// of the others, one flag per instance of the view; if it leaves none, the router ignores it,
+/// or rejects the request if the filter `rejects`. It has no side effects; draws come only from
+/// `draws`, which belongs to this decision.
 class Filter {
  public:
   virtual ~Filter() = default;
   virtual void keep(const signals::RequestView& request, const signals::View& view,
                     sim::Draws& draws, std::vector<bool>& kept) const = 0;
+  /// Whether a request of which it leaves no instance is rejected; constant.
+  virtual bool rejects() const { return false; }
 };
 
 /// Keeps the kept instances that fit.

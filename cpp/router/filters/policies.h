@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "router/filters/concurrency_filter.h"
+#include "router/filters/context_length.h"
 #include "router/filters/load_imbalance.h"
 #include "router/filters/prefix_cache_affinity.h"
 #include "router/filters/slo_headroom.h"
@@ -14,6 +15,6 @@ namespace spillway::router {
 
 /// Every filter. This list is the only place that names them all.
 using AnyFilter = std::variant<PrefixCacheAffinity, UtilizationFilter, ConcurrencyFilter,
-                               Thresholds, LoadImbalance, SloHeadroom, PythonFilter>;
+                               Thresholds, LoadImbalance, SloHeadroom, ContextLength, PythonFilter>;
 
 }  // namespace spillway::router

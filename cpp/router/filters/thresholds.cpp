@@ -20,6 +20,7 @@ class ThresholdsFilter final : public Filter {
              (!config_.max_kv_utilization || view.kv_utilization(i) <= *config_.max_kv_utilization);
     });
   }
+  bool rejects() const override { return config_.if_none == IfNone::reject; }
 
  private:
   static bool is_within(std::int64_t value, const std::optional<std::int64_t>& most) {

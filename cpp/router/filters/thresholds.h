@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "router/filters/if_none.h"
 #include "sim/schema/range.h"
 
 namespace spillway::router {
@@ -17,12 +18,13 @@ struct Thresholds {
   std::optional<std::int64_t> max_running;
   std::optional<std::int64_t> max_waiting;
   std::optional<double> max_kv_utilization;
+  IfNone if_none = IfNone::keep_all;
 
   static constexpr std::string_view kind = "thresholds", type_name = "Thresholds";
   static constexpr std::string_view doc =
-      "Keeps the instances at or below every stated threshold; all instances if there is none "
-      "(llm-d's utilization-filter with fallbackOnEmpty, without which it answers 503; with "
-      "max_in_flight, the cap per instance of AIBrix and of vLLM's production stack).";
+      "Keeps the instances at or below every stated threshold (llm-d's utilization-filter, which "
+      "keeps all instances if there is none only with fallbackOnEmpty; with max_in_flight, the cap "
+      "per instance of AIBrix and of vLLM's production stack).";
   static void fields(auto field) {
     const auto requests = sim::between(0, 1e9);
     field("max_in_flight", &Thresholds::max_in_flight,
@@ -45,6 +47,7 @@ struct Thresholds {
         .dimensionless()
         .range(sim::between(0, 1))
         .search(0.5, 1);
+    field("if_none", &Thresholds::if_none, kIfNoneDoc);
   }
 };
 

@@ -90,3 +90,4 @@ class FigureInfo:
 
 figures: tuple[FigureInfo, ...]
 reasons: tuple[str, ...]
+statuses: dict[str, dict[str, int]]

@@ -46,6 +46,8 @@ def explain(
     ]
     if times:
         lines.append(", ".join(times))
+    if detail := result.refusal_detail(row):
+        lines.append(f"refused: {detail}")
     if str(requests["outcome"][row]) == "rejected":
         lines.append(_on_an_idle_fleet(result, row, regret))
     if decision is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from spillway._core.metrics import statuses
 from spillway.config.extras import require
 
 if TYPE_CHECKING:
@@ -125,6 +126,22 @@ class Requests(Mapping[str, "NDArray[Any]"]):
     def num_rows(self) -> int:
         """Number of requests."""
         return len(self._columns["arrival_s"])
+
+    def http_status(self, system: str) -> NDArray[Any]:
+        """The HTTP status that a system answers each request with; 0: none yet.
+
+        `system`: "vllm", "llm-d", "llm-d-may-2026", "dynamo" (1.3 and later; 1.2 answers 503 for
+        529), "envoy" or "vllm-on-eks". 200 of completed requests, 500 of failed ones, otherwise by
+        the reason.
+        """
+        known = tuple(next(iter(statuses.values())))
+        if system not in known:
+            raise ValueError(f"system is {system!r} but must be one of {', '.join(known)}")
+        by_outcome = {"completed": 200, "failed": 500}
+        of_outcome = [by_outcome.get(name, 0) for name in self._names["outcomes"]]
+        of_reason = [statuses[name][system] if name else 0 for name in self._names["reasons"]]
+        found = np.array(of_outcome).take(self._columns["outcome"])
+        return np.where(found, found, np.array(of_reason).take(self._columns["reason"]))
 
     def to_frame(self) -> pd.DataFrame:
         """The columns as a pandas DataFrame (extra `frames`).

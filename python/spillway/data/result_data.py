@@ -141,6 +141,15 @@ class ResultData:
             raise _core.sim.UsageError("a saved result does not hold token gaps: simulate again")
         return self._token_gaps
 
+    def refusal_detail(self, row: int) -> str:
+        """What the rejection of a request compared, e.g. a prediction and a budget; empty: nothing.
+
+        Of the policies of admission that say it, in runs that log decisions
+        (`metrics.traced_candidates`).
+        """
+        found = (text for at, text in self._output.get("refusal_details", ()) if at == row)
+        return str(next(found, ""))
+
     @property
     def timeline(self) -> Timeline:
         """State of the gateway and the fleet over time.

@@ -29,9 +29,12 @@ _OUTCOMES = (
 )
 
 
+_UNTABLED = ("num", "std", "min", "max")
+
+
 def latency_rows(values: Mapping[str, Any]) -> list[list[str]]:
     """Latencies in ms below a header; `*` marks a p99 of fewer than 1,000 values."""
-    statistics = [statistic for statistic in STATISTICS if statistic not in ("num", "std")]
+    statistics = [statistic for statistic in STATISTICS if statistic not in _UNTABLED]
     rows = [["latency (ms)", *statistics, "n"]]
     for name in LATENCIES:
         n = values[f"num_{name}"]
@@ -52,9 +55,10 @@ def ledger_line(ledger: Mapping[str, Any]) -> str:
         for outcome in _OUTCOMES
         if ledger[outcome] or outcome == "completed"
     ]
-    for stage in ("rejected", "worker_rejected"):
+    for stage in ("rejected", "worker_rejected", "router_rejected"):
         words = stage.replace("_", " ")
-        parts += [f"{number(count)} {words} ({reason})" for reason, count in ledger[stage].items()]
+        counts = ledger.get(stage, {}).items()
+        parts += [f"{number(count)} {words} ({reason})" for reason, count in counts]
     return f"{whole}: {', '.join(parts)}"
 
 

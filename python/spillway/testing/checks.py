@@ -468,6 +468,7 @@ def _ledger_errors(ledger: Mapping[str, Any]) -> Iterator[str]:
     evicted_inside = ledger.get("evicted_in_flight", 0)
     cancelled_inside = ledger.get("cancelled_in_flight", 0)
     refused = sum(ledger["worker_rejected"].values())
+    unrouted = sum(ledger.get("router_rejected", {}).values())
     sums = {
         "attempts": {
             "at admission": ledger["at_admission"],
@@ -489,6 +490,7 @@ def _ledger_errors(ledger: Mapping[str, Any]) -> Iterator[str]:
             "evicted from an instance": evicted_inside,
             "cancelled in an instance": cancelled_inside,
             "rejected by a worker": refused,
+            "rejected by the router": unrouted,
         },
     }
     for whole, parts in sums.items():
@@ -530,7 +532,11 @@ def _outcome_errors(
     outcome: NDArray[Any], reason: NDArray[Any], ledger: Mapping[str, Any]
 ) -> Iterator[str]:
     """The last attempts by outcome and reason; earlier attempts have no columns."""
-    reasons = {**ledger["rejected"], **ledger["worker_rejected"]}
+    reasons = {
+        **ledger["rejected"],
+        **ledger["worker_rejected"],
+        **ledger.get("router_rejected", {}),
+    }
     booked = {
         **{name: ledger[name] for name in _core.cluster.outcomes if name in ledger},
         "rejected": sum(reasons.values()),

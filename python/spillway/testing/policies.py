@@ -149,11 +149,11 @@ class Admission(_WithRequests):
         ConfigError
             If an argument is invalid; the message names it.
         """
-        id_, reason, retry_after_s = self._native.decide(
+        id_, reason, retry_after_s, detail = self._native.decide(
             _values(request), _when(now_s), _scripts(instances), has_workers, next_choice, commit
         )
         self._ids[request] = id_
-        return Decision(False, reason, retry_after_s) if reason else _ADMITTED
+        return Decision(False, reason, retry_after_s, detail) if reason else _ADMITTED
 
     def dispatched(
         self, request: Request, *, instance: int = 0, now_s: float | None = None
@@ -490,15 +490,27 @@ class BusyMonitor:
     def __init__(self, settings: signals.BusyMonitor) -> None:
         wanted = checked("settings", settings, signals.BusyMonitor, "a signals.BusyMonitor")
         self._native = _core.testing.BusyMonitor(Simulation(busy_monitor=wanted), 0)
+        self._now_s = 0.0
 
-    def report(self, ranks: Sequence[RankLoad]) -> bool:
+    def report(self, ranks: Sequence[RankLoad], *, now_s: float | None = None) -> bool:
         """Whether the worker is busy after a load event with its ranks, by position."""
         loads = [_LOAD(checked("ranks", rank, RankLoad, "several RankLoad")) for rank in ranks]
-        return bool(self._native.report(loads))
+        self._native.report(loads)
+        return self.is_busy(now_s=now_s)
 
-    def mark_overloaded(self) -> bool:
+    def mark_overloaded(self, *, now_s: float | None = None) -> bool:
         """Whether the worker is busy after it has refused a request."""
-        return bool(self._native.mark_overloaded())
+        self._advance(now_s)
+        self._native.mark_overloaded(self._now_s)
+        return self.is_busy()
+
+    def is_busy(self, *, now_s: float | None = None) -> bool:
+        """Whether the worker is busy at this instant; None: as late as at the last call."""
+        self._advance(now_s)
+        return bool(self._native.is_busy(self._now_s))
+
+    def _advance(self, now_s: float | None) -> None:
+        self._now_s = max(self._now_s, _when(now_s) or 0.0)
 
 
 class Eviction:
@@ -612,7 +624,7 @@ def build(
     >>> from spillway import gateway, testing
     >>> bucket = testing.build(gateway.TokenBucket(capacity_tokens=100, refill_tokens_per_s=10))
     >>> bucket.decide(testing.Request(input_tokens=80))
-    Decision(admitted=True, reason='', retry_after_s=0.0)
+    Decision(admitted=True, reason='', retry_after_s=0.0, detail='')
     """
     policies = list(map(as_settings, policy if isinstance(policy, Sequence) else [policy]))
     if not policies:

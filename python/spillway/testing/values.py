@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spillway.config.classes import config_error
 from spillway.testing._arguments import LONGEST_S, check_real, check_text, check_whole
@@ -250,11 +250,15 @@ class Decision:
         The reason of the first rejection, as in results; empty if the request is admitted.
     retry_after_s
         The Retry-After of the rejection in seconds; 0: none.
+    detail
+        What the rejection compared, of a policy that says it, e.g. a predicted latency and its
+        instance with the budget. Equality ignores it.
     """
 
     admitted: bool
     reason: str = ""
     retry_after_s: float = 0.0
+    detail: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -264,7 +268,7 @@ class RoutingDecision:
     Attributes
     ----------
     instance
-        Index of the instance.
+        Index of the instance; -1: the request is rejected.
     rank
         Its data-parallel rank if the policy chooses one, else None.
     scores

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from support.changes import targets
 from support.effort import often, trials
 from support.routing import every_router
-from support.runs import ns, simulated
+from support.runs import ns, run, simulated
 from support.twins.predictive_ttft import PRIORITY, Twin, Way, ways
 
 from spillway import (
@@ -27,10 +28,11 @@ from spillway import (
 )
 from spillway import trace as recorded
 from spillway.config.profiles import BLIS_SERVER
-from spillway.testing import Request, build
+from spillway.testing import InstanceSignals, Request, build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 PLAIN = instance.Linear(alpha0_us=0, alpha_input_us=0, alpha_output_us=0)
 TRIALS = trials(30)
@@ -557,3 +559,33 @@ def test_coefficients_of_a_server_that_is_not_linear() -> None:
     latency = simulation.instances[0].latency
     assert admitted_alone(latency, 1.0 * ttft_s)
     assert not admitted_alone(latency, 0.5 * ttft_s)
+
+
+def test_a_refusal_says_what_it_compared() -> None:
+    """100 tokens of 1 ms each and an empty step of 1 ms, on the instance with the shorter queue."""
+    settings = {
+        "estimator": "queue_depth",
+        "avg_step_s": 0.1,
+        "beta0_us": 1000,
+        "beta_prefill_us": 1000,
+        "beta_decode_us": 1,
+        "budgets": [gateway.TtftBudget(slo_class="standard", budget_s=0.25)],
+    }
+    built = build(gateway.PredictiveTtft(**settings))
+    queues = [InstanceSignals(waiting=3), InstanceSignals(waiting=2)]
+    refused = built.decide(Request(input_tokens=100), instances=queues)
+    assert refused.detail == "predicted 0.301 s on instance 1, budget 0.25 s"
+    assert built.decide(Request(input_tokens=100), instances=[InstanceSignals()] * 2).detail == ""
+
+
+def test_why_says_what_a_refusal_compared(tmp_path: Path) -> None:
+    result = run(
+        [0.0, 0.001],
+        gateway=predictive({"standard": 0.0001}),
+        metrics={"traced_candidates": 1},
+    )
+    detail = result.refusal_detail(0)
+    assert re.fullmatch(r"predicted [\d.]+ s on instance 0, budget 0\.0001 s", detail)
+    assert f"refused: {detail}" in result.why(0)
+    result.save(tmp_path / "run.npz")
+    assert Result.load(tmp_path / "run.npz").refusal_detail(0) == detail

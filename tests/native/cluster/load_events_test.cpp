@@ -24,6 +24,7 @@ using sim::from_seconds;
 using sim::InstanceId;
 using sim::Phase;
 using sim::RequestId;
+using sim::Time;
 using workload::Outcome;
 using workload::Stage;
 
@@ -104,18 +105,21 @@ void live_workers_are_read_once_an_instant() {
   set_clock(setup.context, 1);
   setup.events->sent(0, RequestId{0}, kSecondInstance);
   setup.events->sent(0, RequestId{1}, kSecondInstance);
-  check(setup.reads() == 0 && !setup.known().is_busy(kSecondInstance), "nothing has been read");
+  check(setup.reads() == 0 && !setup.known().is_busy(kSecondInstance, Time{0}),
+        "nothing has been read");
   check(!setup.handle_next(kSecondInstance, 1), "no scrape");
   check(!has_events(setup.context), "one event for both requests");
   check(setup.fleet[1].reads == 1 && setup.fleet[0].reads == 0, "the worker they are about");
-  check(setup.prefill_tokens(kSecondInstance) == 160 && setup.known().is_busy(kSecondInstance),
+  check(setup.prefill_tokens(kSecondInstance) == 160 &&
+            setup.known().is_busy(kSecondInstance, Time{0}),
         "160 > 100");
   check(setup.known().ranks(kFirstInstance).empty(), "nothing is known of the other one");
   set_clock(setup.context, 2);
   setup.events->first_token(0, RequestId{0}, kSecondInstance);
-  check(setup.known().is_busy(kSecondInstance), "until the event");
+  check(setup.known().is_busy(kSecondInstance, Time{0}), "until the event");
   setup.handle_next(kSecondInstance, 2);
-  check(setup.prefill_tokens(kSecondInstance) == 80 && !setup.known().is_busy(kSecondInstance),
+  check(setup.prefill_tokens(kSecondInstance) == 80 &&
+            !setup.known().is_busy(kSecondInstance, Time{0}),
         "one prompt less");
 }
 
@@ -175,7 +179,7 @@ void each_rank_is_read() {
   check(known[0].kv_used_blocks == 70 && known[1].kv_used_blocks == 40, "each by itself");
   check(known[0].active_prefill_tokens == 0 && known[1].active_prefill_tokens == 160,
         "what was sent to each");
-  check(!events.known_to(0)->is_busy(kFirstInstance), "one busy rank of two");
+  check(!events.known_to(0)->is_busy(kFirstInstance, Time{0}), "one busy rank of two");
 }
 
 // ---- scraped -------------------------------------------------------------------------------
@@ -190,7 +194,8 @@ void scrapes_arrive_after_their_delay() {
         "the readings are on their way");
   check(!setup.handle_next(kFirstInstance, 0.3) && !setup.handle_next(kSecondInstance, 0.3),
         "they arrive");
-  check(setup.known().is_busy(kFirstInstance) && !setup.known().is_busy(kSecondInstance),
+  check(setup.known().is_busy(kFirstInstance, Time{0}) &&
+            !setup.known().is_busy(kSecondInstance, Time{0}),
         "160 > 100, 0");
   check(!has_events(setup.context), "no scrape follows by itself");
   setup.events->schedule_scrape(kSecondInstance);
@@ -290,7 +295,8 @@ void each_gateway_counts_what_it_has_sent() {
   check(setup.prefill_tokens(kFirstInstance, 0) == 160 &&
             setup.prefill_tokens(kFirstInstance, 1) == 0,
         "its own requests");
-  check(setup.known(0).is_busy(kFirstInstance) && !setup.known(1).is_busy(kFirstInstance),
+  check(setup.known(0).is_busy(kFirstInstance, Time{0}) &&
+            !setup.known(1).is_busy(kFirstInstance, Time{0}),
         "busy for one of them");
   check(setup.known(0).ranks(kFirstInstance)[0].kv_used_blocks == 75 &&
             setup.known(1).ranks(kFirstInstance)[0].kv_used_blocks == 75,
@@ -303,15 +309,16 @@ void a_worker_that_turns_requests_away_is_overloaded() {
   LoadEventsSetup setup(two_workers(signals::Live{}, 2));
   setup.events->sent(0, RequestId{0}, kFirstInstance);
   setup.handle_next(kFirstInstance, 0);
-  check(!setup.known().is_busy(kFirstInstance), "80 tokens are not too many");
+  check(!setup.known().is_busy(kFirstInstance, Time{0}), "80 tokens are not too many");
   setup.context.states.outcome[0] = Outcome::rejected;
   setup.context.states.reason[0] = {Stage::ingress, 1};
   setup.events->finished(0, RequestId{0}, kFirstInstance);
-  check(setup.known(0).is_busy(kFirstInstance) && !has_events(setup.context), "at once, unread");
-  check(!setup.known(1).is_busy(kFirstInstance), "the other gateway does not know");
+  check(setup.known(0).is_busy(kFirstInstance, Time{0}) && !has_events(setup.context),
+        "at once, unread");
+  check(!setup.known(1).is_busy(kFirstInstance, Time{0}), "the other gateway does not know");
   setup.events->sent(0, RequestId{1}, kFirstInstance);
   setup.handle_next(kFirstInstance, 0);
-  check(!setup.known(0).is_busy(kFirstInstance), "until the next load event");
+  check(!setup.known(0).is_busy(kFirstInstance, Time{0}), "until the next load event");
 }
 
 // The first reason of a worker: the request could never finish.
@@ -322,7 +329,7 @@ void a_request_that_cannot_be_served_is_no_sign_of_overload() {
   setup.context.states.outcome[0] = Outcome::rejected;
   setup.context.states.reason[0] = {Stage::ingress, 0};
   setup.events->finished(0, RequestId{0}, kFirstInstance);
-  check(!setup.known().is_busy(kFirstInstance), "not overloaded");
+  check(!setup.known().is_busy(kFirstInstance, Time{0}), "not overloaded");
   setup.handle_next(kFirstInstance, 0);
   check(setup.prefill_tokens(kFirstInstance) == 0, "but it has left");
 }

@@ -11,6 +11,7 @@ using spillway::signals::BusyMonitor;
 using spillway::signals::BusyWorkers;
 using spillway::signals::RankLoad;
 using spillway::sim::InstanceId;
+using spillway::sim::Time;
 
 namespace {
 
@@ -111,10 +112,10 @@ void one_report() {
   };
   for (const Case& scenario : cases) {
     BusyWorkers workers(scenario.config, 2);
-    check(!workers.is_busy(kWorker), scenario.name + ": before any report");
+    check(!workers.is_busy(kWorker, Time{0}), scenario.name + ": before any report");
     if (!scenario.ranks.empty()) workers.report(kWorker, scenario.ranks);
-    check(workers.is_busy(kWorker) == scenario.is_busy, scenario.name);
-    check(!workers.is_busy(kOther), scenario.name + ": another worker");
+    check(workers.is_busy(kWorker, Time{0}) == scenario.is_busy, scenario.name);
+    check(!workers.is_busy(kOther, Time{0}), scenario.name + ": another worker");
   }
 }
 
@@ -122,7 +123,7 @@ void the_latch_opens_when_both_signals_are_low() {
   BusyWorkers workers(decode_only(), 1);
   const auto report = [&](const RankLoad& load) {
     workers.report(kWorker, std::vector{load});
-    return workers.is_busy(kWorker);
+    return workers.is_busy(kWorker, Time{0});
   };
   const RankLoad own_low{.active_decode_blocks = 10};
   const RankLoad own_high{.active_decode_blocks = 90};
@@ -142,27 +143,27 @@ void what_is_not_told_stands() {
   BusyWorkers workers(all(), 1);
   workers.report(kWorker, std::vector{prefill(2000)});
   workers.report(kWorker, std::vector{RankLoad{.kv_used_blocks = 0}});
-  check(workers.is_busy(kWorker), "tokens were not reported again");
+  check(workers.is_busy(kWorker, Time{0}), "tokens were not reported again");
   workers.report(kWorker, std::vector{RankLoad{.active_prefill_tokens = 0}});
-  check(!workers.is_busy(kWorker), "now they were");
+  check(!workers.is_busy(kWorker, Time{0}), "now they were");
 }
 
 void marks_last_until_the_next_load_event() {
   for (const BusyMonitor& config : {BusyMonitor{}, all()}) {
     BusyWorkers workers(config, 2);
-    workers.mark_overloaded(kWorker);
-    check(workers.is_busy(kWorker) && !workers.is_busy(kOther), "marked");
+    workers.mark_overloaded(kWorker, Time{0});
+    check(workers.is_busy(kWorker, Time{0}) && !workers.is_busy(kOther, Time{0}), "marked");
     workers.report(kOther, std::vector{idle()});
-    check(workers.is_busy(kWorker), "another worker's load event");
+    check(workers.is_busy(kWorker, Time{0}), "another worker's load event");
     workers.report(kWorker, std::vector{idle()});
-    check(!workers.is_busy(kWorker), "its own, whatever it says");
+    check(!workers.is_busy(kWorker, Time{0}), "its own, whatever it says");
   }
 }
 
 void unknown_workers_are_ignored() {
   BusyWorkers workers(all(), 1);
   workers.report(kOther, std::vector{active(100)});
-  check(!workers.is_busy(kOther) && !workers.is_busy(kWorker), "of another pool");
+  check(!workers.is_busy(kOther, Time{0}) && !workers.is_busy(kWorker, Time{0}), "of another pool");
 }
 
 void thresholds_change_with_load_events() {
@@ -173,31 +174,33 @@ void thresholds_change_with_load_events() {
   };
   report(kWorker, active(30));
   report(kOther, active(30));
-  check(!workers.is_busy(kWorker) && !workers.is_busy(kOther), "30 of 100 at 0.5");
+  check(!workers.is_busy(kWorker, Time{0}) && !workers.is_busy(kOther, Time{0}),
+        "30 of 100 at 0.5");
   config.active_decode_blocks_threshold = 0.2;
   workers.set_thresholds(config);
-  check(!workers.is_busy(kWorker), "no load event has arrived");
+  check(!workers.is_busy(kWorker, Time{0}), "no load event has arrived");
   // The next one is of the other worker; then all workers are evaluated.
   report(kOther, active(10));
-  check(workers.is_busy(kWorker) && !workers.is_busy(kOther), "30 and 10 of 100 at 0.2");
+  check(workers.is_busy(kWorker, Time{0}) && !workers.is_busy(kOther, Time{0}),
+        "30 and 10 of 100 at 0.2");
   config.active_prefill_tokens_threshold = 5;
   workers.set_thresholds(config);
   report(kOther, prefill(6));
-  check(workers.is_busy(kOther), "6 tokens at 5");
-  check(workers.is_busy(kWorker), "still at 0.2");
+  check(workers.is_busy(kOther, Time{0}), "6 tokens at 5");
+  check(workers.is_busy(kWorker, Time{0}), "still at 0.2");
   config.active_decode_blocks_threshold.reset();
   workers.set_thresholds(config);
   report(kOther, prefill(6));
-  check(!workers.is_busy(kWorker), "without a threshold");
-  check(workers.is_busy(kOther), "the tokens' threshold stays");
+  check(!workers.is_busy(kWorker, Time{0}), "without a threshold");
+  check(workers.is_busy(kOther, Time{0}), "the tokens' threshold stays");
 }
 
 void a_mark_outlasts_new_thresholds_until_the_first_load_event() {
   BusyWorkers workers(BusyMonitor{}, 2);
-  workers.mark_overloaded(kWorker);
+  workers.mark_overloaded(kWorker, Time{0});
   workers.set_thresholds(all());
   workers.report(kOther, std::vector{idle()});
-  check(workers.is_busy(kWorker), "nothing is known of its load");
+  check(workers.is_busy(kWorker, Time{0}), "nothing is known of its load");
 }
 
 }  // namespace

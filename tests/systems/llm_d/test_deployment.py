@@ -293,7 +293,7 @@ flowControl: {saturationDetector: {pluginRef: concurrency-detector}}
     assert found.simulation.router == router.Weighted(
         filters=[
             router.PrefixCacheAffinity(exploration=0, max_ttft_penalty_s=18),
-            router.ConcurrencyFilter(concurrency_mode="hybrid"),
+            router.ConcurrencyFilter(concurrency_mode="hybrid", if_none="reject"),
         ],
         scorers=[router.ActiveRequests(max_busy_score=0.5)],
         picker=BEST,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from spillway import _core
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from spillway.data.result_data import ResultData
 
@@ -33,7 +33,9 @@ _GATE = {
 _INGRESS = {"dynamo_1_2": _REQUEST_LIMIT, "dynamo_1_3": _REQUEST_LIMIT, "dynamo_dev_c": _GATE}
 
 
-def counters(result: ResultData, version: Version) -> dict[str, int]:
+def counters(
+    result: ResultData, version: Version, model: str = "simulated", endpoint: str = "completions"
+) -> dict[str, int]:
     """See `Result.counters`."""
     if version not in VERSIONS:
         raise ValueError(f"version is {version!r} but must be one of {', '.join(VERSIONS)}")
@@ -42,7 +44,8 @@ def counters(result: ResultData, version: Version) -> dict[str, int]:
     overloads += sum(
         count for reason, count in ledger["worker_rejected"].items() if reason != "unservable"
     )
-    shown = {"dynamo_frontend_model_rejection_total": overloads}
+    frontend = {"model": model, "endpoint": endpoint}
+    shown = {_series("dynamo_frontend_model_rejection_total", frontend): overloads}
     for rank in result.ranks:
         worker = {"worker_id": rank["instance"], "dp_rank": rank["rank"]}
         for name in ("active_decode_blocks", "active_prefill_tokens"):
@@ -71,14 +74,15 @@ def statuses(result: ResultData, version: Version) -> Counter[int]:
     refusals: Iterable[tuple[str, int]] = (
         *ledger["rejected"].items(),
         *ledger["worker_rejected"].items(),
+        *ledger.get("router_rejected", {}).items(),
     )
-    special = {"unservable": 400, "no_workers": 503}
+    special = {"unservable": 400, "no_workers": 503, "no_candidate": 503}
     for reason, count in refusals:
         shown[special.get(reason, overload)] += count
     return +shown
 
 
-def _series(name: str, labels: dict[str, int]) -> str:
+def _series(name: str, labels: Mapping[str, int | str]) -> str:
     own = ",".join(f'{label}="{value}"' for label, value in labels.items())
     if name.endswith("}"):
         return f"{name[:-1]},{own}}}"

@@ -290,22 +290,32 @@ def _router(where: str, config: Configuration, used: _Used, unread: list[Unread]
                 used.take_producer(_PRECISE)
         elif plugin.type in _PICKER_OF:
             picker = _PICKER_OF[used.take(plugin).type]
-        elif plugin.type == AFFINITY:
-            filters.append(parameters.affinity(used.take(plugin, *parameters.AFFINITY).parameters))
-        elif plugin.type == "utilization-detector":
-            filters.append(_utilization(used.take(plugin, *_UTILIZATION, "headroom")))
-        elif plugin.type == "concurrency-detector":
-            values = used.take(plugin, *_CONCURRENCY, "headroom").parameters
-            limits = parameters.concurrency(values)
-            filters.append({"kind": "concurrency", **limits, "headroom": values["headroom"]})
-        elif plugin.type == HEADROOM:
-            values = used.take(plugin, "epsilonExploreNeg").parameters
-            filters.append({"kind": "slo_headroom", "exploration": values["epsilonExploreNeg"]})
+        elif found := _filter(plugin, used):
+            filters.append(found)
         else:
             used.lacks(plugin)
     if not scorers:  # all scores are equal
         scorers, picker = [parameters.default_scorer("load_balance")], _PICKER_OF["random-picker"]
     return {"kind": "weighted", "filters": filters, "scorers": scorers, "picker": dict(picker)}
+
+
+def _filter(plugin: Plugin, used: _Used) -> dict[str, Any] | None:
+    """The filter of a simulation; None: there is no counterpart."""
+    if plugin.type == AFFINITY:
+        return parameters.affinity(used.take(plugin, *parameters.AFFINITY).parameters)
+    if plugin.type == "utilization-detector":
+        return _utilization(used.take(plugin, *_UTILIZATION, "headroom"))
+    if plugin.type == "concurrency-detector":
+        values = used.take(plugin, *_CONCURRENCY, "headroom").parameters
+        limits = parameters.concurrency(values) | {"headroom": values["headroom"]}
+        return {"kind": "concurrency", "if_none": "reject", **limits}
+    if plugin.type == "utilization-filter":
+        values = used.take(plugin, "conditions", "fallbackOnEmpty").parameters
+        return parameters.thresholds(values)
+    if plugin.type == HEADROOM:
+        values = used.take(plugin, "epsilonExploreNeg").parameters
+        return {"kind": "slo_headroom", "exploration": values["epsilonExploreNeg"]}
+    return None
 
 
 def _scorer_of(plugin: Plugin, config: Configuration) -> str | None:

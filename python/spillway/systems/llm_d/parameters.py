@@ -5,6 +5,7 @@ What a parameter means, and its default, is in `plugins`; here are its names in 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.router import Weighted
@@ -106,6 +107,38 @@ def of_affinity(settings: Mapping[str, Any]) -> dict[str, Any]:
         "ttftSource": names[settings["ttft_source"]],
         "peakPrefillThroughput": number(settings["peak_prefill_tokens_per_s"]),
     }
+
+
+_THRESHOLDS = {
+    "active-requests": "max_in_flight",
+    "running-requests": "max_running",
+    "waiting-queue": "max_waiting",
+    "kv-cache-utilization": "max_kv_utilization",
+}
+"""Metric of a condition of the utilization-filter → setting."""
+
+
+def thresholds(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The filter of a utilization-filter."""
+    falls_back = values["fallbackOnEmpty"]
+    found: dict[str, Any] = {
+        "kind": "thresholds",
+        "if_none": "keep_all" if falls_back else "reject",
+    }
+    for condition in values["conditions"]:
+        name, most = _THRESHOLDS[condition["metric"]], condition["maxValue"]
+        most = most if name == "max_kv_utilization" else math.floor(most)
+        found[name] = min(most, found.get(name, most))
+    return found
+
+
+def conditions(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The conditions of a utilization-filter."""
+    return [
+        {"metric": metric, "maxValue": settings[name]}
+        for metric, name in _THRESHOLDS.items()
+        if settings[name] is not None
+    ]
 
 
 def concurrency(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ SCORERS = {
     "token_load": "token-load-scorer",
     "lora_affinity": "lora-affinity-scorer",
     "predicted_latency": "latency-scorer",
+    "session_affinity": "session-affinity-scorer",
 }
 _PICKERS = {
     "best": "max-score-picker",
@@ -44,7 +45,7 @@ _PICKERS = {
     "weighted_random": "weighted-random-picker",
 }
 AFFINITY = "prefix-cache-affinity-filter"
-_FILTERS = ("prefix_cache_affinity", "utilization", "concurrency", "slo_headroom")
+_FILTERS = ("prefix_cache_affinity", "utilization", "concurrency", "slo_headroom", "thresholds")
 HEADROOM = "slo-headroom-tier-filter"
 ORDERINGS: Mapping[Literal["fcfs", "edf", "slo_deadline"], str] = {
     "fcfs": "fcfs-ordering-policy",
@@ -179,6 +180,7 @@ def _profile(
             plugins.add(*_filter(policy, stale_s))
             for policy in router["filters"]
             if policy["kind"] in _FILTERS
+            and (policy["kind"] != "thresholds" or parameters.conditions(policy))
         ]
     return [
         *({"pluginRef": name} for name in filters),
@@ -198,6 +200,10 @@ def _filter(policy: Mapping[str, Any], stale_s: float | None) -> tuple[str, dict
         return "concurrency-detector", parameters.of_concurrency(policy) | {
             "headroom": policy["headroom"]
         }
+    if policy["kind"] == "thresholds":
+        falls_back = policy["if_none"] == "keep_all"
+        written = {"conditions": parameters.conditions(policy)}
+        return "utilization-filter", written | ({"fallbackOnEmpty": True} if falls_back else {})
     if policy["kind"] == "slo_headroom":
         return HEADROOM, {"epsilonExploreNeg": policy["exploration"]}
     return AFFINITY, parameters.of_affinity(policy)
