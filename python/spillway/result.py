@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from spillway.analysis.regret import AdmissionRegret
     from spillway.analysis.stationarity import Saturation
     from spillway.analysis.steady_state import SteadyState
+    from spillway.findings.finding import Finding
     from spillway.report.plots import Plots
     from spillway.systems.dynamo.counters import Version
 
@@ -278,7 +279,7 @@ class Result(ResultData):
         from spillway.report import page
 
         name = title or f"Spillway: {self.fingerprint[:12]}, seed {self.seed}"
-        page.save(path, name, page.result(self, self.notes()))
+        page.save(path, name, page.result(self, self._shown()))
 
     @property
     def plot(self) -> Plots:
@@ -287,32 +288,37 @@ class Result(ResultData):
 
         return Plots(self)
 
-    def notes(self) -> list[str]:
-        """Remarks on the result, the most important first.
+    def findings(self) -> list[Finding]:
+        """What is wrong with the run and its settings, the worst first.
 
-        They report a system that does not keep up with its load, heavy shedding and the settings
-        that caused it, classes without targets, mechanisms that never acted, and small populations.
+        Each has a name, a severity (high, medium, low, info), a sentence, the figures that show it
+        and the settings to try. `spillway.check` has those of the settings alone. Those of single
+        requests are left out where the requests were not kept.
         """
-        from spillway.report.notes import notes
+        from spillway.findings import registry
 
-        found = notes(self)
-        if self.has_requests:
-            saturation = self.saturation()
-            if saturation.verdict in ("transient", "saturated"):
-                found.insert(0, f"{saturation}.")
-            elif saturation.verdict == "undecided" and saturation.drift_per_s is not None:
-                found.append(f"{saturation}.")
-        return found
+        return registry.of_both(self)
+
+    def notes(self) -> list[str]:
+        """The findings about the run as sentences, the worst first."""
+        from spillway.findings import registry
+
+        return [finding.text for finding in registry.of_run(self)]
+
+    def _shown(self) -> list[str]:
+        from spillway.findings import finding, registry
+
+        return finding.shown(registry.of_run(self))
 
     def __repr__(self) -> str:
         from spillway.report import tables
 
-        return tables.result(self, self.notes())
+        return tables.result(self, self._shown())
 
     def _repr_html_(self) -> str:
         from spillway.report import page
 
-        return page.summary(self, self.notes())
+        return page.summary(self, self._shown())
 
     def to_frame(self) -> pd.DataFrame:
         """The figures as a long pandas DataFrame (extra `frames`).

@@ -177,8 +177,8 @@ def test_notes_and_findings_are_quoted(pages: dict[str, str]) -> None:
     text = pages["reference/notes"]
     assert "p99 is unreliable with fewer than {" in text
     assert "so there is no goodput" in text
-    assert "never held a request back" in text
-    assert "a client timeout below the latency of a request alone" in text
+    assert "controllers that never acted" in text
+    assert "A client timeout below the latency of a request alone" in text
 
 
 # ---- what a new part must bring ------------------------------------------------------------------

@@ -34,6 +34,7 @@ RANK = {
     "report": 3,
     "presets": 3,
     "files": 4,
+    "findings": 4,
     "systems": 5,
     "traffic": 6,
     "loading": 7,

@@ -18,6 +18,8 @@ from spillway.config import describe
 FOLDER = Path(__file__).parent
 THREADS = sorted(path.parent for path in FOLDER.glob("*/thread.yaml"))
 NUMBERS = range(1, 31)
+FIRST = 3
+"""The cause is among this many findings of the situation."""
 
 
 class Missing(NamedTuple):
@@ -86,12 +88,14 @@ def test_the_thread_shows_what_was_reported_and_what_the_remedy_gains(folder: Pa
         {"source", "asked", "shows", "expect"}
         <= thread.keys()
         <= {
-            *("source", "asked", "shows", "remedy", "expect", "findings", "seed"),
+            *("source", "asked", "shows", "cause", "remedy", "expect", "findings", "seed"),
         }
     )
     simulation = spillway.load(folder / "configuration.yaml")
     seed = thread.get("seed", 1)
-    found = misses(thread, spillway.simulate(simulation, seed), "base")
+    result = spillway.simulate(simulation, seed)
+    found = misses(thread, result, "base")
+    assert thread["cause"] in [finding.name for finding in result.findings()[:FIRST]]
     findings = [str(finding) for finding in spillway.check(simulation)]
     for text in thread.get("findings", ()):
         assert any(text in finding for finding in findings), findings

@@ -25,7 +25,7 @@ _PARTS = (
         "admission, fairness, limits, controllers, routers, schedulers, latency models",
     ),
     ("[Figures](figures.md)", "what a result reports, with unit and population"),
-    ("[Notes and findings](notes.md)", "what a result and `spillway check` remark on"),
+    ("[Findings](notes.md)", "what a result and `spillway check` remark on"),
     ("[Reasons of rejections](reasons.md)", "with the status that each system answers with"),
     ("[Commands](commands/index.md)", "the command line: every command and flag"),
     ("[Python](python/index.md)", "the public names"),

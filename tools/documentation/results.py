@@ -1,4 +1,4 @@
-"""The reference of what a run reports: figures, notes, findings, reasons of rejections."""
+"""The reference of what a run reports: figures, findings, reasons of rejections."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from documentation.markdown import code, facts, label, link, page, prose, sentence, table
 from documentation.settings import catalog
-from spillway import checking
 from spillway.cli import explanations
+from spillway.findings import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
+
+    from spillway.findings.finding import Finding
 
 _SYSTEMS = {
     "vllm": "vLLM",
@@ -25,15 +27,13 @@ _SYSTEMS = {
     "llm_d_may_2026": "llm-d, May 2026",
 }
 _CATEGORIES = "cpp/workload/outcome.h"
-_NOTES = ("python/spillway/report/notes.py", "python/spillway/config/provenance.py",
-          "python/spillway/data/extrapolation.py")  # fmt: skip
 
 
 def pages(description: Mapping[str, Any], root: Path) -> dict[str, str]:
     """The pages of what a run reports, by their names in the site."""
     return {
         "reference/figures": _figures(),
-        "reference/notes": _notes(root),
+        "reference/notes": _notes(),
         "reference/reasons": _reasons(description, root),
     }
 
@@ -63,47 +63,39 @@ def _figures() -> str:
     return page(*blocks)
 
 
-def _notes(root: Path) -> str:
-    blocks = [
-        "# Notes and findings",
+def _notes() -> str:
+    return page(
+        "# Findings",
         (
-            "Notes stand below a printed result and in reports: why requests were lost, which "
-            "figures are uncertain, which mechanisms never acted. Findings come from `spillway "
-            "check` and `spillway.check`, before a run. Braces stand for values."
+            "What `Result.findings`, `spillway diagnose` and the notes below a printed result say "
+            "of a run, and `spillway check` and `spillway.check` of settings before a run. Each "
+            "has a name, a severity, a sentence, the figures that show it and the settings to try. "
+            "Causes come before what follows from them. Braces stand for values."
         ),
-        "## Notes on a result",
-    ]
-    for file in _NOTES:
-        for doc, messages in _messages((root / file).read_text(encoding="utf-8")):
-            quoted = "\n".join(f"- {prose(message)}" for message in messages)
-            blocks += [f"**{prose(doc)}**" if doc else "**Others.**", quoted]
-    blocks += ["## Findings on a configuration", _check_list()]
-    return page(*blocks)
+        "## Findings on a run",
+        *_diagnoses(registry.OF_RUNS),
+        "## Findings on a configuration",
+        prose("They hold for every run of the simulation, under any seed."),
+        *_diagnoses(registry.OF_SETTINGS),
+    )
 
 
-def _check_list() -> str:
-    doc = inspect.getdoc(checking.check) or ""
-    first, _, rest = doc.partition("The checks cover")
-    items = re.split(r"^- ", re.sub(r"\n +", " ", rest), flags=re.MULTILINE)[1:]
-    intro = prose(" ".join(first.split("\n\n", 1)[-1].split()))
-    texts = [prose(" ".join(item.split("\n\n")[0].split())) for item in items]
-    return page(intro, "\n".join(f"- {text}" for text in texts))
+def _diagnoses(diagnoses: Iterable[Callable[[Any], Iterator[Finding]]]) -> Iterator[str]:
+    for diagnose in diagnoses:
+        name = diagnose.__name__
+        doc = (inspect.getdoc(diagnose) or "").replace("\n\n", "\0").replace("\n", " ")
+        yield label(f"finding-{name}")
+        yield f"### `{name}`"
+        yield prose(doc.replace("\0", " "))
+        if messages := _messages(inspect.getsource(diagnose)):
+            yield "\n".join(f"- {prose(message)}" for message in messages)
 
 
-def _messages(source: str) -> Iterator[tuple[str, list[str]]]:
-    """Docstring and messages of each function that yields or appends text."""
-    for node in ast.parse(source).body:
-        if not isinstance(node, ast.FunctionDef):
-            continue
-        values: list[ast.AST | None] = []
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Yield):
-                values.append(inner.value)
-            elif isinstance(inner, ast.Call) and getattr(inner.func, "attr", "") == "append":
-                values += inner.args
-        messages = [text for value in values if len((text := _template(value)).split()) > 3]
-        if messages:
-            yield (ast.get_docstring(node) or "").split("\n")[0], messages
+def _messages(source: str) -> list[str]:
+    """The sentences of the findings that a function yields."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    found = [call.args[1] for call in calls if getattr(call.func, "id", "") == "Finding"]
+    return [text for node in found if len((text := _template(node)).split()) > 3]
 
 
 def _template(node: ast.AST | None) -> str:
@@ -114,9 +106,6 @@ def _template(node: ast.AST | None) -> str:
         return "".join(_template(part) for part in node.values)
     if isinstance(node, ast.FormattedValue):
         return f"{{{node.value.id if isinstance(node.value, ast.Name) else '…'}}}"
-    if isinstance(node, ast.Call) and node.args and getattr(node.func, "id", "") == "_Idle":
-        what, never = map(_template, node.args)
-        return f"{what or '{…}'} never {never}"
     return ""
 
 

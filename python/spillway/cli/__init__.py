@@ -38,7 +38,7 @@ INTERRUPTED = 130
 STATUSES: Mapping[int, str] = {
     0: "done, also if the result is empty or undecided",
     NOT_MET: "a check that was asked for is not met: no feasible setting (optimize), runs that "
-    "differ (validate)",
+    "differ (validate), --strict or --assert (run)",
     BAD_INPUT: "the input is refused, and nothing is written: in Python ConfigError, TraceError, "
     "UsageError, LivelockError, MissingExtraError, OSError or MemoryError",
     NOT_IDENTIFIED: "the data do not identify what was asked (calibrate)",

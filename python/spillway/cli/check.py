@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_arguments(parser)
     output.add_json(
         parser,
-        "file, kind, profile, fingerprint, findings [{path, text}]; of a study or sweep also "
-        "configurations and invalid",
+        "file, kind, profile, fingerprint, findings [{path, text, name, severity, evidence, "
+        "remedies, is_refused}]; of a study or sweep also configurations and invalid",
     )
 
 

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import spillway
-from spillway.cli import configuration, output
+from spillway.cli import configuration, output, verdicts
 from spillway.config.classes import config_error
 from spillway.files.export import FILES, SUMMARIES
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from spillway._core.cluster import Simulation
+    from spillway.study.objective import Constraint
 
 
 _FORMAT = "csv"
@@ -51,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--save-detailed`; profile_export_aiperf.json of AIPerf; or benchmark_report_v0.2.yaml of "
         "llm-d-benchmark",
     )  # fmt: skip
+    verdicts.add_arguments(parser)
     output.add_json(
         parser,
         "the content of summary.json, or with --seeds: seeds, figures {NAME: {mean, low, high}}",
@@ -70,8 +73,9 @@ def run(options: argparse.Namespace) -> int:
     if options.allow_python:
         simulation = _with_python(simulation, options.config.parent.resolve())
     configuration.report_findings(simulation)
+    asserted = verdicts.assertions(options)
     if options.seeds is not None:
-        return _run_seeds(simulation, options)
+        return _run_seeds(simulation, options, asserted)
     simulation = _with_timeline(simulation, options)
     result = spillway.simulate(simulation, options.seed, progress=True)
     if options.plot is not None:
@@ -84,10 +88,12 @@ def run(options: argparse.Namespace) -> int:
         output.replaced(options.out / name for name in names)
         result.write(options.out, requests=options.out_format or _FORMAT)
     output.show(options, result, result.to_dict)
-    return 0
+    return verdicts.status(options, asserted, [result])
 
 
-def _run_seeds(simulation: Simulation, options: argparse.Namespace) -> int:
+def _run_seeds(
+    simulation: Simulation, options: argparse.Namespace, asserted: Sequence[Constraint]
+) -> int:
     """Prints means over seeds."""
     if options.seeds < _LEAST_SEEDS:
         allowed = f"must be >= {_LEAST_SEEDS}; --seed selects a single one"
@@ -109,7 +115,7 @@ def _run_seeds(simulation: Simulation, options: argparse.Namespace) -> int:
         return {"seeds": len(results), "figures": figures}
 
     output.show(options, results, document)
-    return 0
+    return verdicts.status(options, asserted, results)
 
 
 def _with_timeline(simulation: Simulation, options: argparse.Namespace) -> Simulation:

@@ -19,6 +19,9 @@ FIGURES = {figure.name: figure for figure in figures}
 LATENCIES = tuple(dict.fromkeys(figure.latency for figure in figures if figure.latency))
 """Latencies for which a summary has statistics."""
 
+SMALL_SAMPLE = 1000
+"""Percentiles p99 of fewer values than this are flagged."""
+
 STATISTICS = tuple(dict.fromkeys(figure.statistic for figure in figures if figure.statistic))
 """Statistics of latencies: num, mean, std, percentiles."""
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spillway.config.formatting import number, table
-from spillway.data.figures import FIGURES, LATENCIES, STATISTICS, group_rows
+from spillway.data.figures import FIGURES, LATENCIES, SMALL_SAMPLE, STATISTICS, group_rows
 from spillway.data.replications import Intervals
-from spillway.report.notes import SMALL_SAMPLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

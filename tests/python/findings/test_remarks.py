@@ -24,7 +24,7 @@ from spillway import (
     workload,
 )
 from spillway.config.profiles import BLIS_SERVER, blis_0_6
-from spillway.report.notes import Parts, deciders
+from spillway.findings.parts import Parts, deciders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

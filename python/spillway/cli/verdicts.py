@@ -1,0 +1,82 @@
+"""What makes `spillway run` fail: findings (--strict) and figures (--assert)."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from typing import TYPE_CHECKING
+
+from spillway.cli import output
+from spillway.config.classes import config_error
+from spillway.findings.finding import SEVERITIES
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from spillway.result import Result
+    from spillway.study.objective import Constraint
+
+_ASSERTION = re.compile(r"^(?P<figure>[^<>=]+)(?P<bound>[<>]=?.+)$")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds --strict and --assert."""
+    parser.add_argument(
+        "--strict", choices=SEVERITIES[:-1], nargs="?", const=SEVERITIES[0], metavar="SEVERITY",
+        help="end with status 1 if there is a finding of this severity or worse: high (default), "
+        "medium or low",
+    )  # fmt: skip
+    parser.add_argument(
+        "--assert", action="append", default=[], dest="assertions", metavar="FIGURE<=BOUND",
+        help="end with status 1 unless this holds, in the mean over the seeds, e.g. "
+        "'p99_ttft_ms[gold] <= 500'; may be repeated",
+    )  # fmt: skip
+
+
+def assertions(options: argparse.Namespace) -> list[Constraint]:
+    """What --assert states. Raises ConfigError for an unknown figure or another form."""
+    from spillway.study import objective
+
+    found = []
+    for text in options.assertions:
+        parts = _ASSERTION.match(text)
+        if parts is None:
+            allowed = "must be a figure, <= or >=, and a number, e.g. 'p99_ttft_ms[gold] <= 500'"
+            raise config_error([("--assert", repr(text), allowed)])
+        (constraint,) = objective.as_constraints({parts["figure"].strip(): parts["bound"]})
+        objective.check_figures([constraint.metric])
+        found.append(constraint)
+    return found
+
+
+def status(
+    options: argparse.Namespace, constraints: Sequence[Constraint], runs: Sequence[Result]
+) -> int:
+    """1 if an assertion does not hold or a finding is too severe, which is said; otherwise 0."""
+    broken = [text for constraint in constraints if (text := _broken(constraint, runs))]
+    if options.strict is not None:
+        severe = SEVERITIES[: SEVERITIES.index(options.strict) + 1]
+        failed = {
+            str(finding): f"--strict: {finding.severity}: {finding.name}: {finding}"
+            for run in runs
+            for finding in run.findings()
+            if finding.severity in severe
+        }
+        broken += failed.values()
+    for text in broken:
+        output.error(text)
+    return 1 if broken else 0
+
+
+def _broken(constraint: Constraint, runs: Sequence[Result]) -> str:
+    """Why an assertion does not hold; empty if it does."""
+    from spillway.study.objective import NoFigureError
+
+    try:
+        value = statistics.fmean(constraint.metric.of(run) for run in runs)
+    except NoFigureError as error:
+        return f"--assert {constraint}: {error}"
+    if constraint.violation(value) <= 0:
+        return ""
+    return f"--assert {constraint}: it is {value:.6g}"

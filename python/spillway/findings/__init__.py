@@ -1,0 +1,1 @@
+"""What is wrong with settings and runs, and what to try: one registry of diagnoses."""

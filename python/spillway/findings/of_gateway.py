@@ -1,0 +1,469 @@
+"""Diagnoses of runs: what the gateway and its clients did."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spillway.config.formatting import number, setting
+from spillway.findings.finding import Evidence, Finding
+from spillway.findings.parts import deciders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spillway.findings.run import Run
+
+_NOTEWORTHY = 0.01  # share of the attempts that is said
+_HEAVY = 0.05  # share of the attempts whose loss is of high severity
+_MOST_SHOWN = 3
+_LONG = 0.2  # share of the ticks at a bound
+_FEWEST = 100  # rejections without an admission
+_MOST_HALF = 0.5
+_LEAST_REFUSED = 20
+_STORM = 1.3  # attempts per request
+_LONGER = 2.0  # tokens of output per token of input that a limit must not leave out
+_LEARNS = {
+    "predictive_ttft": "predicted_ttft",
+    "latency_slo": "latency_slo",
+    "early_rejection": "early_rejection",
+    "bouncer": "bouncer",
+}  # policies that learn from what they admit, and the reason of their rejections
+# Reasons of policies that count requests or tokens, and do not look at the fleet.
+_COUNTED = {
+    "rate_limit_requests": "rate_limit",
+    "rate_limit_parallel": "rate_limit",
+    "rate_limit_tokens": "rate_limit",
+    "insufficient_tokens": "token_bucket",
+}
+
+
+def shedding(run: Run) -> Iterator[Finding]:
+    """Requests that were lost, the reason, and the settings that decided it."""
+    attempts, counts = run.ledger["attempts"], run.activity["not_completed"]
+    if run.lost_share <= _NOTEWORTHY:
+        return
+    whole = "requests" if attempts == run.ledger["logical_requests"] else "attempts"
+    largest = sorted(counts.items(), key=lambda entry: -entry[1])[:_MOST_SHOWN]
+    for reason, count in largest:
+        share = count / attempts
+        if share < _NOTEWORTHY:
+            break
+        who = deciders(run.parts, reason)
+        shown = ", ".join(who[:_MOST_SHOWN])
+        if len(who) > _MOST_SHOWN:
+            shown += f" and {len(who) - _MOST_SHOWN} more"
+        yield Finding(
+            who[0].partition(" = ")[0] if who else "",
+            f"{share:.1%} of the {whole} were not completed: {reason}, decided by {shown}.",
+            severity="high" if run.lost_share > _HEAVY else "medium",
+            evidence=(Evidence("share_of_attempts", share, f"attempts that ended by {reason}"),),
+        )
+
+
+def unfinished(run: Run) -> Iterator[Finding]:
+    """Most requests were still there when the run ended."""
+    offered, left = run.summary["offered"] or 0, run.summary["unfinished"] or 0
+    if left > _MOST_HALF * offered:
+        yield Finding(
+            "horizon_s",
+            f"{left / offered:.1%} of the requests had not finished when the run ended "
+            f"(horizon_s = {setting(run.simulation.horizon_s)}).",
+            severity="high",
+            evidence=(Evidence("share_unfinished", left / offered, "requests without an end"),),
+        )
+
+
+def saturated(run: Run) -> Iterator[Finding]:
+    """The backlog grew until the end of the run, or for a part of it."""
+    found = run.saturation
+    if found is None or found.drift_per_s is None:
+        return
+    if found.verdict in ("transient", "saturated"):
+        yield Finding(
+            "",
+            f"{found}.",
+            severity="high" if found.verdict == "saturated" else "medium",
+            evidence=(
+                Evidence("drift_per_s", found.drift_per_s, "growth of the requests in the system"),
+            ),
+        )
+
+
+def unbounded_queue(run: Run) -> Iterator[Finding]:
+    """More arrives than the fleet serves, and nothing bounds the queue."""
+    if not run.is_saturated or run.lost_share > _NOTEWORTHY:
+        return
+    group, lowest = run.simulation.instances[0], run.summary["p50_ttft_ms"]
+    if lowest is None:
+        return
+    seats = max(1, min(group.max_num_seqs, _typical_batch(run)))
+    ingress = {"kind": "engine_request_limit", "max_requests": seats, "queue_size": 1}
+    targets = [known.target_ttft_s for known in run.simulation.slo_classes if known.target_ttft_s]
+    permits = {"kind": "fixed", "max_in_flight": seats * run.num_instances}
+    remedies: list[dict[str, Any]] = [
+        {"instances[0].ingress": ingress},
+        {
+            "gateway.limit": permits,
+            "gateway.bands[0].queue.timeout_s": min(targets, default=1.0),
+        },
+    ]
+    if group.ingress.kind != "open":
+        remedies = remedies[1:]
+    yield Finding(
+        "gateway.limit",
+        f"the fleet cannot serve the load, and nothing refuses it: every request waits, half of "
+        f"them {number(lowest)} ms or more for a first token, and longer in a longer run.",
+        severity="high",
+        evidence=(
+            Evidence("p50_ttft_ms", float(lowest), "median time to the first token"),
+            Evidence("share_lost", run.lost_share, "attempts that were refused or dropped"),
+        ),
+        remedies=tuple(remedies),
+    )
+
+
+def _typical_batch(run: Run) -> int:
+    """Requests per server that fit: a third of its seats, or of those that its memory holds."""
+    group = run.simulation.instances[0]
+    tokens = (run.summary["total_input_tokens"] or 0) + (run.summary["total_output_tokens"] or 0)
+    each = tokens / max(run.summary["completed"] or 0, 1)
+    room = group.num_kv_blocks * group.block_size_tokens / max(each, 1.0)
+    return int(min(group.max_num_seqs / 3, room / 3, 96))
+
+
+def limit_at_floor(run: Run) -> Iterator[Finding]:
+    """A controller that cut the limit to its floor and left it there."""
+    gateway = run.simulation.gateway
+    controller: Any = gateway.controller
+    control = run.result.control
+    floor, path = gateway.guard.floor, "gateway.guard.floor"
+    lower = float(getattr(controller, "min_concurrency", 0.0))
+    if lower > floor:
+        floor, path = lower, "gateway.controller.min_concurrency"
+    ticks = control.num_ticks()
+    at_floor = control.num_ticks(lambda columns: columns["setting"] <= floor)
+    if at_floor <= _LONG * ticks or not (control.count("decrease") or lower):
+        return
+    (noun,) = run.parts.below("gateway.controller")
+    remedies: list[dict[str, Any]] = [{path: 3}] if floor > 3 else []
+    remedies.append({"gateway.controller": "static"})
+    yield Finding(
+        path,
+        f"the limit was at {path} = {setting(floor)} after {at_floor / ticks:.0%} of "
+        f"{ticks:,} ticks, by {noun}.",
+        severity=run.severity_of(),
+        evidence=(Evidence("share_of_ticks", at_floor / ticks, "ticks at the floor"),),
+        remedies=tuple(remedies),
+    )
+
+
+def limit_at_ceiling(run: Run) -> Iterator[Finding]:
+    """A controller that raised the limit to its ceiling, where it still held requests back."""
+    gateway = run.simulation.gateway
+    ceiling, control = gateway.guard.ceiling, run.result.control
+    ticks = control.num_ticks()
+    if gateway.controller.kind == "static" or not any(run.activity["limit_held"]):
+        return
+    at_ceiling = control.num_ticks(lambda columns: columns["setting"] >= ceiling)
+    if at_ceiling <= _MOST_HALF * ticks:
+        return
+    yield Finding(
+        "gateway.guard.ceiling",
+        f"the limit was at gateway.guard.ceiling = {setting(ceiling)} after "
+        f"{at_ceiling / ticks:.0%} of {ticks:,} ticks, and held requests back.",
+        severity="medium",
+        evidence=(Evidence("share_of_ticks", at_ceiling / ticks, "ticks at the ceiling"),),
+        remedies=({"gateway.guard.ceiling": 2 * ceiling},),
+    )
+
+
+def probe_refuses(run: Run) -> Iterator[Finding]:
+    """Refusals within the few permits of a measurement of the minimum latency."""
+    controller = run.simulation.gateway.controller
+    if controller.kind != "envoy_gradient" or not run.has_times:
+        return
+    if controller.fixed_min_rtt_s or run.simulation.gateway.replicas > 1:
+        return
+    probe = controller.probe_concurrency or controller.min_concurrency
+    refused = np.flatnonzero(run.lost & run.counts)
+    if len(refused) < max(_LEAST_REFUSED, _NOTEWORTHY * int(run.counts.sum())):
+        return
+    control = run.result.control
+    if not control.num_ticks():
+        return
+    tick = np.searchsorted(control["time_s"], run.arrival_s[refused], side="right") - 1
+    during = float((control["setting"][tick.clip(min=0)] <= probe + 0.5).mean())
+    if during < _MOST_HALF:
+        return
+    served = ~np.isnan(run.column("e2e_s"))
+    latencies_s = run.column("e2e_s")[served]
+    if not len(latencies_s):
+        return
+    in_flight = float(latencies_s.sum()) / max(run.result.end_s, 1e-9)
+    higher = max(2 * probe, math.ceil(2 * in_flight))
+    fastest_s = float(np.quantile(latencies_s, 0.1))
+    yield Finding(
+        "gateway.controller.probe_concurrency",
+        f"{during:.0%} of the {len(refused):,} requests that were lost came while the limit was at "
+        f"{setting(probe)}, at which the controller measures the minimum latency: on average "
+        f"{in_flight:.3g} requests are in flight, so each measurement refuses what a short burst "
+        "brings; a higher probe_concurrency, or a known fixed_min_rtt_s, avoids it.",
+        severity=run.severity_of(),
+        evidence=(
+            Evidence("share_of_losses", during, "lost requests that came during a measurement"),
+            Evidence("mean_in_flight", in_flight, "requests in flight over the run"),
+        ),
+        remedies=(
+            {"gateway.controller.probe_concurrency": higher},
+            {"gateway.controller.fixed_min_rtt_s": fastest_s},
+        ),
+    )
+
+
+def expired_without_servers(run: Run) -> Iterator[Finding]:
+    """Requests that expired while no server was ready."""
+    expired = run.activity["not_completed"].get("queue_timeout", 0)
+    if not run.has_times or expired < max(_LEAST_REFUSED, _NOTEWORTHY * run.ledger["attempts"]):
+        return
+    dispatched = run.dispatched_s[~np.isnan(run.dispatched_s)]
+    first_s = float(dispatched.min()) if len(dispatched) else run.result.end_s
+    reason = list(run.result._names()["reasons"]).index("queue_timeout")
+    of_start = (run.column("reason") == reason) & (run.arrival_s < first_s)
+    share = int(of_start.sum()) / expired
+    fleet = run.simulation.fleet
+    if share < _MOST_HALF or fleet.initial_instances is None:
+        return
+    enough_s = 2 * max(first_s, fleet.startup_s)
+    yield Finding(
+        "gateway.bands[0].queue.timeout_without_servers_s",
+        f"{int(of_start.sum()):,} of {expired:,} expired requests arrived before the first server "
+        f"was ready, at {first_s:.4g} s: a queue without servers needs a time to live of its own.",
+        severity=run.severity_of(),
+        evidence=(
+            Evidence("share_of_expired", share, "expired requests that met no server"),
+            Evidence("first_dispatch_s", first_s, "instant of the first dispatch"),
+        ),
+        remedies=(
+            {"gateway.bands[0].queue.timeout_without_servers_s": enough_s},
+            {"fleet.initial_instances": fleet.target_instances or 1},
+        ),
+    )
+
+
+def refuses_while_idle(run: Run) -> Iterator[Finding]:
+    """A count of requests or tokens that refuses although the fleet has room."""
+    counts = run.activity["not_completed"]
+    found = {name: counts[name] for name in _COUNTED if counts.get(name)}
+    attempts = run.ledger["attempts"]
+    if not run.has_times or sum(found.values()) <= _NOTEWORTHY * attempts:
+        return
+    waits_s = run.engine_wait_s[run.counts & ~np.isnan(run.engine_wait_s)]
+    if not len(waits_s) or np.quantile(waits_s, 0.9) > 0.1 or run.is_saturated:
+        return
+    if run.activity["peak_kv_utilization"] > 0.8:
+        return
+    reason = max(found, key=lambda name: found[name])
+    policies = run.simulation.gateway.admission
+    kind = _COUNTED[reason]
+    i = next((i for i, policy in enumerate(policies) if policy.kind == kind), None)
+    if i is None:
+        return
+    policy: Any = policies[i]
+    remedies: list[dict[str, Any]] = []
+    if reason == "rate_limit_parallel" and policy.max_parallel:
+        limit = {"kind": "per_tenant", "max_in_flight": policy.max_parallel}
+        remedies = [{f"gateway.admission[{i}]": "always_admit", "gateway.limit": limit}]
+        remedies.append({f"gateway.admission[{i}].max_parallel": 2 * policy.max_parallel})
+    elif reason == "insufficient_tokens":
+        more = {
+            f"gateway.admission[{i}].{name}": 2 * getattr(policy, name)
+            for name in ("capacity_tokens", "refill_tokens_per_s")
+        }
+        remedies = [more]
+    else:
+        name = "max_requests" if reason == "rate_limit_requests" else "max_tokens"
+        remedies = [{f"gateway.admission[{i}].{name}": 2 * (getattr(policy, name, None) or 1)}]
+    share = sum(found.values()) / attempts
+    yield Finding(
+        f"gateway.admission[{i}]",
+        f"{share:.1%} of the requests were refused by a count ({reason}) although the servers had "
+        f"room: nine in ten of the others waited at most {np.quantile(waits_s, 0.9) * 1e3:.3g} ms "
+        "there; a limit in flight would queue them.",
+        severity=run.severity_of(),
+        evidence=(
+            Evidence("share_refused", share, "attempts that the count refused"),
+            Evidence(
+                "peak_kv_utilization",
+                run.activity["peak_kv_utilization"],
+                "largest share of KV blocks in use",
+            ),
+        ),
+        remedies=tuple(remedies),
+    )
+
+
+def output_uncounted(run: Run) -> Iterator[Finding]:
+    """A limit of prompt tokens where most tokens are generated."""
+    for i, policy in enumerate(run.simulation.gateway.admission):
+        if policy.kind != "rate_limit" or policy.tokens != "prompt" or not policy.max_tokens:
+            continue
+        tenants = run.result.by_tenant()
+        heavy = {
+            name: (figures["total_output_tokens"] or 0) / max(figures["total_input_tokens"] or 0, 1)
+            for name, figures in tenants.items()
+        }
+        worst = max(heavy, key=lambda name: heavy[name], default=None)
+        if worst is None or heavy[worst] < _LONGER or not run.is_harmed:
+            continue
+        figures = tenants[worst]
+        each = math.ceil((figures["total_output_tokens"] or 0) / max(figures["completed"] or 0, 1))
+        path = f"gateway.admission[{i}]"
+        yield Finding(
+            f"{path}.tokens",
+            f"{path}.tokens = prompt does not count what tenant {worst} costs: it gets "
+            f"{heavy[worst]:.3g} output tokens for each prompt token; count total tokens, and "
+            "reserve the output at admission.",
+            severity=run.severity_of(),
+            evidence=(
+                Evidence("output_per_prompt_token", heavy[worst], f"of tenant {worst}"),
+                Evidence("share_harmed", run.harm(), "requests that were lost or late"),
+            ),
+            remedies=(
+                {
+                    f"{path}.tokens": "total",
+                    f"{path}.charge": "reserve",
+                    f"{path}.reserved_output_tokens": each,
+                },
+            ),
+        )
+
+
+def blocked_by_tenant(run: Run) -> Iterator[Finding]:
+    """Tenants that waited behind one at its own limit."""
+    if not run.activity["tenant_limit_stopped_others"]:
+        return
+    gateway = run.simulation.gateway
+    verbatim = [
+        i
+        for i, band in enumerate(gateway.bands)
+        if getattr(band.fairness, "semantics", "") == "verbatim"
+    ]
+    bands = [f"gateway.bands[{i}].fairness = {gateway.bands[i].fairness.kind}" for i in verbatim]
+    own = next(
+        f"gateway.limit[{i}] = {limit.kind}"
+        for i, limit in enumerate(gateway.limit)
+        if limit.kind in ("per_tenant", "group")
+    )
+    yield Finding(
+        "gateway.bands[0].fairness",
+        f"requests within every limit waited behind a tenant at its own ({own}): "
+        f"{', '.join(bands[:_MOST_SHOWN])}, verbatim; with a fairness such as global_fifo or "
+        "round_robin a tenant waits for its own limit only.",
+        severity=run.severity_of(),
+        remedies=({f"gateway.bands[{i}].fairness": "round_robin" for i in verbatim},)
+        if verbatim
+        else (),
+    )
+
+
+def stopped_learning(run: Run) -> Iterator[Finding]:
+    """Policies that learn from what they admit and have admitted nothing for long."""
+    policies = run.simulation.gateway.admission
+    learners = {
+        _LEARNS[policy.kind]: i for i, policy in enumerate(policies) if policy.kind in _LEARNS
+    }
+    if not learners or not run.result.has_requests:
+        return
+    columns = run.result.requests
+    last = np.flatnonzero(columns["admitted"])
+    after = int(last[-1]) + 1 if len(last) else 0
+    reasons = columns["reason"][after:]
+    for reason, i in learners.items():
+        count = int(np.count_nonzero(reasons == reason))
+        if count >= _FEWEST:
+            since_s = columns["arrival_s"][after]
+            yield Finding(
+                f"gateway.admission[{i}]",
+                f"gateway.admission[{i}] = {policies[i].kind} has stopped learning: it learns from "
+                f"what it admits, and has rejected all {count:,} requests since {since_s:.4g} s.",
+                severity="high",
+                evidence=(Evidence("rejected_since", count, "requests since the last admission"),),
+                remedies=({f"gateway.admission[{i}]": "always_admit"},),
+            )
+
+
+def partial_view(run: Run) -> Iterator[Finding]:
+    """Several replicas of the gateway, each of which counts only its own requests."""
+    simulation = run.simulation
+    replicas, monitor = simulation.gateway.replicas, simulation.busy_monitor
+    threshold = monitor.active_decode_blocks_threshold
+    if replicas < 2:
+        return
+    peak = run.activity["peak_kv_utilization"]
+    if threshold is not None and not monitor.decode_latch and peak > threshold:
+        refused = run.activity["not_completed"].get("all_workers_busy", 0)
+        share = refused / max(run.ledger["attempts"], 1)
+        if not run.is_harmed:
+            return
+        yield Finding(
+            "busy_monitor.decode_latch",
+            f"each of {replicas:,} replicas of the gateway counts only the requests that it sent: "
+            f"up to {peak:.0%} of the KV memory was in use, beyond busy_monitor."
+            f"active_decode_blocks_threshold = {threshold:g}, and {share:.1%} of the attempts were "
+            "refused for it; decode_latch = true also reads the engines' own count.",
+            severity=run.severity_of(),
+            evidence=(
+                Evidence("peak_kv_utilization", peak, "largest share of KV blocks in use"),
+                Evidence("share_refused", share, "attempts refused because all workers are busy"),
+            ),
+            remedies=({"busy_monitor.decode_latch": True},),
+        )
+    for i, limit in enumerate(simulation.gateway.limit):
+        if limit.kind == "fixed" and not run.activity["limit_held"][i] and run.is_harmed:
+            yield Finding(
+                f"gateway.limit[{i}].max_in_flight",
+                f"each of {replicas:,} replicas of the gateway has its own gateway.limit[{i}] of "
+                f"{limit.max_in_flight:,}, and none ever held a request back: together they allow "
+                f"{replicas * limit.max_in_flight:,}.",
+                severity=run.severity_of(),
+                evidence=(
+                    Evidence("peak_in_flight", run.activity["peak_in_flight"], "of one replica"),
+                ),
+                remedies=(
+                    {f"gateway.limit[{i}].max_in_flight": max(1, limit.max_in_flight // replicas)},
+                ),
+            )
+
+
+def retry_storm(run: Run) -> Iterator[Finding]:
+    """Clients that retry make most of the load."""
+    attempts, requests = run.ledger["attempts"], run.ledger["logical_requests"]
+    if not requests or attempts < _STORM * requests:
+        return
+    goodput = run.summary["goodput"]
+    wasted = 1 - (run.summary["completed"] or 0) / attempts
+    if wasted < _MOST_HALF / 2 and (goodput is None or goodput > 0.9):
+        return
+    simulation = run.simulation
+    places = ["reaction"] if simulation.reaction.retries else []
+    places += [
+        f"tenants[{i}].reaction"
+        for i, tenant in enumerate(simulation.tenants)
+        if tenant.reaction is not None and tenant.reaction.retries
+    ]
+    budget = {f"{place}.retries[0].budget_ratio": 0.1 for place in places}
+    yield Finding(
+        f"{places[0]}.retries" if places else "reaction.retries",
+        f"clients made {attempts / requests:.2f} attempts per request, and {wasted:.0%} of the "
+        "attempts were in vain: retries feed the overload that they answer; a budget of retries, "
+        "or a timeout of the queue shorter than the clients' patience, breaks the circle.",
+        severity="high",
+        evidence=(
+            Evidence("attempts_per_request", attempts / requests, "attempts per logical request"),
+            Evidence("share_in_vain", wasted, "attempts that did not complete"),
+        ),
+        remedies=(budget, {f"{place}.retries": [] for place in places}) if places else (),
+    )
