@@ -8,6 +8,7 @@
 #include "bindings/settings.h"
 #include "bindings/value.h"
 #include "cluster/batch.h"
+#include "cluster/causes.h"
 #include "cluster/columns.h"
 #include "cluster/profiles.h"
 #include "cluster/randomness.h"
@@ -424,6 +425,37 @@ py::tuple log_steps(const Settings& simulation, std::uint64_t seed) {
   return py::make_tuple(to_dict(output), engines);
 }
 
+// The output of a run without shortcuts, the names of causes, and nanoseconds by cause: of each
+// request, and of each engine in prefill, decoding and lockstep.
+py::tuple time_by_cause(const Settings& simulation, std::uint64_t seed) {
+  cluster::Output output;
+  cluster::TimeByCause found;
+  {
+    const py::gil_scoped_release unlocked;
+    std::vector<instance::StepLog> logs;
+    const auto& settings = simulation.as<Simulation>();
+    output = cluster::run(
+        settings, seed,
+        {.is_checked = true, .reference = true, .step_logs = &logs, .interrupted = signal_raised});
+    found = cluster::time_by_cause(settings, *output.record, logs);
+  }
+  py::tuple names(cluster::kCauses.size());
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = cluster::kCauses.at(i);
+  std::vector<std::int64_t> requests;
+  requests.reserve(found.requests.size() * cluster::kCauses.size());
+  for (const auto& times : found.requests) {
+    requests.insert(requests.end(), times.begin(), times.end());
+  }
+  std::vector<std::int64_t> engines;
+  for (const auto& times : found.engines) {
+    engines.insert(engines.end(), {times.prefill, times.decode, times.lockstep});
+  }
+  const auto width = static_cast<py::ssize_t>(cluster::kCauses.size());
+  return py::make_tuple(to_dict(output), names,
+                        column(std::move(requests)).attr("reshape")(-1, width),
+                        column(std::move(engines)).attr("reshape")(-1, 3));
+}
+
 // The outputs in order, None for runs that an interruption skipped. An exception of `progress` ends
 // the batch and passes through.
 py::list run_batch(const std::vector<Settings>& settings, const std::vector<std::uint64_t>& seeds,
@@ -518,6 +550,7 @@ void bind_cluster(py::module_& module) {
       py::arg("simulation"), py::arg("seed"), py::call_guard<py::gil_scoped_release>(),
       "The requests that a simulation offers under a seed; None in streaming mode.");
   module.def("log_steps", &log_steps, py::arg("simulation"), py::arg("seed"));
+  module.def("time_by_cause", &time_by_cause, py::arg("simulation"), py::arg("seed"));
   module.def("run", &run, py::arg("simulation"), py::arg("seed"), py::arg("reference") = false,
              py::arg("requests") = py::none(),
              "Runs one experiment under one seed; see spillway.simulate for the public form.");

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spillway.config import profiles
     from spillway.config.files import dump, fingerprint
     from spillway.data.intervals import Interval
+    from spillway.diagnosis import diagnose
     from spillway.files.evidence import read
     from spillway.files.recordings import read_recordings
     from spillway.files.traces import TraceError, read_trace, trace
@@ -53,6 +54,7 @@ __all__ = [
     "calibrate",
     "check",
     "compare",
+    "diagnose",
     "dump",
     "fingerprint",
     "fleet",
@@ -87,6 +89,7 @@ _HOMES = {
     "calibrate": "spillway.calibration",
     "compare": "spillway.comparison",
     "check": "spillway.checking",
+    "diagnose": "spillway.diagnosis",
     "dump": "spillway.config.files",
     "fingerprint": "spillway.config.files",
     "load": "spillway.loading",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spillway._core.sim import ConfigError, UsageError
 from spillway.data.replications import Replications
 from spillway.data.result_data import ResultData
 
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from spillway._core.cluster import Simulation
+    from spillway.analysis.causes import TimeByCause
     from spillway.analysis.group_age import AdmissionByGroupAge
     from spillway.analysis.recovery import Recovery
     from spillway.analysis.regret import AdmissionRegret
     from spillway.analysis.stationarity import Saturation
     from spillway.analysis.steady_state import SteadyState
+    from spillway.findings.explanation import Explanation
     from spillway.findings.finding import Finding
     from spillway.report.plots import Plots
     from spillway.systems.dynamo.counters import Version
@@ -45,6 +48,7 @@ class Result(ResultData):
     def __init__(self, simulation: Simulation, seed: int, output: Mapping[str, Any]) -> None:
         super().__init__(simulation, seed, output)
         self._regret: AdmissionRegret | None = None
+        self._causes: TimeByCause | None = None
 
     def admission_regret(self) -> AdmissionRegret:
         """What becomes of each rejected request on an idle fleet, and if all are admitted.
@@ -178,18 +182,54 @@ class Result(ResultData):
 
         return admission_by_group_age(self, step_s, new_for_s)
 
-    def why(self, request_id: str | int) -> str:
-        """The outcome of a request, its instance and the alternatives of the router, as text.
+    def time_by_cause(self) -> TimeByCause:
+        """What the requests spent their time on: causes that add up to their latencies.
 
-        For a rejected request also the latencies it would have seen on an idle fleet, beside the
-        targets of its class (see `admission_regret`). A row (int) may replace the id.
+        The run is repeated with a log of its steps, and must have the same outcome. That takes
+        as long as the reference (`simulate(reference=True)`), and memory for every step.
 
-        Raises KeyError if there is no such request, UsageError unless requests and decisions were
-        kept.
+        Raises UsageError if the requests were not kept, latencies are not times between events
+        (`metrics.accounting: blis`), or the run cannot be repeated; ConfigError if it has a policy
+        in Python that was not imported.
         """
-        from spillway.analysis.routing import explain
+        if self._causes is None:
+            from spillway.analysis.causes import time_by_cause
 
-        return explain(self, request_id, self.admission_regret)
+            self._causes = time_by_cause(self)
+        return self._causes
+
+    def explain(self) -> Explanation:
+        """What is wrong with the run, what to try, and what its requests spent their time on.
+
+        Where causes are unknown, a sentence says why (see `time_by_cause`). `spillway diagnose`
+        prints it, and `spillway.diagnose` also tries the remedies.
+        """
+        from spillway.findings.explanation import Explanation
+
+        try:
+            causes: TimeByCause | str = self.time_by_cause()
+        except (ConfigError, UsageError) as error:
+            causes = str(error)
+        return Explanation(tuple(self.findings()), causes)
+
+    def why(self, request_id: str | int) -> str:
+        """Why a request took as long as it did, or was lost, as text.
+
+        Its causes in order, the requests on its server when it came, and what would have made it meet
+        the targets of its class; for a lost request the settings that decided it, and the latencies
+        that it would have seen on an idle fleet (see `admission_regret`). With
+        `metrics.traced_candidates` also the alternatives of the router. A row (int) may replace the
+        id.
+
+        Raises KeyError if there is no such request, UsageError unless requests were kept.
+        """
+        from spillway.findings.why import why
+
+        try:
+            causes: TimeByCause | str = self.time_by_cause()
+        except (ConfigError, UsageError) as error:
+            causes = str(error)
+        return why(self, request_id, causes, self.admission_regret)
 
     def counters(
         self, version: Version, *, model: str = "simulated", endpoint: str = "completions"

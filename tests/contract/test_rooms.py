@@ -44,6 +44,7 @@ RANK = {
     "calibration": 9,
     "session": 9,
     "comparison": 9,
+    "diagnosis": 9,
     "study": 9,
     "envs": 10,
     "validation": 10,

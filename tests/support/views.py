@@ -281,9 +281,6 @@ def _ask_why(look: Looking, result: Result) -> None:
     examples = {outcome: row for row, outcome in enumerate(requests["outcome"].tolist())}
     for outcome, row in examples.items():
         name = str(requests["request_id"][row])
-        if not result.simulation.metrics.traced_candidates:
-            look.refused("why", lambda name=name: result.why(name), UsageError, "traced_candidates")
-            continue
         with look.at(f"why of a request that is {outcome}"):
             assert outcome in result.why(name)
     look.refused(

@@ -67,12 +67,8 @@ class Recorder {
     if (log_) log_scheduled(s, now);
   }
   /// The step that was last scheduled with tokens begins.
-  void step_begins(const Jump& step) {
-    if (!log_) return;
-    logged_ = log_->size() - 1;
-    while (log_->at(logged_).scheduled.empty()) --logged_;
-    log_->at(logged_).start = step.start;
-    log_->at(logged_).end = step.end_of_step();
+  void step_begins(const EngineState& s) {
+    if (log_) log_begun(s);
   }
 
   /// The slot's new token is emitted at the end of the step; `last_token` is the time of the
@@ -158,6 +154,7 @@ class Recorder {
     if (!call.scheduled.empty() || !call.preempted.empty()) log_->push_back(call);
     call = {};
   }
+  void log_begun(const EngineState& s);
   [[gnu::noinline]] void log_gap(const Decoders& decoders, sim::Time gap, std::int64_t steps) {
     if (gap_log_.is_full()) {
       states_->token_gaps.count_sections(gap_log_, decoders.gaps_begin());

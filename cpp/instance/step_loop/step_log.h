@@ -25,6 +25,9 @@ struct ScheduledStep {
   std::int64_t waiting = 0;
   std::vector<sim::RequestId> running;
   std::vector<sim::RequestId> finished;  ///< with the step
+  std::vector<sim::RequestId> prompts;   ///< with tokens of their prompt, or recomputed ones
+  sim::Time alone{0};            ///< duration of the step, which ranks in lockstep may prolong
+  sim::Time without_prompts{0};  ///< that of the same batch without those tokens
 };
 
 /// The calls of one engine's scheduler, in order.

@@ -186,7 +186,7 @@ bool is_full(const EngineState& s, std::int64_t budget_left) {
 
 [[gnu::always_inline]] inline void begin_formed(EngineState& s, Recorder& recorder, Time now) {
   if (s.settings.has_special_rules) [[unlikely]]
-    recorder.step_begins(s.jump);
+    recorder.step_begins(s);
   if (s.settings.plans_ahead) {
     s.jump.is_full = is_full(s, schedule_step(s, recorder, now));
     s.is_planned = true;

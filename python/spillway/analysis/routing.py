@@ -1,4 +1,4 @@
-"""The outcome and the routing of a request, as text."""
+"""Where a request was routed, and how it would fare on an idle fleet, as text."""
 
 from __future__ import annotations
 
@@ -19,43 +19,16 @@ if TYPE_CHECKING:
 _CANDIDATE = "candidate_"
 
 
-def explain(
-    result: ResultData, request_id: str | int, regret: Callable[[], AdmissionRegret]
-) -> str:
-    """See `Result.why`; `regret` is called for a request that was rejected."""
-    requests = result.requests
-    is_text = isinstance(request_id, str)
-    known = requests["request_id"] if is_text else np.arange(requests.num_rows)
-    rows = np.flatnonzero(known == request_id)
-    if not rows.size:
-        raise KeyError(request_id)
-    row = int(rows[0])
+def route(result: ResultData, row: int) -> list[str]:
+    """Where the router sent a request, with its alternatives; nothing if that was not logged."""
+    if not result.simulation.metrics.traced_candidates:
+        return []
     decision = result.decisions.of(row)
-    reason = str(requests["reason"][row])
-    outcome = str(requests["outcome"][row]) + (f" ({reason})" if reason else "")
-    who = f"tenant {requests['tenant'][row]}, class {requests['slo_class'][row]}"
-    arrival = f"{requests['arrival_s'][row]:.6f} s with {requests['input_tokens'][row]}"
-    lines = [
-        f"request {requests['request_id'][row]} of {who}: {outcome}",
-        f"arrived at {arrival} input tokens",
-    ]
-    times = [
-        f"{name.removesuffix('_s')} {float(requests[name][row]) * 1e3:.3f} ms"
-        for name in ("queue_s", "scheduling_delay_s", "ttft_s", "e2e_s")
-        if not np.isnan(requests[name][row])
-    ]
-    if times:
-        lines.append(", ".join(times))
-    if detail := result.refusal_detail(row):
-        lines.append(f"refused: {detail}")
-    if str(requests["outcome"][row]) == "rejected":
-        lines.append(_on_an_idle_fleet(result, row, regret))
     if decision is None:
-        lines.append("it was never routed")
-        return "\n".join(lines)
+        return ["it was never routed"]
     by_rank = decision.get("candidate_rank", np.array(-1)).max() >= 0
     rank = f", rank {decision['rank']}" if by_rank else ""
-    lines.append(
+    line = (
         f"routed at {decision['time_s']:.6f} s to instance {decision['instance']}{rank}, "
         f"score {decision['score']:.6g}, regret {decision['regret']:.6g}"
     )
@@ -67,10 +40,10 @@ def explain(
         [formatting.number(value.item()) for value in values]
         for values in zip(*(decision[name] for name in names), strict=True)
     ]
-    return "\n".join([*lines, "", formatting.table([header, *body])])
+    return [line, "", *formatting.table([header, *body]).splitlines()]
 
 
-def _on_an_idle_fleet(result: ResultData, row: int, regret: Callable[[], AdmissionRegret]) -> str:
+def on_an_idle_fleet(result: ResultData, row: int, regret: Callable[[], AdmissionRegret]) -> str:
     """The latencies a rejected request would have seen, beside the targets of its class."""
     try:
         unloaded = regret().of(row)

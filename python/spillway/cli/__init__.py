@@ -49,6 +49,8 @@ STATUSES: Mapping[int, str] = {
 COMMANDS: Mapping[str, str] = {
     "run": "run a simulation and print its results",
     "compare": "compare systems, paired by seed",
+    "diagnose": "say what is wrong with a configuration, and what helps",
+    "why": "explain one request of a run",
     "check": "check a configuration file",
     "describe": "explain a setting, a policy or a preset",
     "init": "write a commented configuration file to start from",

@@ -59,6 +59,8 @@ COMMANDS: dict[str, str] = {
     "run": "run config.yaml --out out --html out.html --plot out.png",
     "run --seeds": "run config.yaml --seeds 8 --out out --out-format csv",
     "compare": "compare config.yaml other.yaml --seeds 6 --html out.html --plot out.png",
+    "diagnose": "diagnose config.yaml --try --seeds 2",
+    "why": "why config.yaml 3",
     "check": "check config.yaml",
     "describe": "describe --schema",
     "init": "init --full new.yaml",

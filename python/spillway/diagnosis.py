@@ -1,0 +1,260 @@
+"""What is wrong with a configuration, and which of the remedies help: paired runs of each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spillway.config.formatting import table
+from spillway.config.messages import checked
+from spillway.data.intervals import interval
+from spillway.findings.explanation import as_settings
+from spillway.findings.finding import MOST_SHOWN
+from spillway.loading import as_simulation
+from spillway.simulate import run_many, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spillway._core.cluster import Simulation
+    from spillway.config.progress import Progress
+    from spillway.data.intervals import Interval
+    from spillway.findings.explanation import Explanation
+    from spillway.loading import Configuration
+    from spillway.result import Result
+
+__all__ = ["Diagnosis", "Trial", "diagnose"]
+
+_MOST_TRIALS = 16
+_LEAST_SEEDS = 2
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A remedy that was tried.
+
+    Attributes
+    ----------
+    finding
+        Name of the finding that proposes it.
+    settings
+        The remedy: settings by path.
+    gain
+        Difference of the share of requests in time, paired by seed, with an interval that holds
+        together with those of the other remedies.
+    in_time, lost
+        Share of the requests in time, and of those that were lost, in the mean over the seeds.
+    refused
+        Why it could not be tried; empty if it was.
+    """
+
+    finding: str
+    settings: Mapping[str, Any]
+    gain: Interval | None
+    in_time: float
+    lost: float
+    refused: str = ""
+
+    @property
+    def helps(self) -> bool:
+        """Whether the share in time rises significantly."""
+        return self.gain is not None and (self.gain.low or self.gain.mean) > 0
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """What is wrong with a configuration, and what helps.
+
+    Attributes
+    ----------
+    explanation
+        Findings and causes of the run under the first seed.
+    trials
+        The remedies that were tried, the best first; empty unless asked for.
+    in_time, lost
+        Share of the requests in time, and of those that were lost, as it is; NaN without trials.
+    seeds
+        The seeds of the paired runs.
+    has_targets
+        Whether `in_time` is goodput. Otherwise, as no class has a target, it is the share of the
+        requests that are as fast as half of them are now, in TTFT and in the time per token.
+    """
+
+    explanation: Explanation
+    trials: tuple[Trial, ...]
+    in_time: float
+    lost: float
+    seeds: tuple[int, ...]
+    has_targets: bool
+
+    def text(self, most: int | None = MOST_SHOWN) -> str:
+        """Findings (at most `most`; None: all), causes, and the ranking of what was tried."""
+        text = self.explanation.text(most)
+        if not self.trials:
+            return text
+        rows = [["rank", "in time", "gain", "lost", "for", "settings"]]
+        rows.append(["as is", f"{self.in_time:.1%}", "", f"{self.lost:.1%}", "", ""])
+        rows += [
+            [
+                str(i),
+                f"{trial.in_time:.1%}",
+                _shown(trial.gain),
+                f"{trial.lost:.1%}",
+                trial.finding,
+                trial.refused or as_settings(trial.settings),
+            ]
+            for i, trial in enumerate(self.trials, 1)
+        ]
+        meaning = (
+            "in time: within all targets of their class (goodput)"
+            if self.has_targets
+            else "in time: as fast as half of the requests are now, because no class has a target"
+        )
+        head = f"remedies, {len(self.seeds)} paired seeds, intervals of 95% together; {meaning}"
+        return f"{text}\n\n{head}\n{table(rows)}"
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as data, as `spillway diagnose --json` prints it."""
+        return {
+            **self.explanation.to_dict(),
+            "seeds": list(self.seeds),
+            "in_time": self.in_time,
+            "lost": self.lost,
+            "has_targets": self.has_targets,
+            "trials": [
+                {
+                    "finding": trial.finding,
+                    "settings": dict(trial.settings),
+                    "in_time": trial.in_time,
+                    "lost": trial.lost,
+                    "gain": trial.gain
+                    and {name: getattr(trial.gain, name) for name in ("mean", "low", "high")},
+                    "helps": trial.helps,
+                    "refused": trial.refused,
+                }
+                for trial in self.trials
+            ],
+        }
+
+
+def _shown(gain: Interval | None) -> str:
+    if gain is None:
+        return "-"
+    ends = "" if gain.low is None else f" ({gain.low:+.1%} to {gain.high:+.1%})"
+    return f"{gain.mean:+.1%}{ends}"
+
+
+def diagnose(
+    simulation: Configuration,
+    seed: int = 0,
+    *,
+    tries: bool = False,
+    seeds: int = 4,
+    threads: int | None = None,
+    progress: Progress = False,
+) -> Diagnosis:
+    """Runs a simulation and says what is wrong with it, and with `tries` what helps.
+
+    Parameters
+    ----------
+    simulation
+        The simulation, or the path of a configuration file.
+    seed
+        Seed of the run that is explained; the first of the paired runs.
+    tries
+        Whether to run the remedies of the findings, at most 16, each under the same seeds as the
+        configuration itself, and to rank them by the share of requests in time.
+    seeds
+        Number of seeds of each, >= 2.
+    threads
+        Number of concurrent runs; None: one per CPU.
+    progress
+        As for `run_many`.
+
+    Raises
+    ------
+    ConfigError
+        If the simulation cannot be run, or an argument is out of range.
+
+    Examples
+    --------
+    >>> import spillway
+    >>> bucket = {"kind": "token_bucket", "capacity_tokens": 10, "refill_tokens_per_s": 1}
+    >>> simulation = spillway.Simulation(gateway={"admission": bucket})
+    >>> spillway.diagnose(simulation).explanation.findings[0].name
+    'bucket_below_prompt'
+    """
+    known = as_simulation(simulation)
+    result = simulate(known, seed, progress=progress)
+    explanation = result.explain()
+    has_targets = result.summary()["goodput"] is not None
+    if not checked("tries", tries, bool, "True or False"):
+        return Diagnosis(explanation, (), math.nan, math.nan, (seed,), has_targets)
+    used = tuple(range(seed, seed + max(seeds, _LEAST_SEEDS)))
+    candidates, refused = _candidates(known, explanation)
+    systems = [known, *(changed for _, _, changed in candidates)]
+    runs = run_many(systems, used, threads=threads, keep_requests=True, progress=progress)
+    bounds = None if has_targets else _typical(runs[0][0])
+    scores = [np.array([_in_time(run, bounds) for run in known]) for known in runs]
+    losses = [float(np.mean([_lost(run) for run in known])) for known in runs]
+    level = 1 - (1 - _CONFIDENCE) / max(len(candidates), 1)
+    trials = [
+        Trial(name, settings, interval(list(own - scores[0]), level), float(own.mean()), lost)
+        for (name, settings, _), own, lost in zip(candidates, scores[1:], losses[1:], strict=True)
+    ]
+    trials.sort(key=lambda trial: -trial.in_time)
+    mean = float(scores[0].mean())
+    return Diagnosis(explanation, (*trials, *refused), mean, losses[0], used, has_targets)
+
+
+def _candidates(
+    simulation: Simulation, explanation: Explanation
+) -> tuple[list[tuple[str, Mapping[str, Any], Simulation]], list[Trial]]:
+    """The different remedies with the changed simulations, and those that are not valid."""
+    from spillway._core.sim import ConfigError
+
+    found: list[tuple[str, Mapping[str, Any], Simulation]] = []
+    refused = []
+    for finding in explanation.findings:
+        for remedy in finding.remedies:
+            if any(remedy == known for _, known, _ in found) or len(found) == _MOST_TRIALS:
+                continue
+            try:
+                found.append((finding.name, remedy, simulation.with_(remedy)))
+            except ConfigError as error:
+                refused.append(Trial(finding.name, remedy, None, math.nan, math.nan, str(error)))
+    return found, refused
+
+
+def _typical(result: Result) -> tuple[float, float]:
+    """Median TTFT and time per token: bounds where no class has a target."""
+    columns = result._columns()
+    medians = []
+    for name in ("ttft_s", "tpot_s"):
+        values = columns[name][~np.isnan(columns[name])]
+        medians.append(float(np.median(values)) if len(values) else math.inf)
+    return medians[0], medians[1]
+
+
+def _in_time(result: Result, bounds: tuple[float, float] | None) -> float:
+    """Goodput, or the share of the requests that are within the bounds."""
+    summary = result.summary()
+    if bounds is None:
+        return float(summary["goodput"] or 0.0)
+    columns = result._columns()
+    ttft_s, tpot_s = columns["ttft_s"], columns["tpot_s"]
+    within = ~np.isnan(columns["e2e_s"]) & (ttft_s <= bounds[0] * (1 + 1e-9))
+    within &= np.isnan(tpot_s) | (tpot_s <= bounds[1] * (1 + 1e-9))
+    return float(within.mean()) if len(within) else 0.0
+
+
+def _lost(result: Result) -> float:
+    attempts = result.ledger["attempts"]
+    return sum(result.activity["not_completed"].values()) / attempts if attempts else 0.0

@@ -1,0 +1,142 @@
+"""Why one request took as long as it did, or was lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spillway.analysis.causes import MEANINGS, TimeByCause
+from spillway.analysis.routing import on_an_idle_fleet, route
+from spillway.findings.parts import deciders
+from spillway.findings.run import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from spillway.analysis.regret import AdmissionRegret
+    from spillway.data.result_data import ResultData
+
+
+def row_of(result: ResultData, request_id: str | int) -> int:
+    """The row of a request. Raises KeyError with a sentence if there is none."""
+    requests = result.requests
+    is_text = isinstance(request_id, str)
+    known = requests["request_id"] if is_text else np.arange(requests.num_rows)
+    rows = np.flatnonzero(known == request_id)
+    if not rows.size:
+        raise KeyError(
+            f"no request {request_id!r}: the run has {requests.num_rows:,}, the first is "
+            f"{requests['request_id'][0] if requests.num_rows else 'none'}"
+        )
+    return int(rows[0])
+
+
+def why(
+    result: ResultData,
+    request_id: str | int,
+    causes: TimeByCause | str,
+    regret: Callable[[], AdmissionRegret],
+) -> str:
+    """See `Result.why`; `regret` is called for a request that was rejected."""
+    row, requests = row_of(result, request_id), result.requests
+    outcome, reason = str(requests["outcome"][row]), str(requests["reason"][row])
+    who = f"tenant {requests['tenant'][row]}, class {requests['slo_class'][row]}"
+    run = Run(result)
+    why_lost = f" ({reason})" if reason else ""
+    arrival = f"{requests['arrival_s'][row]:.6f} s with {requests['input_tokens'][row]}"
+    lines = [
+        f"request {requests['request_id'][row]} of {who}: {outcome}{why_lost}",
+        f"arrived at {arrival} input tokens",
+    ]
+    times = [
+        f"{name.removesuffix('_s')} {float(requests[name][row]) * 1e3:.3f} ms"
+        for name in ("queue_s", "scheduling_delay_s", "ttft_s", "e2e_s")
+        if not np.isnan(requests[name][row])
+    ]
+    if times:
+        lines.append(", ".join(times))
+    if reason:
+        lines += [f"decided by {text}" for text in deciders(run.parts, reason)]
+    if run.has_times:
+        lines += _ahead(run, row)
+    lines += _by_cause(causes, row, requests["e2e_s"][row])
+    lines += _to_meet(result, row, causes)
+    if outcome == "rejected":
+        lines.append(on_an_idle_fleet(result, row, regret))
+    lines += route(result, row)
+    return "\n".join(lines)
+
+
+def _ahead(run: Run, row: int) -> Iterator[str]:
+    """The requests on its server, or anywhere, when it came."""
+    instance = int(run.column("instance")[row])
+    if instance < 0:
+        in_flight = run.running_at(np.array([run.arrival_s[row]]))[0]
+        yield f"when it came, {in_flight:.0f} requests were running in the fleet"
+        return
+    at_s = run.dispatched_s[row]
+    same = (run.column("instance") == instance) & (np.arange(len(run.arrival_s)) != row)
+    there = same & (run.dispatched_s <= at_s) & (run.left_s > at_s)
+    waiting = there & ~(run.scheduled_s <= at_s)
+    names = run.result._names()["tenants"]
+    counts = np.bincount(run.column("tenant")[there], minlength=len(names))
+    most = np.argsort(-counts, kind="stable")[:3]
+    tenants = ", ".join(f"{names[i]} {counts[i]:,}" for i in most if counts[i])
+    ahead = f"{int((there & ~waiting).sum()):,} running and {int(waiting.sum()):,} waiting"
+    yield f"when it was sent to instance {instance}, that had {ahead}" + (
+        f" (by tenant: {tenants})" if tenants else ""
+    )
+
+
+def _by_cause(causes: TimeByCause | str, row: int, e2e_s: float) -> Iterator[str]:
+    if np.isnan(e2e_s):
+        return
+    if isinstance(causes, str):
+        yield f"its time by cause is unknown: {causes}"
+        return
+    for name, value in causes.seconds(row).items():
+        yield f"  {value * 1e3:12.3f} ms  {value / e2e_s:6.1%}  {name}: {MEANINGS[name]}"
+
+
+def _to_meet(result: ResultData, row: int, causes: TimeByCause | str) -> Iterator[str]:
+    """What would have made it meet the targets of its class."""
+    requests = result.requests
+    by_name = {known.name: known for known in result.simulation.slo_classes}
+    promises = by_name.get(str(requests["slo_class"][row]))
+    own = {} if isinstance(causes, str) else causes.seconds(row)
+    waits = ("client", "admission", "gateway_queue", "ingress", "step_under_way", "seats")
+    before = (*waits, "kv_memory", "token_budget")
+    for metric in ("ttft", "tpot", "e2e"):
+        target_s = getattr(promises, f"target_{metric}_s", None)
+        latency_s = float(requests[f"{metric}_s"][row])
+        if target_s is None or np.isnan(latency_s):
+            continue
+        if latency_s <= target_s:
+            yield f"{metric}: within the target of {target_s * 1e3:.6g} ms"
+            continue
+        excess_s = latency_s - target_s
+        text = f"{metric}: {excess_s * 1e3:.3f} ms over the target of {target_s * 1e3:.6g} ms"
+        if metric == "tpot":
+            excess_s *= max(int(requests["output_tokens"][row]) - 1, 1)
+        work = ("decode", "prefill_own") if metric != "e2e" else ()
+        spent = {
+            name: value
+            for name, value in own.items()
+            if name not in work and (metric == "e2e" or (name in before) != (metric == "tpot"))
+        }
+        if spent:
+            text += f"; {_enough(spent, excess_s)}"
+        yield text
+
+
+def _enough(spent: Mapping[str, float], excess_s: float) -> str:
+    """The causes without which a target would have been met."""
+    largest = sorted(spent, key=lambda name: -spent[name])
+    single = [name for name in largest if spent[name] >= excess_s]
+    if single:
+        return f"without {' or '.join(single)} it would have met it"
+    for count in range(2, len(largest) + 1):
+        if sum(spent[name] for name in largest[:count]) >= excess_s:
+            return f"without {' and '.join(largest[:count])} it would have met it"
+    return "it would have missed it without any wait"

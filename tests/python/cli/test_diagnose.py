@@ -1,0 +1,94 @@
+"""`spillway diagnose` and `spillway why`, and their calls in Python."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.paths import ROOT
+
+import spillway
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+THREADS = ROOT / "tests" / "threads"
+LONG = THREADS / "06-long-prompts-starve-short" / "configuration.yaml"
+REMEDY = {"instances[0].long_prefill_token_threshold": 1024}
+
+
+def test_the_remedy_that_helps_comes_first() -> None:
+    found = spillway.diagnose(LONG, tries=True, seeds=4)
+    best = found.trials[0]
+    assert (best.finding, dict(best.settings)) == ("long_prompts", REMEDY)
+    assert best.helps
+    assert best.in_time - found.in_time == pytest.approx(best.gain.mean)  # type: ignore[union-attr]
+    cured = [
+        spillway.simulate(spillway.load(LONG).with_(REMEDY), seed).summary()["goodput"]
+        for seed in found.seeds
+    ]
+    assert best.in_time == pytest.approx(sum(map(float, cured)) / 4)
+
+
+def test_without_targets_speed_counts() -> None:
+    found = spillway.diagnose(
+        THREADS / "19-least-request-by-old-metrics" / "configuration.yaml", tries=True, seeds=2
+    )
+    assert not found.has_targets
+    gain = found.trials[0].gain
+    assert gain is not None
+    assert gain.mean > 0
+    assert "as fast as half of the requests are now" in repr(found)
+
+
+def test_a_remedy_that_is_not_valid_is_shown_with_its_reason() -> None:
+    from spillway.diagnosis import _candidates
+    from spillway.findings.explanation import Explanation
+    from spillway.findings.finding import Finding
+
+    finding = Finding("", "x.", "name", remedies=({"router.unknown": 1}, {"warm_up_s": 1}))
+    found, refused = _candidates(spillway.Simulation(), Explanation((finding, finding), ""))
+    assert [settings for _, settings, _ in found] == [{"warm_up_s": 1}]
+    assert "router.unknown" in refused[0].refused
+
+
+def test_diagnose_in_a_shell(called: Callable[..., Any]) -> None:
+    status, out, _ = called("diagnose", LONG, "--try", "--seeds", "2")
+    assert status == 0
+    assert out.startswith("1. high, long_prompts: instances[0].long_prefill_token_threshold: ")
+    assert "try instances[0].long_prefill_token_threshold = 1024" in out
+    assert "prefill_of_others" in out
+    assert "remedies, 2 paired seeds" in out
+    _, printed, _ = called("diagnose", LONG, "--json", "--all")
+    document = json.loads(printed)
+    assert document["findings"][0]["name"] == "long_prompts"
+    assert document["causes"]["mean_s"]["all"]["decode"] > 0
+    assert document["trials"] == []
+    assert called("diagnose", LONG, "--try", "--seeds", "1")[0] == 2
+
+
+def test_why_in_a_shell(called: Callable[..., Any], tmp_path: Path) -> None:
+    result = spillway.simulate(LONG, 1)
+    is_late = (result.requests["ttft_s"] > 0.3) & (result.requests["slo_class"] == "critical")
+    late = int(is_late.nonzero()[0][0])
+    name = str(result.requests["request_id"][late])
+    status, out, _ = called("why", LONG, name, "--seed", "1")
+    assert (status, out) == (0, f"{result.why(late)}\n")
+    assert "over the target of 300 ms; without " in out
+    result.save(tmp_path / "run.npz")
+    assert called("why", tmp_path / "run.npz", name)[1] == out
+    document = json.loads(called("why", tmp_path / "run.npz", name, "--json")[1])
+    e2e_s = float(result.requests["e2e_s"][late])
+    assert sum(document["causes_s"].values()) == pytest.approx(e2e_s)
+    status, out, err = called("why", LONG, "absent")
+    assert (status, out) == (2, "")
+    assert "no request 'absent'" in err
+
+
+def test_why_of_a_lost_request_names_what_decided() -> None:
+    result = spillway.simulate(THREADS / "24-bucket-below-prompt" / "configuration.yaml", 1)
+    text = result.why(0)
+    assert "decided by gateway.admission[0] = token_bucket (capacity_tokens = 400" in text
+    assert "on an idle fleet" in text
