@@ -31,6 +31,7 @@ __all__ = ["Diagnosis", "Trial", "diagnose"]
 _MOST_TRIALS = 16
 _LEAST_SEEDS = 2
 _CONFIDENCE = 0.95
+_TYPICAL = 0.9
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Diagnosis:
         The seeds of the paired runs.
     has_targets
         Whether `in_time` is goodput. Otherwise, as no class has a target, it is the share of the
-        requests that are as fast as half of them are now, in TTFT and in the time per token.
+        requests that are as fast as nine in ten of them are now, in TTFT and in time per token.
     """
 
     explanation: Explanation
@@ -112,7 +113,7 @@ class Diagnosis:
         meaning = (
             "in time: within all targets of their class (goodput)"
             if self.has_targets
-            else "in time: as fast as half of the requests are now, because no class has a target"
+            else "in time: as fast as nine in ten requests are now, because no class has a target"
         )
         head = f"remedies, {len(self.seeds)} paired seeds, intervals of 95% together; {meaning}"
         return f"{text}\n\n{head}\n{table(rows)}"
@@ -234,13 +235,13 @@ def _candidates(
 
 
 def _typical(result: Result) -> tuple[float, float]:
-    """Median TTFT and time per token: bounds where no class has a target."""
+    """The TTFT and the time per token of nine in ten: bounds where no class has a target."""
     columns = result._columns()
-    medians = []
+    bounds = []
     for name in ("ttft_s", "tpot_s"):
         values = columns[name][~np.isnan(columns[name])]
-        medians.append(float(np.median(values)) if len(values) else math.inf)
-    return medians[0], medians[1]
+        bounds.append(float(np.quantile(values, _TYPICAL)) if len(values) else math.inf)
+    return bounds[0], bounds[1]
 
 
 def _in_time(result: Result, bounds: tuple[float, float] | None) -> float:

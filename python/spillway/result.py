@@ -215,9 +215,9 @@ class Result(ResultData):
     def why(self, request_id: str | int) -> str:
         """Why a request took as long as it did, or was lost, as text.
 
-        Its causes in order, the requests on its server when it came, and what would have made it meet
-        the targets of its class; for a lost request the settings that decided it, and the latencies
-        that it would have seen on an idle fleet (see `admission_regret`). With
+        Its causes in order, the requests on its server when it came, and what would have made it
+        meet the targets of its class; for a lost request the settings that decided it, and the
+        latencies that it would have seen on an idle fleet (see `admission_regret`). With
         `metrics.traced_candidates` also the alternatives of the router. A row (int) may replace the
         id.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections import Counter
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 import spillway
-from spillway import ConfigError, Result
+from spillway import ConfigError, Result, Simulation
 from spillway.config import describe
 
 FOLDER = Path(__file__).parent
@@ -106,6 +107,67 @@ def test_the_thread_shows_what_was_reported_and_what_the_remedy_gains(folder: Pa
         assert any("remedy" in expected for expected in thread["expect"])
         found += misses(thread, spillway.simulate(cured, seed), "remedy")
     assert found == []
+
+
+# ---- siblings, and what is tried -----------------------------------------------------------------
+
+SIBLINGS = 20
+LEAST_NAMED = 0.8
+LEAST_REMEDIES = 0.75
+LARGE_FLEET = 4
+
+
+def sibling(folder: Path, number: int) -> tuple[Simulation, int]:
+    """The situation with other rates, lengths and servers, each by up to 15%, and its seed."""
+    rng = random.Random(f"{folder.name} {number}")
+    settings = yaml.safe_load((folder / "configuration.yaml").read_text())
+    rate, *lengths = (rng.uniform(0.85, 1.15) for _ in range(3))
+    (group,) = settings["instances"]
+    count = group.get("count", 1)
+    group["count"] = count + rng.choice((-1, 0, 1)) * (count >= LARGE_FLEET)
+    for client in settings["workload"]["clients"]:
+        for name, factor in zip(("input_tokens", "output_tokens"), lengths, strict=True):
+            client[name]["tokens"] = max(1, round(client[name]["tokens"] * factor))
+        if "requests_per_s" in client:
+            client["requests_per_s"] *= rate * group["count"] / count
+        arrivals = client.get("arrivals", {})
+        if "users" in arrivals:
+            arrivals["users"] = round(arrivals["users"] * rate)
+    return spillway.loading.from_settings(settings), rng.randrange(1000)
+
+
+@pytest.mark.slow
+def test_the_cause_is_named_in_siblings_too() -> None:
+    named = 0
+    for folder in THREADS:
+        cause = read(folder)["cause"]
+        for number in range(SIBLINGS):
+            simulation, seed = sibling(folder, number)
+            findings = spillway.simulate(simulation, seed).findings()
+            named += cause in [finding.name for finding in findings[:FIRST]]
+    assert named >= LEAST_NAMED * SIBLINGS * len(THREADS)
+
+
+@pytest.mark.slow
+def test_the_agreed_remedy_is_among_the_best_that_are_tried() -> None:
+    found = {}
+    for folder in THREADS:
+        thread = read(folder)
+        if thread.get("remedy") is None:
+            continue
+        simulation = spillway.load(folder / "configuration.yaml")
+        diagnosis = spillway.diagnose(simulation, thread.get("seed", 1), tries=True)
+        tried = {path for trial in diagnosis.trials[:FIRST] for path in trial.settings}
+        found[folder.name] = any(
+            same_setting(path, known) for path in thread["remedy"] for known in tried
+        )
+    assert sum(found.values()) >= LEAST_REMEDIES * len(found), found
+
+
+def same_setting(first: str, second: str) -> bool:
+    """Whether two paths name one setting, or one names a part of the other."""
+    parts = [path.replace("[0]", "") for path in (first, second)]
+    return parts[0].startswith(parts[1]) or parts[1].startswith(parts[0])
 
 
 def test_every_number_is_a_thread_or_pending() -> None:

@@ -50,6 +50,7 @@ def sensor_window(plan: Plan) -> Iterator[Finding]:
             f"the controller never has a signal: the window of {setting(sensor.window_s)} s is "
             f"shorter than the interval between ticks, tick_s + tick_drift_s = "
             f"{interval_s:g} s, so the histogram at its start is always the one at its end.",
+            remedies=({"gateway.sensor.window_s": 2 * interval_s},),
         )
 
 
@@ -198,6 +199,7 @@ def controller_chases_its_queue(plan: Plan) -> Iterator[Finding]:
                 f"and requests wait up to gateway.bands[{i}].queue.timeout_s = "
                 f"{queue.timeout_s:g} s. Each cut prolongs the wait, down to guard.floor = "
                 f"{gateway.guard.floor:g}.",
+                remedies=({f"gateway.bands[{i}].queue.timeout_s": high_s},),
             )
             return
 
@@ -265,6 +267,7 @@ def bucket_below_prompt(plan: Plan) -> Iterator[Finding]:
                     f"and every prompt has at least {least:,}.",
                     is_refused=True,
                     severity="high",
+                    remedies=({f"{path}.capacity_tokens": _roomy(plan, least)},),
                 )
         elif policy.kind == "tenant_token_bucket":
             for j, own in enumerate(policy.own):
@@ -280,6 +283,7 @@ def bucket_below_prompt(plan: Plan) -> Iterator[Finding]:
                         f"{least_own:,}.",
                         is_refused=True,
                         severity="high",
+                        remedies=({f"{path}.own[{j}].capacity_tokens": _roomy(plan, least_own)},),
                     )
         elif policy.kind == "rate_limit" and policy.charge == "reserve" and policy.max_tokens:
             reserved = {entry.slo_class: entry.output_tokens for entry in policy.reserved_of_class}
@@ -299,7 +303,13 @@ def bucket_below_prompt(plan: Plan) -> Iterator[Finding]:
                     f"request reserves at least {least:,} (reserved_output_tokens included).",
                     is_refused=True,
                     severity="high",
+                    remedies=({f"{path}.max_tokens": _roomy(plan, least)},),
                 )
+
+
+def _roomy(plan: Plan, least: int) -> int:
+    """Tokens of a bucket that holds every request, and ten of the smallest."""
+    return max(10 * least, plan.demand.max_tokens)
 
 
 def clients_give_up(plan: Plan) -> Iterator[Finding]:

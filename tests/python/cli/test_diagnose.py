@@ -40,7 +40,7 @@ def test_without_targets_speed_counts() -> None:
     gain = found.trials[0].gain
     assert gain is not None
     assert gain.mean > 0
-    assert "as fast as half of the requests are now" in repr(found)
+    assert "as fast as nine in ten requests are now" in repr(found)
 
 
 def test_a_remedy_that_is_not_valid_is_shown_with_its_reason() -> None:
