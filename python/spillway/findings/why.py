@@ -58,6 +58,8 @@ def why(
         lines.append(", ".join(times))
     if reason:
         lines += [f"decided by {text}" for text in deciders(run.parts, reason)]
+    if detail := result.refusal_detail(row):
+        lines.append(f"refused: {detail}")
     if run.has_times:
         lines += _ahead(run, row)
     lines += _by_cause(causes, row, requests["e2e_s"][row])
