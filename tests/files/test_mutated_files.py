@@ -340,17 +340,10 @@ SILENT: dict[str, dict[str, list[str]]] = {
     "two durations or lengths, each as plausible as the other": {
         "recordings/engine_timestamps/pro6000.csv": ["swap scheduled_s and first_token_s"],
         "recordings/requests.csv": ["swap output_tokens and ttft_ms"],
-        "recordings/blis.csv": ["swap round_index and prefix_length"],
         "recordings/lmbench.csv": ["swap ttft and generation_time"],
     },
     "a mark or a state is all that the file says of it": {
         "recordings/requests.csv": ["remove status"],
-        "recordings/profile_export.jsonl": ["remove metadata.benchmark_phase"],
-        "recordings/aiperf_0_13.jsonl": [
-            "relabel metadata.was_cancelled",
-            "remove metadata.benchmark_phase",
-        ],
-        "recordings/blis.csv": ["relabel status"],
     },
 }
 """What no content, file beside or figure of the tool reveals: why → file → changes."""

@@ -67,6 +67,7 @@ class _Found:
     """What the records say apart from their requests."""
 
     warm_up: int = 0
+    unnamed: int = 0  # requests without a phase
     counters: dict[str, set[str]] = field(default_factory=lambda: collections.defaultdict(set))
     """Length as AIPerf counts it → the metrics with which the requests count it."""
     conversations: dict[str, set[str]] = field(default_factory=lambda: collections.defaultdict(set))
@@ -85,6 +86,11 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
     found = _Found()
     requests, skipped = parsed_requests(source.lines(), partial(_request, source, found), settings)
     found.contradictions.tell(source.path, len(requests))
+    if found.unnamed:
+        note(
+            f"{source.path}: {found.unnamed:,} records do not state their benchmark_phase; if they "
+            "are of a warm-up, they count all the same"
+        )
     named = (
         _named(request, found) if found.has_turns else request._replace(session="")
         for request in requests
@@ -116,10 +122,18 @@ def _request(source: Source, found: _Found, line: tuple[int, str]) -> Request | 
         raise TraceError(f"{source.path} {place}: must be a JSON object")
     record = Object(source, place, values)
     metadata, metrics = record.object("metadata"), record.object("metrics")
-    if (metadata.text("benchmark_phase") or "profiling") != "profiling":
+    phase = metadata.text("benchmark_phase")
+    if phase not in (None, "profiling"):
         found.warm_up += 1
         return None
+    found.unnamed += phase is None
     failed = bool(record.values.get("error")) or bool(metadata.values.get("was_cancelled"))
+    is_whole = metrics.object("request_latency").values.get("value") is not None
+    found.contradictions.check(
+        not (is_whole and metadata.values.get("was_cancelled")),
+        place,
+        "was_cancelled, and has a request_latency",
+    )
     start_ns, end_ns = metadata.whole("request_start_ns"), metadata.whole("request_end_ns")
     if start_ns is None:
         metadata.refuse_missing("request_start_ns")

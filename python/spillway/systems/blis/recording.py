@@ -69,11 +69,20 @@ def read(source: Source, settings: Settings) -> Rows:
     )
 
 
+_WHOLE = ("stop", "length")
 _PARTS = ("text_tokens", "image_tokens", "audio_tokens", "video_tokens")
 
 
 def _check_parts(found: Contradictions, table: CsvTable) -> None:
-    """Check that a prompt is the sum of its parts, where they are known."""
+    """Check what the columns say of each other: lengths, sessions and states."""
+    columns = map(table.texts, ("session_id", "round_index", "status", "finish_reason"))
+    for line, session, turn, status, reason in zip(table.lines, *columns, strict=True):
+        place = f"line {line}"
+        found.check(bool(session) or turn in ("", "0"), place, "round_index is that of no session")
+        is_ok = status.strip().lower() == "ok"
+        found.check(
+            is_ok or reason not in _WHOLE, place, "status is a failure, finish_reason is not"
+        )
     whole = table.whole("input_tokens").tolist()
     parts = sum(table.whole(name, empty="0") for name in _PARTS)
     for line, tokens, known in zip(table.lines, whole, np.asarray(parts).tolist(), strict=True):
