@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import spillway
-from spillway.cli import output
+from spillway.cli import configuration, output, reading
 from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
     import argparse
+
+    from spillway._core.cluster import Simulation
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "configs", type=Path, nargs="+", metavar="CONFIG",
         help="configuration files, at least two; the first is the baseline",
     )  # fmt: skip
+    configuration.add_trace(parser)
+    reading.add_arguments(parser)
     parser.add_argument(
         "--seeds", type=int, default=16, metavar="N", help="seeds of each system (default 16)"
     )
@@ -72,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
         raise config_error([("CONFIG", " ".join(names), "must be different files")])
     output.check_at_least(options, 1, "threads")
     found = spillway.compare(
-        dict(zip(names, paths, strict=True)),
+        dict(zip(names, _systems(options), strict=True)),
         seeds=options.seeds,
         figures=None if options.figures is None else options.figures.split(","),
         all_pairs=options.all_pairs,
@@ -93,6 +97,20 @@ def run(options: argparse.Namespace) -> int:
         output.say(f"wrote {options.html}")
     output.show(options, found, found.to_dict)
     return 0
+
+
+def _systems(options: argparse.Namespace) -> list[Path] | list[Simulation]:
+    """The files, or with --trace the simulations that replay it."""
+    if options.trace is None:
+        return list(options.configs)
+    from spillway import loading
+
+    trace = configuration.read_trace(options)
+    found = []
+    for path in options.configs:
+        simulation = loading.from_settings(path, read_trace=False).replace(workload=trace)
+        found.append(loading.with_traffic(simulation, loading.traffic_changes(path)))
+    return found
 
 
 def _share(text: str | None) -> float | None:

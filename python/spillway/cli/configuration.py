@@ -23,10 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config", type=Path, metavar="CONFIG", help="configuration file (YAML or JSON)"
     )
-    parser.add_argument(
-        "--trace", type=Path, metavar="FILE",
-        help="replay these requests instead of the workload's; - is standard input",
-    )  # fmt: skip
+    add_trace(parser)
     reading.add_arguments(parser)
     parser.add_argument(
         "--traffic-rate", type=float, metavar="FACTOR",
@@ -44,6 +41,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "for the settings of a preset; may be repeated",
     )  # fmt: skip
     completion.completes(change, completion.changes)
+
+
+def add_trace(parser: argparse.ArgumentParser) -> None:
+    """Adds --trace."""
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE",
+        help="replay these requests instead of the workload's; - is standard input",
+    )  # fmt: skip
+
+
+def read_trace(options: argparse.Namespace, *, streams: bool = False) -> Trace:
+    """The requests of --trace, whose totals are printed."""
+    trace = spillway.read_trace(
+        options.trace, stream="auto" if streams else False, **reading.given(options)
+    )
+    output.say(totals(options.trace, trace))
+    return trace
 
 
 def load(options: argparse.Namespace) -> Simulation:
@@ -67,12 +81,7 @@ def load(options: argparse.Namespace) -> Simulation:
     if options.trace is not None:
         texts = [*loading.traffic_changes(options.config), *texts]
         is_plain = options.traffic_rate is None and not texts
-        trace = spillway.read_trace(
-            options.trace,
-            stream="auto" if simulation.metrics.streaming and is_plain else False,
-            **reading.given(options),
-        )
-        output.say(totals(options.trace, trace))
+        trace = read_trace(options, streams=simulation.metrics.streaming and is_plain)
         simulation = simulation.replace(workload=trace)
     if options.traffic_rate is not None:
         simulation = _at_rate(simulation, options.traffic_rate)

@@ -321,6 +321,21 @@ def test_compare_judges_all_pairs(run: Callable[..., str]) -> None:
         assert [f"{verdict['baseline']} {verdict['challenger']}" for verdict in verdicts] == pairs
 
 
+def test_compare_replays_a_trace(run: Callable[..., str]) -> None:
+    Path("mine.csv").write_text("at_s;prompt;output\n2;100;5\n1;200;7\n")
+    Path("larger.yaml").write_text(CONFIG.replace("count: 2", "count: 3"))
+    columns = "arrival_s=at_s,input_tokens=prompt,output_tokens=output"
+    arguments = ("compare", "config.yaml", "larger.yaml", "--seeds", "2", "--trace", "mine.csv")
+    found = json.loads(run(*arguments, "--columns", columns, "--sort", "--json"))
+    trace = spillway.read_trace(
+        "mine.csv",
+        columns={"arrival_s": "at_s", "input_tokens": "prompt", "output_tokens": "output"},
+        sort=True,
+    )
+    systems = {name: load(f"{name}.yaml").replace(workload=trace) for name in ("config", "larger")}
+    assert found == json.loads(json.dumps(spillway.compare(systems, seeds=2).to_dict()))
+
+
 def test_compare_writes_a_figure(run: Callable[..., str]) -> None:
     pytest.importorskip("matplotlib").use("agg")
     Path("larger.yaml").write_text(CONFIG.replace("count: 2", "count: 3"))

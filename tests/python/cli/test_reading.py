@@ -30,6 +30,7 @@ READERS = (
     "read",
     "run",
     "check",
+    "compare",
     "export",
     "calibrate",
     "validate real",
