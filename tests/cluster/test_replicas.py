@@ -205,11 +205,18 @@ def test_each_controls_its_limit_by_what_it_measured() -> None:
 
 @pytest.mark.parametrize("split", ["round_robin", "tenant_hash", "random"])
 def test_books_balance_over_all(split: str) -> None:
+    """Every second gateway has queues of little patience."""
     losses = 0
     for seed in trials(30):
         simulation = random_simulation(seed, charge_at="first_token").with_(
             {"gateway.replicas": 2 + seed % 3, "gateway.split": split}
         )
+        if seed % 2 == 0:
+            bands = [
+                band.replace(queue=band.queue.replace(timeout_s=0.03))
+                for band in simulation.gateway.bands
+            ]
+            simulation = simulation.with_({"gateway.bands": bands})
         result = simulate(simulation, seed)
         assert result.digest == simulate(simulation, seed, reference=True).digest
         streamed = simulate(simulation.with_({"metrics.streaming": True}), seed)
@@ -219,7 +226,7 @@ def test_books_balance_over_all(split: str) -> None:
             assert result.ledger[name] == ends.count(name), (seed, name)
         assert result.ledger["attempts"] == len(ends)
         losses += result.ledger["expired"] + result.ledger["evicted"]
-    assert losses > often(20)
+    assert losses > often(100)
 
 
 def test_decisions_are_logged_in_the_order_in_which_they_were_made() -> None:

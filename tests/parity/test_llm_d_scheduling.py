@@ -331,6 +331,16 @@ def test_probabilities_of_rejection(case: Case) -> None:
     assert abs(rejected / trials - there) <= 5 * spread + 1e-12
 
 
+@pytest.mark.parametrize("case", cases("admitter.latency-slo"))
+def test_requests_without_targets_are_admitted(case: Case) -> None:
+    """No recorded request states a target, and none is rejected."""
+    slo_class = AROUND.slo_classes[0].replace(name="own", priority=case["priority"])
+    admission = testing.build(gateway.LatencySlo(), slo_classes=[slo_class], simulation=AROUND)
+    endpoints = [seen(there) for there in case["endpoints"] or []]
+    admitted = admission.decide(Request(slo_class="own"), instances=endpoints or None).admitted
+    assert admitted == (not case["rejected"])
+
+
 # --- pickers, profiles ----------------------------------------------------------------------------
 
 
