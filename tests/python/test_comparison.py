@@ -10,7 +10,7 @@ import pytest
 from support.paths import ROOT
 
 import spillway
-from spillway import Simulation, compare, gateway, instance
+from spillway import Simulation, compare, gateway, instance, workload
 from spillway.config.files import fingerprint
 from spillway.data.figures import FIGURES
 from spillway.data.intervals import interval
@@ -296,3 +296,42 @@ def test_a_difference_of_two_percent_is_found_within_the_announced_seeds() -> No
         num_found += run["y first", "mean_e2el_ms"].outcome == "worse"
     print(f"found {num_found} of 200; announced seeds: {np.percentile(announced, [5, 50, 95])}")
     assert num_found >= 160
+
+
+def test_a_figure_that_is_not_compared_and_worsens_is_said() -> None:
+    """Fewer permits: first tokens come later, tokens after them sooner."""
+    arrivals = workload.Synthetic(requests_per_s=40, num_requests=600)
+    base = Simulation(workload=arrivals)
+    limited = base.with_({"gateway.limit": {"kind": "fixed", "max_in_flight": 8}})
+    pair = {"open": base, "limited": limited}
+
+    def said(**options: Any) -> list[str]:
+        found = compare(pair, seeds=6, **options).notes
+        return [note.partition(" is worse")[0] for note in found if " is worse with " in note]
+
+    assert "p99_ttft_ms" in said(figures=["mean_tpot_ms"])
+    assert "p99_ttft_ms" not in said(figures=["mean_tpot_ms", "p99_ttft_ms"])
+    (note,) = (
+        note
+        for note in compare(pair, seeds=6, figures=["mean_tpot_ms"]).notes
+        if note.startswith("p99_ttft_ms")
+    )
+    assert "{p99_ttft_ms: '<=" in note
+    same = compare({"open": base, "same": base}, seeds=4, figures=["mean_tpot_ms"])
+    assert not any(" is worse with " in note for note in same.notes)
+
+
+def test_all_pairs_begin_with_a_ranking() -> None:
+    arrivals = workload.Synthetic(requests_per_s=20, num_requests=400)
+    systems = {
+        f"limit {permits}": Simulation(workload=arrivals).with_(
+            {"gateway.limit": {"kind": "fixed", "max_in_flight": permits}}
+        )
+        for permits in (2, 4, 64)
+    }
+    shown = str(compare(systems, seeds=6, figures=["mean_ttft_ms"], all_pairs=True))
+    lines = shown.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("ranking"))
+    places = [line[: len("limit 64")].strip() for line in lines[start + 2 : start + 5]]
+    assert places == ["limit 64", "limit 4", "limit 2"]
+    assert start < next(i for i, line in enumerate(lines) if " against " in line)

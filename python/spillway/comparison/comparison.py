@@ -116,7 +116,7 @@ class Comparison:
             f"{which}, {len(self.seeds)} seeds, paired; all intervals hold "
             f"together with {self.confidence:.4g} confidence ({self.level:.6g} each)"
         )
-        blocks = []
+        blocks = [self._ranking()] if self._is_all_pairs else []
         for baseline, challenger in self.pairs:
             title = f"{challenger} against {baseline}" if self._is_all_pairs else challenger
             header = [title, "baseline", "mean", "difference", "low", "high", "", "verdict"]
@@ -129,6 +129,30 @@ class Comparison:
         return head, blocks, remarks
 
     __repr__ = __str__
+
+    def _ranking(self) -> list[list[str]]:
+        """The systems by the first figure: those that are better than more others come first."""
+        first = self.verdicts[0].figure
+        means: dict[str, float] = {}
+        wins, losses = dict.fromkeys(self.names, 0), dict.fromkeys(self.names, 0)
+        for verdict in self.verdicts:
+            if verdict.figure != first:
+                continue
+            means |= {verdict.baseline: verdict.before, verdict.challenger: verdict.after}
+            better, worse = verdict.challenger, verdict.baseline
+            if verdict.outcome == "worse":
+                better, worse = worse, better
+            elif verdict.outcome != "better":
+                continue
+            wins[better] += 1
+            losses[worse] += 1
+        sign = 1 if FIGURES[first].better == "lower" else -1
+        order = sorted(self.names, key=lambda name: (losses[name] - wins[name], sign * means[name]))
+        rows = [
+            [name, formatting.number(means[name]), str(wins[name]), str(losses[name])]
+            for name in order
+        ]
+        return [["ranking", first, "better than", "worse than"], *rows]
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as numbers, texts and lists, for JSON."""

@@ -37,6 +37,12 @@ DEFAULT_FIGURES = (
 )
 """The figures that `compare` compares by default; those without values are left out."""
 
+_GUARDS = (
+    *("p99_ttft_ms", "p99_tpot_ms", "p99_e2el_ms", "goodput", "rejected", "expired"),
+    "jain_tenant",
+)
+"""Headline figures that are watched even where they are not compared."""
+
 
 _LEAST_SEEDS = 2
 
@@ -99,6 +105,10 @@ def compare(
         Number of concurrent runs; None: one per CPU. The comparison does not depend on it.
     progress
         As for `run_many`, once per look.
+
+    Headline figures (p99 of TTFT, of the time per token and of the latency, goodput, rejected and
+    expired requests, fairness) that are not compared are watched: a note names one that worsens
+    significantly, with a constraint for searches.
 
     Raises
     ------
@@ -194,6 +204,15 @@ def compare(
         reached_half_width=reached,
         notes=(
             *_notes(simulations, is_replicated, resampled=blocks is not None),
+            *_notes_on_guards(
+                names,
+                pairs,
+                chosen or (),
+                values,
+                confidence,
+                is_random=is_replicated,
+                blocks=blocks,
+            ),
             *_notes_on_saturation(names, simulations, first[0], threads),
         ),
         unvalidated=tuple(itertools.compress(names, map(is_unvalidated, simulations))),
@@ -228,6 +247,42 @@ def _notes(
             "is also that of the workloads; allow_different_workloads (in a shell "
             "--allow-different-workloads) judges it nevertheless."
         )
+    return notes
+
+
+def _notes_on_guards(
+    names: Sequence[str],
+    pairs: Sequence[tuple[int, int]],
+    compared: Sequence[str],
+    values: Sequence[Sequence[Mapping[str, Any]]],
+    confidence: float,
+    *,
+    is_random: Sequence[bool],
+    blocks: float | None,
+) -> list[str]:
+    """Headline figures that are not compared and worsen; the intervals hold together."""
+    known = [
+        name
+        for name in _GUARDS
+        if name not in compared and all(run[name] is not None for runs in values for run in runs)
+    ]
+    level = 1 - (1 - confidence) / max(len(known) * len(pairs), 1)
+    notes = []
+    for i, j in pairs:
+        for name in known:
+            verdict = judge(
+                name, (names[i], names[j]), values[i], values[j], level,
+                is_random=is_random[i] or is_random[j], blocks=blocks, allowed=False,
+                same_workload=True,
+            )  # fmt: skip
+            if verdict.outcome != "worse" or not any(is_random):
+                continue
+            relation = ">=" if FIGURES[name].better == "higher" else "<="
+            notes.append(
+                f"{name} is worse with {names[j]} than with {names[i]}, {verdict.after:.4g} "
+                f"instead of {verdict.before:.4g}, and is not compared: compare it, or "
+                f"constrain it in a search: {{{name}: '{relation}{verdict.before:.4g}'}}."
+            )
     return notes
 
 
