@@ -37,6 +37,8 @@ void LogHistogram::add(std::int64_t value, std::int64_t count) {
   if (bucket >= buckets_.size()) buckets_.resize(bucket + 1, 0);
   buckets_[bucket] += count;
   count_ += count;
+  least_ = std::min(least_, value);
+  largest_ = std::max(largest_, value);
   const Sum v = static_cast<std::uint64_t>(value);
   const Sum weight = static_cast<std::uint64_t>(count);
   sum_ += v * weight;
@@ -47,6 +49,8 @@ void LogHistogram::merge(const LogHistogram& other) {
   if (other.buckets_.size() > buckets_.size()) buckets_.resize(other.buckets_.size(), 0);
   for (std::size_t i = 0; i < other.buckets_.size(); ++i) buckets_[i] += other.buckets_[i];
   count_ += other.count_;
+  least_ = std::min(least_, other.least_);
+  largest_ = std::max(largest_, other.largest_);
   sum_ += other.sum_;
   squares_ += other.squares_;
 }
@@ -72,10 +76,8 @@ Moments LogHistogram::moments(std::span<const double> ps, std::span<double> perc
     }
     percentiles[i] = interpolate(middle_of(at), above, rank.fraction);
   }
-  const auto least = std::ranges::find_if(buckets_, [](std::int64_t count) { return count > 0; });
   return {static_cast<double>(center) + rest, std::sqrt(std::max(variance, 0.0)),
-          middle_of(static_cast<std::size_t>(least - buckets_.begin())),
-          middle_of(buckets_.size() - 1)};
+          static_cast<double>(least_), static_cast<double>(largest_)};
 }
 
 }  // namespace spillway::numerics
