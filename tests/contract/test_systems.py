@@ -151,7 +151,7 @@ def test_a_folder_is_all_that_a_new_tool_needs(tmp_path: Path) -> None:
     lines = [f'{{"tick": {at}, "words": {{"in": 9, "out": 2}}, "team": "a"}}\n' for at in (5, 7)]
     (tmp_path / "log.jsonl").write_text("".join(lines))
     (tmp_path / "experiment.yaml").write_text("schema: 1\n")
-    command = re.search(r"^spillway (check .*--trace-tick-unit s .*)$", page, re.MULTILINE)
+    command = re.search(r"^\$ spillway (check .*--trace-tick-unit s .*)$", page, re.MULTILINE)
     assert command
     script = f"python -m spillway.cli {command[1].replace('check', 'run')} --json"
     found = subprocess.run(

@@ -96,7 +96,8 @@ def test_the_thread_shows_what_was_reported_and_what_the_remedy_gains(folder: Pa
     seed = thread.get("seed", 1)
     result = spillway.simulate(simulation, seed)
     found = misses(thread, result, "base")
-    assert thread["cause"] in [finding.name for finding in result.findings()[:FIRST]]
+    if "cause" in thread:
+        assert thread["cause"] in [finding.name for finding in result.findings()[:FIRST]]
     findings = [str(finding) for finding in spillway.check(simulation)]
     for text in thread.get("findings", ()):
         assert any(text in finding for finding in findings), findings
@@ -109,8 +110,14 @@ def test_the_thread_shows_what_was_reported_and_what_the_remedy_gains(folder: Pa
     assert found == []
 
 
+def test_findings_name_most_causes() -> None:
+    named = sum("cause" in read(folder) for folder in THREADS)
+    assert named >= LEAST_CAUSES * len(THREADS)
+
+
 # ---- siblings, and what is tried -----------------------------------------------------------------
 
+LEAST_CAUSES = 0.85
 SIBLINGS = 20
 LEAST_NAMED = 0.8
 LEAST_REMEDIES = 0.75
@@ -140,7 +147,7 @@ def sibling(folder: Path, number: int) -> tuple[Simulation, int]:
 def test_the_cause_is_named_in_siblings_too() -> None:
     named = 0
     for folder in THREADS:
-        cause = read(folder)["cause"]
+        cause = read(folder).get("cause")
         for number in range(SIBLINGS):
             simulation, seed = sibling(folder, number)
             findings = spillway.simulate(simulation, seed).findings()

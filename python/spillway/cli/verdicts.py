@@ -36,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def assertions(options: argparse.Namespace) -> list[Constraint]:
     """What --assert states. Raises ConfigError for an unknown figure or another form."""
-    from spillway.study import objective
+    if not options.assertions:
+        return []
+    from spillway.study import objective  # slow to import
 
     found = []
     for text in options.assertions:

@@ -265,7 +265,7 @@ def test_notes_on_files_go_to_standard_error(capsys: pytest.CaptureFixture[str])
             [
                 (
                     "users.csv: unused columns: user; optional columns are request_id, tenant, "
-                    "slo_class, prefix_group, prefix_tokens"
+                    "slo_class, prefix_group, prefix_tokens, session, warm_tokens"
                 )
             ],
         ),

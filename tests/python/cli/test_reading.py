@@ -31,6 +31,7 @@ READERS = (
     "run",
     "check",
     "compare",
+    "diagnose",
     "export",
     "calibrate",
     "validate real",

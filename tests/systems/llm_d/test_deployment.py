@@ -65,7 +65,12 @@ def expressible(_name: str) -> dict[str, Any]:
                     "ttft_source": "predictor",
                 },
                 {"kind": "utilization", "queue_depth_threshold": 9, "headroom": 0.25},
-                {"kind": "concurrency", "concurrency_mode": "hybrid", "headroom": 0.5},
+                {
+                    "kind": "concurrency",
+                    "concurrency_mode": "hybrid",
+                    "headroom": 0.5,
+                    "if_none": "reject",
+                },
                 {"kind": "slo_headroom", "exploration": 0.02},
             ],
             "scorers": [
