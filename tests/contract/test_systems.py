@@ -85,6 +85,7 @@ TESTED_ELSEWHERE = {
     "llm_d/result.py": "files/test_benchmark_files.py",
     "llm_d/writing.py": "systems/llm_d/test_deployment.py",
     "sglang/lines.py": "systems/sglang/test_recording.py",
+    "vllm/speculation.py": "systems/vllm/test_deployment.py",
 }
 
 

@@ -92,7 +92,8 @@ def test_losses_are_all_that_differs(name: str, seed: int) -> None:
             difference.before, rel=1e-9, abs=1e-9
         ):
             continue
-        assert lost.pop(difference.path) == difference.after
+        if not TARGETS[name.partition("@")[0]].follows_version(difference.path, difference.before):
+            assert lost.pop(difference.path) == difference.after
     assert not lost
     assert all(loss.reason for loss in found.losses)
 
@@ -171,7 +172,8 @@ def test_changes_of_policies_that_are_gone_are_lost() -> None:
     (change,) = found.deployed.to_dict()["changes"]
     assert change["set"] == {"gateway.max_queued": 2}
     assert "the system lacks the setting that changes" in {loss.reason for loss in found.losses}
-    assert export(simulation, to="vllm", rest="kept").deployed == simulation
+    assert export(simulation, to="dynamo", rest="kept", allow_lossy=True).deployed != simulation
+    assert export(simulation, to="sglang", rest="kept").deployed.changes == simulation.changes
 
 
 def limited(n: int, max_queued: int | None = None, count: int = 1) -> Simulation:
@@ -192,7 +194,8 @@ def test_a_fixed_limit_is_written_where_the_system_has_one() -> None:
     assert reasons["gateway.max_queued"] == "the gates of the instances hold it"
     assert "max_queued" not in str(export(limited(50, 21), to="vllm@0.19").moved)
     kept = export(limited(50, 21, count=2), to="vllm", rest="kept")
-    assert kept.deployed == limited(50, 21, count=2)
+    assert kept.deployed.gateway == limited(50, 21, count=2).gateway
+    assert kept.losses == ()
 
     found = export(limited(50, count=2), to="dynamo")
     assert found.files["worker-0.sh"].endswith("--engine-request-limit 25\n")
@@ -229,7 +232,9 @@ def test_a_printed_export_fits_a_screen() -> None:
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 120
     assert str(export(Simulation(), to="vllm")) == (
-        "vllm@0.33: vllm-0.sh\ncarries every setting that it decides"
+        "vllm@0.33: vllm-0.sh\ncarries every setting that it decides\n"
+        "note: instances[].engine_rules, instances[].kv_cache.generated_tokens: deployed has those "
+        "of vllm 0.33"
     )
 
 

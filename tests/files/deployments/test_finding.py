@@ -243,10 +243,10 @@ VLLM = ["vllm", "serve", "Qwen/Qwen3-8B"]
     ("words", "reason"),
     [
         (
-            ["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 4}'],
-            "speculative",
+            ["--speculative-config", '{"method": "medusa", "num_speculative_tokens": 4}'],
+            "speculative decoding by medusa",
         ),
-        (["--speculative-config.method", "eagle"], "speculative"),
+        (["--speculative-config.method", "eagle"], "without num_speculative_tokens"),
         (["--enable-lora", "--lora-modules", "a=b", "c=d"], "LoRA"),
         (["-pp", "2"], "pipeline"),
         (

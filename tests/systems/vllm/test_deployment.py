@@ -11,6 +11,7 @@ from spillway import ConfigError, Simulation, instance
 from spillway.files.deployments import Import, export, import_
 from spillway.files.deployments.flag_table import number
 from spillway.instance import Server
+from spillway.systems.vllm.rules import applied
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +34,7 @@ def expressible(name: str) -> dict[str, Any]:
         "kv_cache": {"prefix_caching": False, "reserve_full_prompt": version >= (0, 19)},
         "async_scheduling": False,
         "scheduler": {"kind": "priority_fcfs", "victim": "lowest_priority"},
+        "speculative_decoding": {"num_drafts": 3, "method": "eagle"},
     }
     if version >= (0, 29):
         limited["ingress"] = {
@@ -40,7 +42,13 @@ def expressible(name: str) -> dict[str, Any]:
             "max_num_queued_reqs": 200,
             "max_num_queued_tokens": 400_000,
         }
-    return {"instances": [server.to_dict(), limited]}
+    if version >= (0, 24):
+        limited["prefill_schedule_interval"] = 2
+    if version >= (0, 33):
+        limited |= {"long_prefill_token_threshold_adaptive": True, "max_num_active_seqs": 48}
+    rules = engine.removeprefix("vllm-") if version >= (0, 19) else "0.19"
+    groups = (instance.InstanceGroup.from_dict(group) for group in (server.to_dict(), limited))
+    return {"instances": [applied(group, rules) for group in groups]}
 
 
 def test_vllm_as_in_production(tmp_path: Path) -> None:
@@ -67,7 +75,7 @@ def test_vllm_servers_are_computed(tmp_path: Path) -> None:
     found = import_(written(tmp_path, a__yaml=text), system="vllm@0.19", gpu="h100")
     model = "meta-llama/Llama-3.1-8B-Instruct"
     server = Server(model=model, gpu="h100", tp=2, max_num_seqs=96, engine="vllm-0.19")
-    assert found.simulation.instances == (server.group,)
+    assert found.simulation.instances == (applied(server.group, "0.19"),)
     assert found.unread == ()
 
 
@@ -136,12 +144,12 @@ def test_several_command_lines_are_several_groups(tmp_path: Path) -> None:
 def test_the_version_of_a_servers_defaults_is_noted() -> None:
     described = {"model": "llama-3.1-8b", "gpu": "h100"}
     simulation = Simulation(instances=Server(**described).group)
-    (note,) = export(simulation, to="vllm@0.29").notes
+    (note, _) = export(simulation, to="vllm@0.29").notes
     assert "has the defaults of vllm-0.19, and is written for 0.29" in note
-    assert export(simulation, to="vllm@0.19").notes == ()
-    same = Simulation(instances=Server(**described, engine="vllm-0.29").group)
+    (rules,) = export(simulation, to="vllm@0.19").notes
+    assert rules.endswith("deployed has those of vllm 0.19")
+    same = Simulation(instances=applied(Server(**described, engine="vllm-0.29").group, "0.29"))
     assert export(same, to="vllm@0.29").notes == ()
-    assert export(Simulation(), to="vllm@0.29").notes == ()
 
 
 def read(folder: Path, text: str, **options: Any) -> Import:
@@ -187,12 +195,6 @@ def test_a_flag_that_is_given_twice(tmp_path: Path) -> None:
     found = read(tmp_path, "vllm serve m --max-num-seqs 8 --max-num-seqs 9")
     assert found.simulation.instances[0].max_num_seqs == 9
     assert "max-num-seqs = 8: is given again later" in str(found.irrelevant[0])
-
-
-def test_chunked_prefill_that_is_off_is_listed(tmp_path: Path) -> None:
-    (_, unread) = read(tmp_path, "vllm serve m --no-enable-chunked-prefill").unread
-    assert unread.field.endswith("enable-chunked-prefill")
-    assert unread.value is False
 
 
 @pytest.mark.parametrize("value", ["auto", "-1"])
@@ -250,7 +252,7 @@ def test_a_pipeline_is_computed_and_read_back(tmp_path: Path) -> None:
 def test_the_image_says_the_version(tmp_path: Path) -> None:
     found = read(tmp_path, "docker run vllm/vllm-openai:v0.14.1 --model m")
     assert not found.simulation.instances[0].async_scheduling  # of 0.12
-    assert found.notes == ("vllm: read as 0.12, because the image is 0.14.1",)
+    assert found.notes[0] == "vllm: read as 0.12, because the image is 0.14.1"
 
 
 def test_a_file_of_flags_is_overridden_by_the_command_line(tmp_path: Path) -> None:
@@ -267,3 +269,44 @@ def test_nodes_of_a_server_are_one_server(tmp_path: Path) -> None:
     found = read(tmp_path, text)
     (group,) = found.simulation.instances
     assert group.data_parallel_size == 4
+
+
+@pytest.mark.parametrize(
+    ("flags", "drafts"),
+    [
+        ("-sc '{\"method\": \"ngram\", \"num_speculative_tokens\": 4}'", (4, "ngram")),
+        ("-sc.model m --speculative-config.num_speculative_tokens 2", (2, "draft_model")),
+        ("--spec-method eagle3 --spec-model m --spec-tokens 3", (3, "eagle")),
+        ("--spec-method deepseek_mtp --spec-tokens 1", (1, "eagle")),
+    ],
+)  # fmt: skip
+def test_speculative_decoding(tmp_path: Path, flags: str, drafts: tuple[int, str]) -> None:
+    found = import_(written(tmp_path, a__sh=f"vllm serve $MODEL {flags}"), system="vllm@0.33")
+    decoding = found.simulation.instances[0].speculative_decoding
+    assert (decoding.num_drafts, decoding.method) == drafts
+    assert decoding.acceptance == (0.7,)
+    assert "acceptance 0.7 and draft_us 0 are those of the simulation" in str(found.notes)
+    assert found.unread == ()
+
+
+def test_versions_have_their_rules(tmp_path: Path) -> None:
+    files = [*written(tmp_path, a__sh="vllm serve $MODEL --no-enable-chunked-prefill")]
+    for version, preset in {"0.19": "0.19", "0.24": "0.23", "0.29": "0.23", "0.33": "0.33"}.items():
+        found = import_(files, system=f"vllm@{version}")
+        (group,) = found.simulation.instances
+        assert group.engine_rules == instance.EngineRules.preset(f"vllm-{preset}")
+        assert group.kv_cache.generated_tokens
+        assert not group.chunked_prefill
+        assert found.notes == found.unread == ()
+    found = import_(files, system="vllm@0.12")
+    assert found.simulation.instances[0].engine_rules == instance.EngineRules.preset("vllm-0.19")
+    assert "rules of the scheduler of 0.19" in str(found.notes)
+
+
+def test_rules_of_no_version_are_a_note_of_the_export() -> None:
+    found = export(Simulation(), to="vllm@0.33")
+    assert found.losses == ()
+    assert "instances[].engine_rules, instances[].kv_cache.generated_tokens: " in str(found)
+    older = applied(Simulation().instances[0], "0.19")
+    lost = {loss.path for loss in export(Simulation(instances=older), to="vllm@0.33").losses}
+    assert "instances[0].engine_rules.self_preemption" in lost

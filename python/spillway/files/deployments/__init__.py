@@ -277,6 +277,16 @@ def unchecked(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Expo
     )
     deployed = _deployed(simulation, _read_back(target, version, settings, files, absent))
     after = deployed.to_dict()
+    changed = [
+        difference
+        for difference in differences(wanted, after)
+        if not _is_rounding(difference.before, difference.after)
+    ]
+    followed = {
+        difference.path
+        for difference in changed
+        if target.follows_version(difference.path, difference.before)
+    }
     losses = tuple(
         Loss(
             difference.path,
@@ -284,10 +294,17 @@ def unchecked(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Expo
             difference.after,
             moved.get(difference.path) or _reason(target, difference.path),
         )
-        for difference in differences(wanted, after)
-        if not _is_rounding(difference.before, difference.after)
+        for difference in changed
+        if difference.path not in followed
     )
     notes = tuple(target.notes(settings, version)) if target.notes else ()
+    if followed:
+        paths = [
+            prefix
+            for prefix in target.follows
+            if any(pattern_of(path).startswith(prefix) for path in followed)
+        ]
+        notes = (*notes, f"{', '.join(paths)}: deployed has those of {target.name} {version}")
     name = f"{target.name}@{version}"
     outside = _outside(target, after)
     return Export(name, files, losses, outside, deployed, notes, frozenset(moved))
@@ -423,7 +440,7 @@ def import_(
         `onto`.
     allow_lossy
         Whether to import a system that works in another way than the simulation, without what is
-        not modeled: speculative decoding, prefill and decode on workers of their own, LoRA …
+        not modeled: prefill and decode on workers of their own, LoRA …
 
     Raises
     ------

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from spillway.config.classes import config_error
+from spillway.config.describe import descriptor
 from spillway.config.differences import in_words
 from spillway.files.deployments.secrets import masked
 
@@ -184,6 +185,9 @@ class Target:
         The flags whose settings are not exact, and how they are read.
     notes
         Complete settings and a version → what to know about the values in the files. None: nothing.
+    follows
+        Paths, among `covers`, that the version decides and no flag states. Where a simulation has
+        their defaults, that it gets those of the version is no loss, but a note of the export.
     absorb
         Changes complete settings, in place, so that a limit of the gateway which the system lacks
         is where it has one; returns what each setting that is lost thereby has become. None: never.
@@ -206,6 +210,7 @@ class Target:
     hands_on: Callable[[Piece], Piece | None] | None = None
     approximated: tuple[tuple[str, str], ...] = ()
     notes: Callable[[Mapping[str, Any], str], list[str]] | None = None
+    follows: tuple[str, ...] = ()
     absorb: Callable[[dict[str, Any], str], dict[str, str]] | None = None
 
     def decides(self, path: str) -> bool:
@@ -213,6 +218,13 @@ class Target:
         pattern = pattern_of(path)
         return any(
             _is_within(pattern, covered) or _is_within(covered, pattern) for covered in self.covers
+        )
+
+    def follows_version(self, path: str, value: Any) -> bool:
+        """Whether a setting is one that the version decides, and has its default."""
+        pattern = pattern_of(path)
+        return any(_is_within(pattern, prefix) for prefix in self.follows) and (
+            value == descriptor(pattern.replace("[]", ""))["default"]
         )
 
     def reason(self, path: str) -> str:

@@ -17,7 +17,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway._core.instance import DualLimitGate, VllmQueueLimits
+from spillway._core.instance import DualLimitGate, EngineRules, VllmQueueLimits
 from spillway._core.sim import ConfigError
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse
@@ -34,12 +34,14 @@ from spillway.files.deployments.engines import (
     with_config,
 )
 from spillway.files.deployments.fields import Fields, no_counterpart
-from spillway.files.deployments.flag_table import Line, table
+from spillway.files.deployments.flag_table import Line, number, table
 from spillway.files.deployments.shares import hold_in_seats
 from spillway.files.deployments.target import Effect, Piece, Program, Target, Unread
 from spillway.files.deployments.variables import irrelevant
 from spillway.servers import Server, model
 from spillway.servers.engine import DEFAULT_ENGINE, engine
+from spillway.systems.vllm import speculation
+from spillway.systems.vllm.rules import PRESETS, preset_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,12 +74,9 @@ _OF_SERVER = {
     "gpu-memory-utilization": "gpu_memory_utilization",
 }
 _HUGGING_FACE = "huggingfaceserver"
-_SPECULATIVE = "speculative decoding is not modeled"
 _LORA = "adapters of LoRA are not modeled"
 _CONTEXT = "context parallelism is not modeled"
 _NOT_MODELED = {
-    **dict.fromkeys(("speculative-config", "speculative-model", "spec-model"), _SPECULATIVE),
-    **dict.fromkeys(("num-speculative-tokens", "spec-method", "spec-tokens"), _SPECULATIVE),
     **dict.fromkeys(("enable-lora", "lora-modules"), _LORA),
     **dict.fromkeys(("decode-context-parallel-size", "prefill-context-parallel-size"), _CONTEXT),
     "ec-transfer-config": "encoders on workers of their own are not modeled",
@@ -240,12 +239,30 @@ def _command(group: Mapping[str, Any], version: str) -> str:
     if group["kv_cache"]["watermark"]:
         flag("watermark", group["kv_cache"]["watermark"])
     switch("async-scheduling", group["async_scheduling"])
+    for name, value in _scheduling(group, stages).items():
+        flag(name, value)
     is_priority = group["scheduler"]["kind"] == _PRIORITY["kind"]
     flag("scheduling-policy", "priority" if is_priority else "fcfs")
     if _has_queue_limits(version):
         for name, limit in _limits(group).items():
             flag(name, limit)
     return " \\\n  ".join(words) + "\n"
+
+
+def _scheduling(group: Mapping[str, Any], stages: int) -> dict[str, Any]:
+    """The flags of what a step holds that are not at their defaults."""
+    found: dict[str, Any] = {}
+    if not group["chunked_prefill"]:
+        found["no-enable-chunked-prefill"] = ""
+    if group["long_prefill_token_threshold_adaptive"]:
+        found["long-prefill-token-threshold-adaptive"] = ""
+    if group["prefill_schedule_interval"] > 1:
+        found["prefill-schedule-interval"] = group["prefill_schedule_interval"]
+    if group["max_num_active_seqs"] is not None:
+        found["max-num-active-seqs"] = group["max_num_active_seqs"] * stages
+    if config := speculation.written(group["speculative_decoding"]):
+        found["speculative-config"] = config
+    return found
 
 
 def _stages(group: Mapping[str, Any]) -> int:
@@ -323,11 +340,31 @@ def _apply(fields: Fields, group: dict[str, Any], version: str) -> list[Unread]:
     group["ingress"] = {"kind": "open"}
     if _has_queue_limits(version):
         group["ingress"] = _ingress(fields, group)
-    unread = _take_server(fields, group)
-    if not fields.take("enable-chunked-prefill", "bool", default=True):
-        where = f"{fields.where}: enable-chunked-prefill"
-        unread.append(Unread(where, value=False, reason="prompts are computed in chunks here"))
+    group["chunked_prefill"] = fields.take("enable-chunked-prefill", "bool", default=True)
+    group["long_prefill_token_threshold_adaptive"] = fields.take(
+        "long-prefill-token-threshold-adaptive", "bool", default=False
+    )
+    group["prefill_schedule_interval"] = count(fields, "prefill-schedule-interval", 1)
+    active = count(fields, "max-num-active-seqs", None)
+    group["max_num_active_seqs"] = active and -(-active // stages)
+    unread = [*_take_server(fields, group), *_follow(fields.where, group, version)]
+    unread += speculation.taken(fields, group["speculative_decoding"])
     return [*unread, *_others(fields)]
+
+
+def _follow(where: str, group: dict[str, Any], version: str) -> list[Unread]:
+    """Gives a group the rules of a version, which no flag states."""
+    if group["completion"] != "step_end":  # of another simulator
+        return []
+    oldest = PRESETS[0].removeprefix("vllm-")
+    is_older = number(version) < number(oldest)
+    rules = EngineRules.preset(PRESETS[0] if is_older else preset_of(version))
+    group["engine_rules"] = rules.to_dict()
+    group["kv_cache"]["generated_tokens"] = True
+    if not is_older:
+        return []
+    reason = f"has the rules of the scheduler of {oldest}, the oldest ones that are known"
+    return [Unread(f"{where}: version", version, reason, "assumed")]
 
 
 def _others(fields: Fields) -> list[Unread]:
@@ -456,8 +493,17 @@ TARGET = Target(
             "kv_cache.watermark",
             "scheduler",
             "async_scheduling",
+            "chunked_prefill",
+            "long_prefill_token_threshold_adaptive",
+            "prefill_schedule_interval",
+            "max_num_active_seqs",
+            "speculative_decoding.num_drafts",
+            "speculative_decoding.method",
+            "engine_rules",
+            "kv_cache.generated_tokens",
         )
     ),
+    follows=("instances[].engine_rules", "instances[].kv_cache.generated_tokens"),
     reasons=(
         (
             "instances[].ingress",
@@ -465,6 +511,11 @@ TARGET = Target(
         ),
         ("instances[].scheduler", "vLLM orders its queue by arrival, or by priority and arrival"),
         ("instances[].kv_cache.reserve_full_prompt", "a flag of vLLM from 0.19 on"),
+        ("instances[].prefill_schedule_interval", "a flag of vLLM from 0.24 on"),
+        ("instances[].long_prefill_token_threshold_adaptive", "a flag of the newest versions"),
+        ("instances[].max_num_active_seqs", "a flag of the newest versions of vLLM"),
+        ("instances[].engine_rules", "the rules of the scheduler are those of the version"),
+        ("instances[].kv_cache.generated_tokens", "vLLM finds generated tokens, too"),
         ("instances[].kv_cache.watermark", "a flag of the newest versions of vLLM"),
     ),
     write=write,
@@ -500,7 +551,7 @@ TARGET = Target(
         ("kv-cache-dtype", "with --gpu: its size, not the kernels"),
         ("gpu-memory-utilization", "with --gpu: the computed memory"),
         ("async-scheduling", "one step ahead"),
-        ("enable-chunked-prefill", "prompts are computed in chunks also without it"),
+        ("speculative-config", "the acceptance of drafts is that of the simulation"),
         ("kv-transfer-config", "refused if servers share KV memory, else not simulated"),
         ("config", "the flags of the file, which must be among those given"),
     ),

@@ -7,4 +7,5 @@ vllm serve $MODEL \
   --block-size 32 \
   --no-enable-prefix-caching \
   --no-async-scheduling \
+  --speculative-config '{"method": "eagle", "model": "$DRAFT_MODEL", "num_speculative_tokens": 3}' \
   --scheduling-policy priority

@@ -8,4 +8,5 @@ vllm serve $MODEL \
   --no-enable-prefix-caching \
   --scheduler-reserve-full-isl \
   --no-async-scheduling \
+  --speculative-config '{"method": "eagle", "model": "$DRAFT_MODEL", "num_speculative_tokens": 3}' \
   --scheduling-policy priority

@@ -8,6 +8,10 @@ vllm serve $MODEL \
   --no-enable-prefix-caching \
   --scheduler-reserve-full-isl \
   --no-async-scheduling \
+  --long-prefill-token-threshold-adaptive \
+  --prefill-schedule-interval 2 \
+  --max-num-active-seqs 48 \
+  --speculative-config '{"method": "eagle", "model": "$DRAFT_MODEL", "num_speculative_tokens": 3}' \
   --scheduling-policy priority \
   --max-num-queued-reqs 328 \
   --max-num-queued-tokens 400000
