@@ -208,6 +208,7 @@ def test_a_fixed_limit_is_written_as_circuit_breakers(
         ("{max_connections: 5, max_requests: 4}", "", 4, 1),
         ("{max_requests: 0}", "", 1, 0),
         ("{priority: HIGH, max_requests: 3}, {max_requests: 8}", "", 8, 1),
+        ("{max_requests: 2000}", "", 1024, 1024),
     ],
 )
 def test_circuit_breakers_have_1024_where_nothing_is_stated(
@@ -335,6 +336,16 @@ def test_other_rate_limits_are_lost(change: dict[str, Any]) -> None:
     simulation = Simulation().with_({"gateway.admission": requests(6, 3).replace(**change)})
     with pytest.raises(ConfigError, match="would be empty"):
         export(simulation, "envoy")
+
+
+def test_a_limit_that_nothing_states_is_noted(tmp_path: Path) -> None:
+    def notes(thresholds: str) -> str:
+        text = f"circuit_breakers: {{thresholds: [{{{thresholds}}}]}}"
+        return str(import_(written(tmp_path, a__yaml=text), system="envoy").notes)
+
+    assert "max_connections = 1024: is Envoy's own" in notes("max_requests: 2000")
+    assert notes("max_requests: 200") == "()"
+    assert notes("max_requests: 2000, max_connections: 1024") == "()"
 
 
 def test_limits_of_clusters_that_are_not_stated_are_listed(tmp_path: Path) -> None:

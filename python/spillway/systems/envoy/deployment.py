@@ -223,7 +223,7 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
         "local_ratelimit": lambda fields, gateway: _read_rate(fields, gateway, unread),
         "admission_control": _read_shedder,
         "adaptive_concurrency": _read_concurrency,
-        _CLUSTER: _read_breakers,
+        _CLUSTER: lambda fields, gateway: _read_breakers(fields, gateway, unread),
     }
     for kind in sorted(found, key=list(readers).index):
         fields = found[kind]
@@ -330,11 +330,11 @@ def in_force(thresholds: Mapping[str, int], *, http1: bool = True) -> tuple[int,
     return (connections, pending) if http1 and connections <= requests else (requests, 0)
 
 
-def _read_breakers(fields: Fields, gateway: dict[str, Any]) -> None:
+def _read_breakers(fields: Fields, gateway: dict[str, Any], unread: list[Unread]) -> None:
     """The thresholds of the default priority."""
     is_http1 = not fields.take("http2", "bool", default=False)
     is_moved = gateway["controller"]["kind"] != "static"
-    thresholds: dict[str, int] = {}
+    is_unset, thresholds = False, dict[str, int]()
     for entry in fields.maps("thresholds"):
         if entry.values.get("priority") not in (None, "DEFAULT", 0):
             continue
@@ -346,8 +346,12 @@ def _read_breakers(fields: Fields, gateway: dict[str, Any]) -> None:
             if not 0 <= value <= _MOST:
                 allowed = f"must be between 0 and {_MOST}"
                 raise config_error([(f"{entry.where}: {name}", f"{value}", allowed)])
+            is_unset |= name == "max_connections" and name not in entry
             thresholds.setdefault(name, value)
     limit, queue = in_force(thresholds, http1=is_http1)
+    if is_http1 and is_unset and thresholds["max_requests"] > limit > 0:
+        reason = "is Envoy's own where none is given; over HTTP/1 it is the limit"
+        unread.append(Unread(f"{fields.where}: max_connections", _UNSET, reason, "assumed"))
     fixed = FixedLimit(max_in_flight=min(max(1, limit), _UNBOUNDED))
     gateway["limit"] = [*(gateway["limit"] if is_moved else ()), fixed.to_dict()]
     if limit == 0:
