@@ -62,8 +62,8 @@ std::vector<InstanceReport> report_instances(const FinalState& end) {
   for (const auto& instance : end.fleet.instances()) {
     const instance::Counters& c = instance->counters();
     const auto steps = static_cast<double>(c.steps);
-    reports.push_back({c.completed, c.refused, c.cancelled, c.preemptions, c.tokens_recomputed, c.tokens_wasted, c.steps,
-                       duration_s > 0 ? c.waiting_time_s / duration_s : 0,
+    reports.push_back({c.completed, c.refused, c.cancelled, c.preemptions, c.tokens_recomputed,
+                       c.tokens_wasted, c.steps, duration_s > 0 ? c.waiting_time_s / duration_s : 0,
                        c.steps > 0 ? static_cast<double>(c.waiting_after_steps) / steps : 0,
                        c.kv_hits, c.kv_misses, c.kv_lookups, instance->stepping()});
   }

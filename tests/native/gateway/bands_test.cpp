@@ -149,8 +149,7 @@ void only_more_important_requests_displace() {
   setup.join(0);
   check(!setup.bands.make_room(id(1), {}).is_there, "not equals");
   check(!setup.bands.make_room(id(2), {}).is_there, "not lesser ones");
-  check(setup.bands.make_room(id(3), {}).displaced == id(0),
-        "a standard one does");
+  check(setup.bands.make_room(id(3), {}).displaced == id(0), "a standard one does");
 }
 
 void only_sheddable_requests_are_displaced() {
@@ -160,10 +159,8 @@ void only_sheddable_requests_are_displaced() {
 
   BandsSetup boundary({{0, kNeutral}, {1, kImportant}, {1, kBatch}}, full_at(1, true));
   boundary.join(0);
-  check(!boundary.bands.make_room(id(1), {}).is_there,
-        "priority 0 is not sheddable");
-  check(!boundary.bands.make_room(id(2), {}).is_there,
-        "nor displaced by a sheddable one");
+  check(!boundary.bands.make_room(id(1), {}).is_there, "priority 0 is not sheddable");
+  check(!boundary.bands.make_room(id(2), {}).is_there, "nor displaced by a sheddable one");
 }
 
 void waits_end_after_the_time_out_of_their_band() {
