@@ -134,7 +134,8 @@ bool Pipeline::ask_chain(RequestId id, std::uint64_t retries, const signals::Vie
 void Pipeline::reject_by_chain(RequestId id, std::size_t reason, Time now) {
   reject(id, {Stage::admission, static_cast<std::uint8_t>(reason)});
   if (keeps_details_) {
-    if (std::string text = chain_.detail(); !text.empty()) details_[requests_.row(id)] = text;
+    std::string text = chain_.detail();
+    if (!text.empty()) details_[requests_.row(id)] = std::move(text);
   }
   if (states_.keeps_retry_after) set_retry_after(id, chain_.retry_after({requests_, id}, now));
 }

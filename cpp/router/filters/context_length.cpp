@@ -1,6 +1,7 @@
 #include "router/filters/context_length.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "router/filters/filter.h"
 
@@ -10,7 +11,7 @@ namespace {
 
 class ContextLengthFilter final : public Filter {
  public:
-  explicit ContextLengthFilter(const ContextLength& config) : config_(config) {}
+  explicit ContextLengthFilter(ContextLength config) : config_(std::move(config)) {}
 
   void keep(const signals::RequestView& request, const signals::View& view, sim::Draws&,
             std::vector<bool>& kept) const override {
