@@ -41,6 +41,26 @@ def test_csv_with_any_names() -> None:
         run_of("gateway.csv")
 
 
+@pytest.mark.parametrize("names", [("session", "cached_tokens"), ("chat", "hit")])
+def test_conversations_and_cached_tokens(names: tuple[str, str], tmp_path: Path) -> None:
+    session, cached = names
+    path = tmp_path / "log.csv"
+    path.write_text(
+        f"send_s,input_tokens,output_tokens,e2e_s,{session},{cached}\n"
+        "0,100,20,1,u,64\n3,150,20,1,u,120\n1,80,20,1,,\n2,90,20,1,v,999\n"
+    )
+    known = {name: name for name in ("send_s", "input_tokens", "output_tokens", "e2e_s")}
+    columns = known | {"session": session, "cached_tokens": cached}
+    (run,) = spillway.read_recordings(path, columns=None if session == "session" else columns)
+    assert run.session == ("u", "", "v", "u")
+    assert run.cached_tokens is not None
+    assert run.cached_tokens.tolist() == [64, 0, 90, 120]
+    assert run.to_trace()._columns()["warm_tokens"].tolist() == [64, 0, 90, 0]
+    path.write_text(path.read_text().replace("120", "-3"))
+    with pytest.raises(TraceError, match=f"line 3, {cached} = '?-3'?: must be a whole"):
+        spillway.read_recordings(path, columns=columns)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -38,8 +38,9 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
 
     They are `send_s`, `input_tokens`, `output_tokens`, `ttft_s`, `e2e_s`, `first_token_s`,
     `last_token_s` (instants on the clock of `send_s`), `failed` (which is true, or holds an error,
-    for requests that failed), `completed` (the opposite) and `tenant`; both of `failed` and
-    `completed` may be states or codes of HTTP. A column of times has the unit in which its name
+    for requests that failed), `completed` (the opposite), `tenant`, `session` (the conversation, of
+    which `input_tokens` is all so far) and `cached_tokens`; both of `failed` and `completed` may be
+    states or codes of HTTP. A column of times has the unit in which its name
     ends, or that in `units`: s, ms, us or ns; instants may be dates with times. Of JSON, an object
     is a row, and a name with dots leads into it.
     """

@@ -44,7 +44,7 @@ _FIELDS = {  # of `Rows`, and the meanings of columns with it: durations, then i
 TIMES = ("send_s", "ttft_s", "e2e_s", "first_token_s", "last_token_s")
 INSTANTS = ("send_s", "first_token_s", "last_token_s")
 STATES = ("failed", "completed")
-MEANINGS = (*TIMES, "input_tokens", "output_tokens", *STATES, "tenant")
+MEANINGS = (*TIMES, "input_tokens", "output_tokens", *STATES, "tenant", "session", "cached_tokens")
 """The meanings of columns; those of `TIMES` are times, those of `STATES` say which failed."""
 
 _NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*")
@@ -63,6 +63,8 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "input_tokens": ("input_tokens",),
     "output_tokens": ("output_tokens",),
     "tenant": ("tenant", "tenant_id"),
+    "session": ("session",),
+    "cached_tokens": ("cached_tokens",),
 }
 _WHOLE = f"must be a whole number >= 0 and <= {MAX_TOKENS}"
 _MOST_SHOWN = 8
@@ -124,8 +126,8 @@ def request_rows(
     skipped = Skipped(allowed=settings.skip_bad)
     whole: dict[str, Growing] = collections.defaultdict(Growing)
     places = LinePlaces()
-    tenant = [names["tenant"]] if "tenant" in names else []
-    labels = {name: _Labels() for name in (*columns.states, *tenant)}
+    texts = [names[meaning] for meaning in ("tenant", "session") if meaning in names]
+    labels = {name: _Labels() for name in (*columns.states, *texts)}
     wanted = {*names.values(), *columns.states}
     with contextlib.closing(tables(path, wanted, skipped)) as found_tables:
         header = next(found_tables).columns
@@ -162,7 +164,9 @@ def request_rows(
         **lengths,
         failed=failed,
         places=places,
-        tenant=labels[tenant[0]].texts() if tenant else None,
+        tenant=labels[names["tenant"]].texts() if "tenant" in names else None,
+        session=labels[names["session"]].texts() if "session" in names else None,
+        cached_tokens=whole["cached_tokens"].array() if "cached_tokens" in names else None,
         counts=RequestCounts(skipped=skipped.rows),
         **others,
     )
@@ -219,12 +223,15 @@ def _requests(table: CsvTable, columns: CsvColumns) -> dict[str, np.ndarray[Any,
     for latency in ("ttft", "e2e"):
         if set(_FIELDS[latency]) & set(names):
             found[latency] = _latencies(table, columns, send, *_FIELDS[latency])
-    for name in _TOKENS:
+    for name in (*_TOKENS, "cached_tokens"):
+        if name not in names:
+            continue
         values, empty = _numbers(table, names[name], _WHOLE)
         wrong = ~empty & ((values < 0) | (values > MAX_TOKENS) | (values % 1 != 0))
         if wrong.any():
             table.refuse(int(wrong.argmax()), names[name], _WHOLE)
-        found[name] = np.where(empty, -1, values).astype(np.int64)
+        unknown_tokens = 0 if name == "cached_tokens" else -1
+        found[name] = np.where(empty, unknown_tokens, values).astype(np.int64)
     return found
 
 

@@ -150,7 +150,7 @@ class Rows:
     client_max_in_flight: int | None = None
     num_replicas: int | None = None
     cached_tokens: Column | None = None
-    session: Sequence[str] | None = None
+    session: Column | None = None
     counts: RequestCounts = field(default_factory=RequestCounts)
     reported: Mapping[str, float] = field(default_factory=dict)
     name: str = ""
