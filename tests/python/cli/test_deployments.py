@@ -32,6 +32,8 @@ def test_files_are_written_and_read(
         "not up to vllm\n"
         "  instances[0].scheduler = {kind: sjf}: becomes {kind: fcfs}; "
         "vLLM orders its queue by arrival, or by priority and arrival\n"
+        "note: instances[].engine_rules, instances[].kv_cache.generated_tokens: deployed has those "
+        "of vllm 0.29\n"
     )
     out = printed("import", folder, "--from", "vllm", "--onto", config, "-o", back)
     assert out == f"wrote {back}; run it with: spillway run {back}\n"
@@ -46,7 +48,9 @@ def test_without_a_folder_everything_is_printed(tmp_path: Path, called: Callable
     status, out, _ = called("export", config, "--to", "vllm")
     assert status == 0
     assert out.startswith("# --- vllm-0.sh\nvllm serve $MODEL \\\n  --max-num-seqs 1024 \\\n")
-    assert out.endswith("vllm@0.33 carries every setting that it decides\n")
+    said, note = out.splitlines()[-2:]
+    assert said == "vllm@0.33 carries every setting that it decides"
+    assert note.endswith("deployed has those of vllm 0.33")
     command = tmp_path / "serve.sh"
     command.write_text("vllm serve m --seed 3")
     status, out, err = called("import", command, "--from", "vllm")
