@@ -325,7 +325,7 @@ def test_a_run_that_is_too_short_is_set_aside() -> None:
     assert [run.name for run in found.runs] == ["a", "b"]
     reason = "short: too few of its requests can be compared; 5 are needed, and 20 of all runs"
     assert found.left_out == (f"{reason} together",)
-    assert f"not fitted: {reason}" in str(found)
+    assert f"not fitted: {reason}" in found.text()
 
 
 def test_a_file_that_is_no_profile_is_refused(tmp_path: Path) -> None:
