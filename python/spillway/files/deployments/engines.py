@@ -20,6 +20,24 @@ if TYPE_CHECKING:
     from spillway.files.deployments.target import Piece
 
 
+COVERS = tuple(
+    f"instances[].{name}"
+    for name in (
+        "data_parallel_size",
+        "ingress",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "long_prefill_token_threshold",
+        "max_model_len",
+        "kv_cache.prefix_caching",
+        "kv_cache.watermark",
+        "scheduler",
+        "async_scheduling",
+    )
+)
+"""The settings that the engines but vLLM decide."""
+
+
 def groups_of(
     pieces: Sequence[Piece], settings: Mapping[str, Any], system: str
 ) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from spillway._core.instance import VllmQueueLimits
 from spillway.config.classes import config_error
 from spillway.files.deployments.engines import (
+    COVERS,
     Found,
     assumed,
     by_name,
@@ -244,21 +245,7 @@ TARGET = Target(
     name="sglang",
     versions=_VERSIONS,
     doc="the command line of SGLang's server, one per group of instances",
-    covers=tuple(
-        f"instances[].{name}"
-        for name in (
-            "data_parallel_size",
-            "ingress",
-            "max_num_seqs",
-            "max_num_batched_tokens",
-            "long_prefill_token_threshold",
-            "max_model_len",
-            "kv_cache.prefix_caching",
-            "kv_cache.watermark",
-            "scheduler",
-            "async_scheduling",
-        )
-    ),
+    covers=COVERS,
     reasons=(
         ("instances[].ingress", "SGLang bounds the waiting requests, from 0.5 on"),
         ("instances[].scheduler", "SGLang orders its queue by arrival, or by priority"),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse
 from spillway.files.deployments.engines import (
+    COVERS,
     Found,
     assumed,
     by_name,
@@ -212,21 +213,7 @@ TARGET = Target(
     name="tensorrt-llm",
     versions=_VERSIONS,
     doc="the command line of `trtllm-serve` and its file of options, one per group of instances",
-    covers=tuple(
-        f"instances[].{name}"
-        for name in (
-            "data_parallel_size",
-            "ingress",
-            "max_num_seqs",
-            "max_num_batched_tokens",
-            "long_prefill_token_threshold",
-            "max_model_len",
-            "kv_cache.prefix_caching",
-            "kv_cache.watermark",
-            "scheduler",
-            "async_scheduling",
-        )
-    ),
+    covers=COVERS,
     reasons=(
         ("instances[].ingress", "TensorRT-LLM has no limit of its queue"),
         ("instances[].scheduler", "TensorRT-LLM orders its queue by arrival"),
