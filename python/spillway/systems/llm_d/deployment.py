@@ -341,12 +341,12 @@ def _read_flow_control(
 ) -> None:
     gateway = settings["gateway"]
     gateway["max_queued"] = _bound(flow.max_requests)
-    for name, value in (
-        ("maxBytes", flow.max_bytes),
-        *((f"priority band {band.priority}: maxBytes", band.max_bytes) for band in flow.bands),
-    ):
-        if value not in (0, epp.BAND_BYTES):
-            unread.append(Unread(f"{where}: {name}", value, no_counterpart))
+    if flow.max_bytes:
+        unread.append(Unread(f"{where}: maxBytes", flow.max_bytes, no_counterpart))
+    for each in flow.bands:
+        if each.max_bytes != epp.BAND_BYTES:
+            name = f"priority band {each.priority}: maxBytes"
+            unread.append(Unread(f"{where}: {name}", each.max_bytes, no_counterpart))
     if flow.no_endpoint_ttl_s != flow.default_ttl_s:
         reason = "there is one time to live, defaultRequestTTL, also while no instance is ready"
         shown = duration(flow.no_endpoint_ttl_s)
