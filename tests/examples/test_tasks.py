@@ -21,7 +21,7 @@ COMMAND = "import sys, spillway_cli; sys.exit(spillway_cli.main())"
 SHOWN = {
     "busy.py": r"baseline 0\.85, 4 seeds",
     "capacity.py": r"feasible at \d+, infeasible at \d+[\s\S]*p99 TTFT \(ms\), 90% over servers: ",
-    "deploy.sh": r"llm-d@\S+ does not carry:[\s\S]*\nno differences\n",
+    "deploy.sh": r"llm-d@\S+ does not carry:[\s\S]*\nvllm@\S+ carries every setting",
     "mooncake.py": r"baseline least loaded, 3 seeds",
     "noisy.py": r"no gateway\n[\s\S]*drr \+ aimd\n",
     "own_policy.sh": r"shed longest +baseline [\s\S]* rejected \(python_saturated\)",

@@ -51,16 +51,18 @@ OF_ROLL_BACK = {"rolled_back": 0.03, "whole_prompts": 0.05}
 def random_requests(rng: random.Random, block: int) -> list[oracle.Request]:
     count = rng.randint(2, 24)
     scale_ns = rng.choice((0, 1_000_000, 10_000_000, 40_000_000))
-    longest = rng.choice((3, 6, 12)) * block
-    groups = [f"g{i}" for i in range(rng.randint(1, 4))]
+    # Sometimes the groups need much more memory than any request.
+    most = rng.choice((4, 4, 4, 4, 16))
+    longest = (rng.choice((3, 6, 12)) if most == 4 else 1) * block
+    groups = [f"g{i}" for i in range(rng.randint(1, 4) if most == 4 else 4)]
     lengths = {
-        name: block * rng.randint(1, 4) if rng.random() < 0.6 else rng.randint(1, 4 * block)
+        name: block * rng.randint(1, most) if rng.random() < 0.6 else rng.randint(1, most * block)
         for name in groups
     }
     no_group = rng.choice((0.0, 0.2, 1.0)) if rng.random() < 0.4 else 0.1
     nothing_own = rng.choice((0.0, 0.1, 0.5))
     other_length = rng.choice((0.0, 0.0, 0.2))
-    warm = rng.choice((0.0, 0.0, 0.3, 1.0))
+    warm = rng.choice((0.0, 0.0, 0.3, 1.0) if most == 4 else (0.0, 1.0))
     no_output = rng.choice((0.0, 0.1))
     ids = [str(number) for number in rng.sample(range(2 * count + 8), count)]
     requests = []

@@ -246,6 +246,7 @@ CASES: dict[str, Callable[[Path], Callable[[], object]]] = {
     "compare": lambda _: (
         lambda: spillway.compare({"a": large(20_000), "b": large(10_000)}, seeds=100)
     ),
+    "diagnose": lambda _: lambda: spillway.diagnose(overloaded(), 1, tries=True, seeds=1000),
     "check": lambda _: lambda: spillway.check(large()),
     "check_policy": lambda _: lambda: check_policy(gateway.TokenBucket()),
     "advance": lambda _: lambda: spillway.start(large(10**7), 0).advance(1e8),
@@ -298,6 +299,7 @@ CASES: dict[str, Callable[[Path], Callable[[], object]]] = {
 CASES_OF: dict[str, str] = {
     "spillway.calibration.procedure.calibrate": "calibrate",
     "spillway.comparison.paired_runs.compare": "compare",
+    "spillway.diagnosis.diagnose": "diagnose",
     "spillway.simulate.finished_runs": "run_many",
     "spillway.simulate.run_many": "run_many",
     "spillway.simulate.simulate": "simulate",

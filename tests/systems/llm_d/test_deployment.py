@@ -387,7 +387,8 @@ def test_the_router_would_load_every_export(seed: int) -> None:
     try:
         files = export(simulation, to="llm-d", allow_lossy=True).files
     except ConfigError as error:
-        assert "cannot be the name" in str(error)  # noqa: PT017
+        allowed = ("cannot be the name", "needs a gateway.controller")
+        assert any(text in str(error) for text in allowed)  # noqa: PT017
     else:
         assert load(files["endpointpickerconfig.yaml"], "x")
 

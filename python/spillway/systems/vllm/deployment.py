@@ -354,7 +354,8 @@ def _apply(fields: Fields, group: dict[str, Any], version: str) -> list[Unread]:
 
 def _follow(where: str, group: dict[str, Any], version: str) -> list[Unread]:
     """Gives a group the rules of a version, which no flag states."""
-    if group["completion"] != "step_end":  # of another simulator
+    engine = (group["completion"], group["preemption"], group["kv_cache"]["allocation"])
+    if engine != ("step_end", "keep_emitted", "check_then_act"):  # of another simulator
         return []
     oldest = PRESETS[0].removeprefix("vllm-")
     is_older = number(version) < number(oldest)
