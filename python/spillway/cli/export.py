@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--patch", choices=("deployment", "kserve"),
         help="write patches of Kubernetes objects: command lines as arguments of a Deployment, or "
-        "of KServe's InferenceService, Envoy's in an EnvoyFilter of Istio, others in a ConfigMap",
+        "of KServe's InferenceService, Envoy's in an EnvoyFilter or a DestinationRule of Istio, "
+        "others in a ConfigMap",
     )  # fmt: skip
     parser.add_argument(
         "--price", type=int, metavar="N",

@@ -70,15 +70,19 @@ def test_other_files_are_objects_or_entries_of_a_config_map(tmp_path: Path) -> N
     assert import_(tmp_path, system="llm-d", onto=found.deployed).simulation == found.deployed
 
 
-def test_what_configures_an_envoy_is_an_envoy_filter(tmp_path: Path) -> None:
+def test_what_configures_an_envoy_is_an_object_of_istio(tmp_path: Path) -> None:
     limit = gateway.FixedLimit(max_in_flight=40)
     shedding = gateway.EnvoyAdmission(success_threshold=0.9)
     simulation = Simulation(gateway=gateway.Gateway(admission=shedding, limit=limit, max_queued=9))
     patched = export(simulation, to="envoy").as_patches("deployment")
     files = contents(dict(patched.files))
-    assert {content["kind"] for content in files.values()} == {"EnvoyFilter"}
-    (patch,) = files["circuit_breakers.patch.yaml"]["spec"]["configPatches"]
-    assert (patch["applyTo"], patch["patch"]["operation"]) == ("CLUSTER", "MERGE")
+    assert files["admission_control.patch.yaml"]["kind"] == "EnvoyFilter"
+    rule = files["circuit_breakers.patch.yaml"]
+    assert rule["kind"] == "DestinationRule"
+    assert rule["spec"]["trafficPolicy"]["connectionPool"] == {
+        "tcp": {"maxConnections": 40},
+        "http": {"http1MaxPendingRequests": 9, "http2MaxRequests": 40},
+    }
     patched.write(tmp_path)
     assert import_(tmp_path, system="envoy").simulation == simulation
 

@@ -279,6 +279,33 @@ spec:
 """
 
 
+RULE = """\
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: llama}
+spec:
+  host: llama
+  trafficPolicy:
+    loadBalancer: {simple: LEAST_REQUEST}
+    connectionPool:
+      tcp: {maxConnections: 30, connectTimeout: 3s}
+      http: {http1MaxPendingRequests: 5, h2UpgradePolicy: %s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "limit", "max_queued"), [("DEFAULT", 30, 5), ("UPGRADE", 10**9, 1)]
+)
+def test_connection_pools_of_istio_are_circuit_breakers(
+    policy: str, limit: int, max_queued: int, tmp_path: Path
+) -> None:
+    found = import_(written(tmp_path, rule__yaml=RULE % policy), system="envoy")
+    assert found.simulation.gateway.limit == (gateway.FixedLimit(max_in_flight=limit),)
+    assert found.simulation.gateway.max_queued == max_queued
+    fields = [unread.field.rpartition(": ")[2] for unread in found.unread]
+    assert {"loadBalancer", "connectTimeout"} <= set(fields)
+
+
 def test_filters_of_istio_are_read_and_what_is_beside_is_listed(tmp_path: Path) -> None:
     found = import_(written(tmp_path, istio__yaml=ISTIO), system="envoy")
     gateway_ = found.simulation.gateway

@@ -1,8 +1,9 @@
 """Configuration files as patches of Kubernetes objects.
 
-A command line is the command, the arguments and the environment of a container; what configures an
-Envoy is an EnvoyFilter of Istio; another file that is no object by itself is an entry of a
-ConfigMap. `kubectl patch` finds a container by its name, and replaces its arguments as a whole.
+A command line is the command, the arguments and the environment of a container; a filter of Envoy
+is an EnvoyFilter of Istio, limits of a cluster are a DestinationRule; another file that is no
+object by itself is an entry of a ConfigMap. `kubectl patch` finds a container by its name, and
+replaces its arguments as a whole.
 """
 
 from __future__ import annotations
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 
 Kind = Literal["deployment", "kserve"]
 """The object of a command line: `apps/v1` Deployment, or KServe's InferenceService."""
+
+POOL = {
+    "max_connections": ("tcp", "maxConnections"),
+    "max_pending_requests": ("http", "http1MaxPendingRequests"),
+    "max_requests": ("http", "http2MaxRequests"),
+}
+"""The limits of a cluster of Envoy in the connection pool of a DestinationRule of Istio."""
 
 _OWN = ("EndpointPickerConfig",)  # no objects, for all their `kind`
 _PROGRAM = re.compile(r"vllm serve |python -m [\w.]+ ?")
@@ -46,8 +54,10 @@ def _patch(name: str, text: str, groups: list[dict[str, Any]], kind: Kind) -> di
         if isinstance(content, dict):
             if "apiVersion" in content and content["kind"] not in _OWN:
                 return content
-            if "typed_config" in content or "circuit_breakers" in content:
+            if "typed_config" in content:
                 return _envoy_filter(content)
+            if "circuit_breakers" in content:
+                return _destination_rule(content)
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -63,19 +73,33 @@ def _patch(name: str, text: str, groups: list[dict[str, Any]], kind: Kind) -> di
 
 
 def _envoy_filter(content: dict[str, Any]) -> dict[str, Any]:
-    """An HTTP filter, or limits of a cluster, in the proxies of Istio."""
-    if "typed_config" in content:
-        patch = {"operation": "INSERT_BEFORE", "value": content}
-        place = {"applyTo": "HTTP_FILTER", "match": {"context": "GATEWAY"}}
-    else:
-        limits = {key: value for key, value in content.items() if key != "name"}
-        patch = {"operation": "MERGE", "value": limits}
-        place = {"applyTo": "CLUSTER", "match": {"cluster": {"name": content["name"]}}}
+    """An HTTP filter in the gateways of Istio."""
+    patch = {"operation": "INSERT_BEFORE", "value": content}
+    place = {"applyTo": "HTTP_FILTER", "match": {"context": "GATEWAY"}}
     return {
         "apiVersion": "networking.istio.io/v1alpha3",
         "kind": "EnvoyFilter",
         "metadata": {"name": "$ENVOY_FILTER"},
         "spec": {"configPatches": [{**place, "patch": patch}]},
+    }
+
+
+def _destination_rule(content: dict[str, Any]) -> dict[str, Any]:
+    """The limits of a cluster as Istio states them.
+
+    An EnvoyFilter would add its thresholds behind those that Istio gives every cluster, and Envoy
+    applies the first ones of a priority.
+    """
+    (limits,) = content["circuit_breakers"]["thresholds"]
+    pool: dict[str, dict[str, int]] = {}
+    for limit, (part, name) in POOL.items():
+        if limit in limits:
+            pool.setdefault(part, {})[name] = limits[limit]
+    return {
+        "apiVersion": "networking.istio.io/v1",
+        "kind": "DestinationRule",
+        "metadata": {"name": "$DESTINATION_RULE"},
+        "spec": {"host": "$HOST", "trafficPolicy": {"connectionPool": pool}},
     }
 
 

@@ -12,7 +12,7 @@ _WORD = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]+")
 _SECRET = frozenset(
     {
         *("password", "passwd", "passphrase", "pwd", "secret", "secrets", "credential"),
-        *("credentials", "authorization", "bearer", "cookie", "apikey", "dsn"),
+        *("credentials", "authorization", "bearer", "cookie", "apikey", "dsn", "webhook"),
     }
 )
 _LAST = frozenset({"token", "key", "keys", "auth", "pat"})

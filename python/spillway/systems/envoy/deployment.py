@@ -1,8 +1,9 @@
 """Envoy: its filters of rate, success and concurrency, and the circuit breakers of a cluster.
 
 Fields and defaults: the v3 protos at https://www.envoyproxy.io/docs/envoy/latest/api-v3/. Filters
-and circuit breakers are found at any depth, also in an `EnvoyFilter` of Istio, so a whole
-configuration can be read. Of the rest, other HTTP filters and the fields in `_RELEVANT` are listed.
+and circuit breakers are found at any depth, also in an `EnvoyFilter` of Istio, and as the
+connection pool of its `DestinationRule`, so a whole configuration can be read. Of the rest, other
+HTTP filters and the fields in `_RELEVANT` are listed.
 
 The filter and `max_requests` reject at once what is above the limit. A gateway here has a queue,
 which then holds at most one request. A queue exists over HTTP/1 alone, behind `max_connections`: it
@@ -31,6 +32,7 @@ from spillway._core.signals import Sensor
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse, to_yaml
 from spillway.files.deployments.fields import Fields, duration, no_counterpart, seconds
+from spillway.files.deployments.patches import POOL
 from spillway.files.deployments.target import GATEWAY, Target, Unread, unrecognized
 
 if TYPE_CHECKING:
@@ -58,10 +60,12 @@ _ROUTER = _TYPE.format("router", "Router")
 _RELEVANT = (
     "lb_policy", "load_balancing_policy", "outlier_detection", "overload_manager", "retry_policy",
     "rate_limits", "max_stream_duration", "timeout", "per_host_thresholds", "health_checks",
+    "loadBalancer", "outlierDetection",
     "idle_timeout", "max_requests_per_connection", "request_timeout", "preconnect_policy",
 )  # fmt: skip
 _NEUTRAL = ("ROUND_ROBIN", "0s")
 _CLUSTER = "circuit_breakers"
+_POOL = "connectionPool"
 _LIMITS = ("max_connections", "max_pending_requests", "max_requests")
 _UNSET = 1024
 _MOST = 2**32 - 1
@@ -252,7 +256,7 @@ def _documents(text: str, name: str) -> list[Any]:
 
 def is_configuration(content: Any) -> bool:
     """Whether a configuration has a filter or circuit breakers, at any depth."""
-    return _has(content, lambda key, value: key == _CLUSTER or value in _FILTERS)
+    return _has(content, lambda key, value: key in (_CLUSTER, _POOL) or value in _FILTERS)
 
 
 def _concerns(content: Any) -> bool:
@@ -260,7 +264,7 @@ def _concerns(content: Any) -> bool:
     return _has(
         content,
         lambda key, value: (
-            key in (_CLUSTER, "load_assignment", *_RELEVANT)
+            key in (_CLUSTER, _POOL, "load_assignment", *_RELEVANT)
             or (isinstance(value, str) and value.startswith(_HTTP_FILTER) and value != _ROUTER)
         ),
     )
@@ -297,18 +301,47 @@ def _pieces(where: str, content: Any, unread: list[Unread]) -> Iterator[tuple[st
         unread.append(Unread(f"{where}: @type", kind, no_counterpart))
         return
     for key, value in content.items():
-        if key == _CLUSTER:
-            cluster = Fields(f"{where}: {key}", value)
-            if _has_http2(content):
-                cluster = Fields(cluster.where, {**cluster.values, "http2": True})
-            yield _CLUSTER, cluster
-        elif key in _RELEVANT and value not in _NEUTRAL:
-            unread.append(Unread(f"{where}: {key}", value, no_counterpart))
-        else:
-            yield from _pieces(f"{where}: {key}", value, unread)
+        yield from _below(where, key, value, content, unread)
     if "load_assignment" in content and _CLUSTER not in content:
         reason = "is Envoy's own 1,024 connections, waiting and active requests; not simulated"
         unread.append(Unread(f"{where}: {_CLUSTER}", None, reason))
+
+
+def _below(
+    where: str, key: str, value: Any, content: Mapping[str, Any], unread: list[Unread]
+) -> Iterator[tuple[str, Fields]]:
+    """`_pieces` of one field of an object."""
+    if key == _CLUSTER:
+        cluster = Fields(f"{where}: {key}", value)
+        if _has_http2(content):
+            cluster = Fields(cluster.where, {**cluster.values, "http2": True})
+        yield _CLUSTER, cluster
+    elif key == _POOL and isinstance(value, dict):
+        if pool := _pool(f"{where}: {key}", value, unread):
+            yield _CLUSTER, pool
+    elif key in _RELEVANT and value not in _NEUTRAL:
+        unread.append(Unread(f"{where}: {key}", value, no_counterpart))
+    else:
+        yield from _pieces(f"{where}: {key}", value, unread)
+
+
+def _pool(where: str, pool: Mapping[str, Any], unread: list[Unread]) -> Fields | None:
+    """The circuit breakers that Istio makes of a connection pool; it states every limit."""
+    limits: dict[str, Any] = {}
+    is_http2 = False
+    by_place = {place: limit for limit, place in POOL.items()}
+    for part, values in pool.items():
+        for key, value in (values or {}).items():
+            if (part, key) in by_place:
+                limits[by_place[part, key]] = value
+            elif (part, key) == ("http", "h2UpgradePolicy"):
+                is_http2 = value == "UPGRADE"
+            else:
+                unread.append(Unread(f"{where}: {part}: {key}", value, no_counterpart))
+    if not limits:
+        return None
+    thresholds = [dict.fromkeys(_LIMITS, _MOST) | limits]
+    return Fields(where, {"thresholds": thresholds, **({"http2": True} if is_http2 else {})})
 
 
 def _has_http2(cluster: Mapping[str, Any]) -> bool:
