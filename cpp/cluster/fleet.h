@@ -79,7 +79,6 @@ class Fleet final : public gateway::ServiceMeter {
   /// ready instances has changed.
   bool resize(fleet::FleetLoad load);
   bool reads_controllers() const { return resizer_.reads_reports(context_.now); }
-  bool scaler_reads_metrics() const { return resizer_.reads_metrics(); }
   /// The time between two polls of the autoscaler; 0: there is none.
   sim::Time poll_period() const { return resizer_.poll_period(); }
   /// Schedules the next of these, unless an earlier one is scheduled.

@@ -466,9 +466,7 @@ class Run final : public HeldRun, workload::RequestListener {
       }
     }
     if (!continues()) return;
-    const bool is_steady = is_empty() && (!fleet_.scaler_reads_metrics() ||
-                                          idle_spans_.has_steady_metrics(gateways_.counters()));
-    const Time settled_until = is_steady ? fleet_.settled_until() : Time{0};
+    const Time settled_until = is_empty() ? fleet_.settled_until() : Time{0};
     if (settled_until > context_.now) {
       idle_spans_.skip(
           until_, [&](Time until) { return fleet_.skip_polls(std::min(until, settled_until)); });

@@ -22,26 +22,31 @@ class Resizer {
   /// Number of instances to be in service from the next `apply` on.
   void set_target(std::int64_t instances) { target_ = instances; }
   /// Whether a poll that is due by `now` reads what instances and controllers report.
-  bool reads_reports(sim::Time now) const { return next_poll_ <= now && reads_metrics(); }
+  bool reads_reports(sim::Time now) const {
+    return next_poll_ <= now && !std::holds_alternative<ScalerState>(scaler_);
+  }
   /// Applies a new target, then the poll that is due by `now`. `load`: with the reports only if it
   /// `reads_reports`.
   void apply(FleetState& fleet, sim::Time now, const FleetLoad& load);
-  /// Before when polls change nothing while no request is queued or shed and, if it
-  /// `reads_metrics`, these stay the same; 0: the next poll may. Precondition: none is queued.
-  sim::Time settled_until(const FleetState& fleet) const;
-  /// Whether the autoscaler reads metrics of instances and controllers.
-  bool reads_metrics() const { return !std::holds_alternative<ScalerState>(scaler_); }
+  /// Before when polls change nothing while no request is queued or shed; 0: the next one may.
+  /// Precondition: none is queued.
+  sim::Time settled_until(const FleetState& fleet) const {
+    const auto* queues = std::get_if<ScalerState>(&scaler_);
+    return queues && !target_ ? queues->settled_until(fleet.started()) : sim::Time{0};
+  }
   /// Time between polls.
   sim::Time poll_period() const { return poll_period_; }
   /// Skips polls that change nothing. They end before `settled_until`.
-  void skip(std::int64_t polls);
+  void skip(std::int64_t polls) {
+    if (auto* queues = std::get_if<ScalerState>(&scaler_)) queues->repeat(polls, poll_period_);
+    next_poll_ += sim::Time{polls * poll_period_.ns};
+  }
   /// Time of the next poll, 0 with a new target; kForever: none.
   sim::Time next() const { return target_ ? sim::Time{0} : next_poll_; }
 
  private:
   std::optional<std::int64_t> target_;  // not applied yet
   std::variant<std::monostate, ScalerState, TargetScalerState, WvaScaler, PlannerScaler> scaler_;
-  bool has_kept_ = false;  // the last poll changed nothing
   sim::Time poll_period_{0};
   sim::Time next_poll_ = sim::kForever;
 };

@@ -52,7 +52,6 @@ std::int64_t TargetScalerState::poll(const FleetLoad& load, std::int64_t instanc
   const Time up = sim::from_seconds(config_.up_stabilization_s);
   const Time down = sim::from_seconds(config_.down_stabilization_s);
   recommendations_.push_back({now, recommended(load, instances)});
-  is_known_ = !std::isnan(total(load, instances));
   std::erase_if(recommendations_,
                 [&](const Recommendation& past) { return now - past.at > std::max(up, down); });
   std::int64_t least = recommendations_.back().instances;
@@ -72,20 +71,6 @@ std::int64_t TargetScalerState::poll(const FleetLoad& load, std::int64_t instanc
     return std::max(most, std::min(shrunk, instances - 1));
   }
   return instances;
-}
-
-// What a controller measures and does changes with time, until there are too few samples.
-bool TargetScalerState::is_settled(std::int64_t instances) const {
-  if (config_.metric == ScalerMetric::limit_decreases) return false;
-  if (config_.metric == ScalerMetric::sensor && is_known_) return false;
-  return std::ranges::all_of(recommendations_, [instances](const Recommendation& past) {
-    return past.instances == instances;
-  });
-}
-
-// The last one of equal recommendations is in a window for as long as any of them.
-void TargetScalerState::repeat(Time last) {
-  recommendations_.assign(1, {last, recommendations_.back().instances});
 }
 
 }  // namespace spillway::fleet

@@ -16,11 +16,6 @@ class TargetScalerState {
 
   /// `instances`: in service, ready or not.
   std::int64_t poll(const FleetLoad& load, std::int64_t instances, sim::Time now);
-  /// Whether further polls keep this number while the system is empty and its metrics stay the
-  /// same.
-  bool is_settled(std::int64_t instances) const;
-  /// Such polls take place, the last one at `last`.
-  void repeat(sim::Time last);
 
  private:
   struct Recommendation {
@@ -34,7 +29,6 @@ class TargetScalerState {
 
   TargetScaler config_;
   std::vector<Recommendation> recommendations_;  // of the longer stabilization window
-  bool is_known_ = false;                        // the metric at the last poll
 };
 
 }  // namespace spillway::fleet

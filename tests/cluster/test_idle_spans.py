@@ -71,24 +71,15 @@ def random_simulation(seed: int) -> Simulation:
         )
     )
     count = rng.choice((1, 3))
-    scaler = rng.choice(
-        (
-            fleet.QueueScaler(
-                queue_threshold=2,
-                up_stabilization_s=rng.choice((0, 3)),
-                down_stabilization_s=rng.choice((2, 30)),
-                shed_window_s=rng.choice((2, 20)),
-            ),
-            fleet.TargetScaler(
-                metric=rng.choice(("in_flight", "running", "kv_utilization", "sensor")),
-                target=rng.choice((0.01, 2)),
-                up_stabilization_s=rng.choice((0, 3)),
-                down_stabilization_s=rng.choice((2, 30)),
-            ),
-            fleet.WvaScaler(queued_tokens=2000, down_threshold=rng.choice((0.1, 0.4))),
-            fleet.PlannerScaler(prefill_tokens_threshold=1000),
-        )
-    ).replace(poll_s=rng.choice((0.2, 1.5)), min_instances=rng.choice((0, 1)), max_instances=count)
+    scaler = fleet.QueueScaler(
+        poll_s=rng.choice((0.2, 1.5)),
+        queue_threshold=2,
+        min_instances=rng.choice((0, 1)),
+        max_instances=count,
+        up_stabilization_s=rng.choice((0, 3)),
+        down_stabilization_s=rng.choice((2, 30)),
+        shed_window_s=rng.choice((2, 20)),
+    )
     changes = []
     if rng.random() < 0.4:
         at_s = rng.uniform(0, arrival_s[-1])
@@ -224,12 +215,9 @@ def idle(span_s: float, **settings: Any) -> Simulation:
             "signals": {"kind": "scraped", "period_s": 0.01},
             "busy_monitor": {"active_decode_blocks_threshold": 0.5},
         },
-        *(
-            {"fleet": {"autoscaler": {"kind": kind, "poll_s": 0.1, "max_instances": 1}}}
-            for kind in ("queue", "target", "wva", "planner")
-        ),
+        {"fleet": {"autoscaler": {"kind": "queue", "poll_s": 0.1, "max_instances": 1}}},
     ],
-    ids=["ticks", "ticks that read the fleet", "scrapes", "queue", "target", "wva", "planner"],
+    ids=["ticks", "ticks that read the fleet", "scrapes", "polls"],
 )
 def test_work_grows_with_events_not_with_the_span(settings: dict[str, Any]) -> None:
     short, long = (simulate(idle(span_s, **settings)) for span_s in (1e3, 1e7))
