@@ -64,6 +64,8 @@ class GatewayReplica {
   [[gnu::always_inline]] void send(sim::RequestId id, const router::Target& target) {
     dispatcher_.send({context_.requests, id}, target, context_.now);
   }
+  /// The router had no instance for the request.
+  void unrouted(sim::RequestId id) { dispatcher_.dropped(id); }
   /// The request has been sent. True: drain.
   [[nodiscard, gnu::always_inline]] bool routed() {
     return pipeline_.routed() && drains_.wake(drain_latency_);

@@ -341,6 +341,7 @@ class Run final : public HeldRun, workload::RequestListener {
     context_.states.outcome[request.index()] = Outcome::rejected;
     context_.states.reason[request.index()] = {workload::Stage::router, 0};
     context_.events.push({context_.now, Phase::permit_release, 0, request.value});
+    gateway.unrouted(request);
     if (gateway.routed()) drain(gateway);
   }
 

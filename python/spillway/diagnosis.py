@@ -63,7 +63,9 @@ class Trial:
     @property
     def helps(self) -> bool:
         """Whether the share in time rises significantly."""
-        return self.gain is not None and (self.gain.low or self.gain.mean) > 0
+        if self.gain is None:
+            return False
+        return (self.gain.mean if self.gain.low is None else self.gain.low) > 0
 
 
 @dataclass(frozen=True, repr=False)

@@ -118,6 +118,7 @@ def work(options: tuple[range, argparse.Namespace]) -> Report:
     """Draws, runs and looks at the simulations of some indices."""
     indices, stated_options = options
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", ".* is newer than the rules for its defaults")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     report = Report()
     every = max(1, stated_options.configurations // max(1, stated_options.plots))
@@ -252,6 +253,7 @@ def publish(report: Report, options: argparse.Namespace, took_s: float) -> int:
 def only(options: argparse.Namespace) -> int:
     """Runs one simulation and shows all of it."""
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", ".* is newer than the rules for its defaults")
     simulation = drawn(options.only, options.seed)[0].simulation
     print(yaml.safe_dump(settings_of(simulation), sort_keys=False, allow_unicode=True))
     _, _, causes = looked_at(simulation, options.only, options.slow_s, draws=True)

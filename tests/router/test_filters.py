@@ -14,7 +14,17 @@ from support.routing import UNEQUAL, Seen, chosen, watched
 from support.runs import MS, ROUTER_STREAM, run_ns, steady
 from support.specimens import rules
 
-from spillway import ConfigError, Simulation, _core, gateway, router, signals, simulate, testing
+from spillway import (
+    ConfigError,
+    Simulation,
+    _core,
+    gateway,
+    router,
+    signals,
+    simulate,
+    testing,
+    trace,
+)
 from spillway.testing import InstanceSignals, Request
 
 if TYPE_CHECKING:
@@ -357,3 +367,24 @@ def test_a_built_router_says_that_it_rejects() -> None:
     decision = built.decide(Request(), instances=[InstanceSignals(in_flight=1)])
     assert decision.instance == -1
     assert built.decide(Request(), instances=[InstanceSignals()]).instance == 0
+
+
+def test_requests_that_the_router_rejects_leave_the_gateways_record() -> None:
+    """A burst that is rejected is no load for the estimates of later requests."""
+    arrival_s = [i * 0.001 for i in range(500)] + [200 + 2.0 * i for i in range(10)]
+    admission = gateway.PredictiveTtft(estimator="queue_depth", avg_step_s=0.01)
+    result = simulate(
+        Simulation(
+            workload=trace(
+                arrival_s=arrival_s,
+                input_tokens=[500] * len(arrival_s),
+                output_tokens=[20] * len(arrival_s),
+            ),
+            slo_classes=[{"name": "standard", "target_ttft_s": 2}],
+            gateway=gateway.Gateway(admission=admission),
+            router=full_of_one("reject"),
+            instances={"count": 2},
+        )
+    )
+    assert sum(result.ledger["router_rejected"].values()) > 100
+    assert result.requests["outcome"][-10:].tolist() == ["completed"] * 10

@@ -24,7 +24,8 @@ Environment with_listener(workload::RequestListener& listener, const Environment
           .notifies_first_tokens =
               outside.notifies_first_tokens || rules.most_awaiting_response < IngressRules::kAny,
           .meters_tokens = outside.meters_tokens,
-          .reference = outside.reference};
+          .reference = outside.reference,
+          .step_logs = outside.step_logs};
 }
 
 }  // namespace

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import spillway
 from spillway.cli import configuration, output
+from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
     import argparse
@@ -38,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Says what is wrong with a configuration, what to try, and what helps."""
+    if not 0 <= options.seed < 2**64:
+        raise config_error([("--seed", str(options.seed), "must be >= 0 and < 2**64")])
     output.check_at_least(options, 2, "seeds")
     output.check_at_least(options, 1, "threads")
     found = spillway.diagnose(

@@ -28,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Explains one request of a run."""
+    if not 0 <= options.seed < 2**64:
+        raise config_error([("--seed", str(options.seed), "must be >= 0 and < 2**64")])
     if options.run_file.suffix == ".npz":
         try:
             result = spillway.Result.load(options.run_file)
@@ -46,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     def document() -> dict[str, object]:
         try:
             causes = result.time_by_cause().seconds(row)
-        except spillway.UsageError:
+        except (spillway.UsageError, spillway.ConfigError):
             causes = {}
         return {"request_id": options.request_id, "text": text, "causes_s": causes}
 

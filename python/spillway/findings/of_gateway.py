@@ -353,9 +353,12 @@ def blocked_by_tenant(run: Run) -> Iterator[Finding]:
     ]
     bands = [f"gateway.bands[{i}].fairness = {gateway.bands[i].fairness.kind}" for i in verbatim]
     own = next(
-        f"gateway.limit[{i}] = {limit.kind}"
-        for i, limit in enumerate(gateway.limit)
-        if limit.kind in ("per_tenant", "group")
+        (
+            f"gateway.limit[{i}] = {limit.kind}"
+            for i, limit in enumerate(gateway.limit)
+            if limit.kind in ("per_tenant", "group")
+        ),
+        "gateway.limit",
     )
     yield Finding(
         "gateway.bands[0].fairness",

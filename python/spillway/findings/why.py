@@ -79,7 +79,8 @@ def _ahead(run: Run, row: int) -> Iterator[str]:
         return
     at_s = run.dispatched_s[row]
     same = (run.column("instance") == instance) & (np.arange(len(run.arrival_s)) != row)
-    there = same & (run.dispatched_s <= at_s) & (run.left_s > at_s)
+    is_known = ~(run.lost & np.isnan(run.column("e2e_s")))  # when lost requests left is not
+    there = same & is_known & (run.dispatched_s <= at_s) & (run.left_s > at_s)
     waiting = there & ~(run.scheduled_s <= at_s)
     names = run.result._names()["tenants"]
     counts = np.bincount(run.column("tenant")[there], minlength=len(names))

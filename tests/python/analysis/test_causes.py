@@ -66,6 +66,12 @@ def test_seats() -> None:
     assert ms(result, 1) == {"seats": 116, "prefill_own": 26, "decode": 90}
 
 
+def test_seats_behind_limits_of_the_ingress() -> None:
+    limits = instance.VllmQueueLimits(max_num_queued_reqs=9)
+    result = run([0.0, 0.0], instances=server(max_num_seqs=1, ingress=limits))
+    assert ms(result, 1) == {"seats": 116, "prefill_own": 26, "decode": 90}
+
+
 def test_memory() -> None:
     """A request of 16 + 10 tokens takes two blocks in the end; there are two."""
     group = server(num_kv_blocks=2, kv_cache={"reserve_full_prompt": True})

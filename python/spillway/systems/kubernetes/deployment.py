@@ -50,7 +50,7 @@ _IRRELEVANT = "does not concern a simulation"
 def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa: ARG001
     """The autoscaler, if the fleet has one with a target."""
     scaler = settings["fleet"]["autoscaler"]
-    if scaler["kind"] != "target":
+    if scaler["kind"] != "target" or scaler["metric"] not in _METRICS:
         return {}
     kind, name, _ = _METRICS[scaler["metric"]]
     target = {"type": "AverageValue", "averageValue": _quantity(scaler["target"])}

@@ -332,6 +332,11 @@ def _contradiction(kind: str, values: Mapping[str, Any]) -> str | None:
     elif kind == "utilization-filter":
         for condition in values["conditions"]:
             metric = condition.get("metric") if isinstance(condition, dict) else None
-            if metric not in _METRICS:
-                return f"the metric of a condition must be one of {', '.join(_METRICS)}"
+            most = condition.get("maxValue") if isinstance(condition, dict) else None
+            is_number = isinstance(most, int | float) and not isinstance(most, bool)
+            if metric not in _METRICS or not is_number:
+                names = ", ".join(_METRICS)
+                return (
+                    f"the metric of a condition must be one of {names}, and its maxValue a number"
+                )
     return None

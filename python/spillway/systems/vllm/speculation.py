@@ -10,6 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from spillway.config.classes import config_error
 from spillway.config.yaml import parse
 from spillway.files.deployments.fields import Fields
 from spillway.files.deployments.target import Unread
@@ -39,6 +40,8 @@ def taken(fields: Fields, drafts: dict[str, Any]) -> list[Unread]:
     given = fields.values.get(_CONFIG)
     fields.drop(_CONFIG, *_FLAGS)
     config = parse(given, where, is_json=True) if isinstance(given, str) else given
+    if not isinstance(config, dict | None):
+        raise config_error([(where, str(given), "must be a JSON object")])
     flags = {key: fields.values[flag] for flag, key in _FLAGS.items() if flag in fields}
     own = Fields(where, {**(config or {}), **flags})
     if not own.values:
