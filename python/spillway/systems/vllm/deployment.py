@@ -102,6 +102,8 @@ _IRRELEVANT = re.compile(
 
 def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
     """A command line per group of instances."""
+    for i, group in enumerate(settings["instances"]):
+        _check_block_size(f"instances[{i}].block_size_tokens", group["block_size_tokens"], version)
     return {
         f"vllm-{i}.sh": _command(group, version) for i, group in enumerate(settings["instances"])
     }
@@ -201,6 +203,14 @@ def model_of(group: Mapping[str, Any]) -> dict[str, Any]:
     found = re.match(r"server (\{.*\}): ", group["provenance"])
     server = parse(found[1], "provenance") if found else {}
     return server if isinstance(server, dict) and isinstance(server.get("model"), str) else {}
+
+
+def _check_block_size(path: str, tokens: int, version: str) -> None:
+    """Up to 0.15 vLLM's parser lists the sizes of blocks. Raises ConfigError for others."""
+    listed = (1, 8, 16, 32, 64, 128, *((256,) if number(version) >= number("0.12") else ()))
+    if number(version) < number("0.19") and tokens not in listed:
+        allowed = f"cannot be the --block-size of vllm {version}: must be one of {listed}"
+        raise config_error([(path, str(tokens), allowed)])
 
 
 def _command(group: Mapping[str, Any], version: str) -> str:
