@@ -19,6 +19,19 @@ struct NoAutoscaler {
   static void fields(auto /*field*/) {}
 };
 
+/// The fields of the bounds of an autoscaler.
+template <class Scaler>
+void range_of_scaler(auto field) {
+  field("min_instances", &Scaler::min_instances,
+        "Minimum number of instances; 0: an idle fleet scales to zero.")
+      .unit("instances")
+      .range(sim::between(0, 100000));
+  field("max_instances", &Scaler::max_instances,
+        "Maximum number of instances; the simulation must have this many.")
+      .unit("instances")
+      .range(sim::between(1, 100000));
+}
+
 /// Scales by the gateway's queues and shed requests.
 struct QueueScaler {
   double poll_s = 5;
@@ -57,14 +70,7 @@ struct QueueScaler {
     field("shed_window_s", &QueueScaler::shed_window_s, "Window of the rate of shed requests.")
         .unit("s")
         .range(span);
-    field("min_instances", &QueueScaler::min_instances,
-          "Minimum number of instances; 0: an idle fleet scales to zero.")
-        .unit("instances")
-        .range(sim::between(0, 100000));
-    field("max_instances", &QueueScaler::max_instances,
-          "Maximum number of instances; the simulation must have this many.")
-        .unit("instances")
-        .range(sim::between(1, 100000));
+    range_of_scaler<QueueScaler>(field);
     field("up_stabilization_s", &QueueScaler::up_stabilization_s,
           "Time for which more instances must be recommended.")
         .unit("s")
@@ -150,14 +156,7 @@ struct TargetScaler {
     field("poll_s", &Self::poll_s, "Polling interval of the metric.")
         .unit("s")
         .range(sim::between(0.1, sim::kLongestSpan_s));
-    field("min_instances", &Self::min_instances,
-          "Minimum number of instances; 0: an idle fleet scales to zero.")
-        .unit("instances")
-        .range(sim::between(0, 100000));
-    field("max_instances", &Self::max_instances,
-          "Maximum number of instances; the simulation must have this many.")
-        .unit("instances")
-        .range(sim::between(1, 100000));
+    range_of_scaler<Self>(field);
     field("up_stabilization_s", &Self::up_stabilization_s,
           "Time for which more instances must be recommended.")
         .unit("s")
@@ -225,14 +224,7 @@ struct WvaScaler {
         .dimensionless()
         .range(sim::positive_up_to(10))
         .search(0.1, 0.6);
-    field("min_instances", &Self::min_instances,
-          "Minimum number of instances; 0: an idle fleet scales to zero.")
-        .unit("instances")
-        .range(sim::between(0, 100000));
-    field("max_instances", &Self::max_instances,
-          "Maximum number of instances; the simulation must have this many.")
-        .unit("instances")
-        .range(sim::between(1, 100000));
+    range_of_scaler<Self>(field);
   }
 };
 
@@ -273,14 +265,7 @@ struct PlannerScaler {
         .dimensionless()
         .range(sim::between(0, 1))
         .search(0.3, 1);
-    field("min_instances", &Self::min_instances,
-          "Minimum number of instances; 0: an idle fleet scales to zero.")
-        .unit("instances")
-        .range(sim::between(0, 100000));
-    field("max_instances", &Self::max_instances,
-          "Maximum number of instances; the simulation must have this many.")
-        .unit("instances")
-        .range(sim::between(1, 100000));
+    range_of_scaler<Self>(field);
   }
 };
 

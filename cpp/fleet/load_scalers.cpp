@@ -7,8 +7,10 @@ namespace spillway::fleet {
 
 namespace {
 
-std::int64_t within(std::int64_t wanted, std::int64_t least, std::int64_t most) {
-  return std::clamp(wanted, least, std::max(least, most));
+// The number of instances within the bounds of the autoscaler.
+std::int64_t bounded(const auto& config, std::int64_t wanted) {
+  return std::clamp(wanted, config.min_instances,
+                    std::max(config.min_instances, config.max_instances));
 }
 
 // Of a fleet of which no instance is ready.
@@ -19,10 +21,7 @@ std::int64_t first(const FleetLoad& load, std::int64_t instances) {
 }  // namespace
 
 std::int64_t poll(const WvaScaler& config, const FleetLoad& load, std::int64_t instances) {
-  const auto bounded = [&](std::int64_t wanted) {
-    return within(wanted, config.min_instances, config.max_instances);
-  };
-  if (load.instances.empty()) return bounded(first(load, instances));
+  if (load.instances.empty()) return bounded(config, first(load, instances));
   double capacity = 0;
   double demand = config.queued_tokens * static_cast<double>(load.queued);
   for (const InstanceLoad& instance : load.instances) {
@@ -35,18 +34,15 @@ std::int64_t poll(const WvaScaler& config, const FleetLoad& load, std::int64_t i
   const double supply = each * static_cast<double>(instances);
   const double required = demand / config.up_threshold - supply;
   if (required > 0) {
-    return bounded(instances + static_cast<std::int64_t>(std::ceil(required / each)));
+    return bounded(config, instances + static_cast<std::int64_t>(std::ceil(required / each)));
   }
   const double spare = std::max(0.0, supply - demand / config.down_threshold);
   const std::int64_t wanted = instances - static_cast<std::int64_t>(std::floor(spare / each));
-  return bounded(load.queued > 0 ? std::max<std::int64_t>(wanted, 1) : wanted);
+  return bounded(config, load.queued > 0 ? std::max<std::int64_t>(wanted, 1) : wanted);
 }
 
 std::int64_t poll(const PlannerScaler& config, const FleetLoad& load, std::int64_t instances) {
-  const auto bounded = [&](std::int64_t wanted) {
-    return within(wanted, config.min_instances, config.max_instances);
-  };
-  if (load.instances.empty()) return bounded(first(load, instances));
+  if (load.instances.empty()) return bounded(config, first(load, instances));
   const auto ready = static_cast<std::int64_t>(load.instances.size());
   if (ready != instances) return instances;
   const auto is_above = [&](const InstanceLoad& instance, double share) {
@@ -55,12 +51,13 @@ std::int64_t poll(const PlannerScaler& config, const FleetLoad& load, std::int64
   };
   const bool all_busy = std::ranges::all_of(
       load.instances, [&](const InstanceLoad& instance) { return is_above(instance, 1); });
-  if (all_busy) return bounded(instances + 1);
+  if (all_busy) return bounded(config, instances + 1);
   const bool all_have_room = std::ranges::none_of(
       load.instances,
       [&](const InstanceLoad& instance) { return is_above(instance, config.sensitivity); });
-  if (!all_have_room) return bounded(instances);
-  return bounded(load.queued > 0 ? std::max<std::int64_t>(instances - 1, 1) : instances - 1);
+  if (!all_have_room) return bounded(config, instances);
+  return bounded(config,
+                 load.queued > 0 ? std::max<std::int64_t>(instances - 1, 1) : instances - 1);
 }
 
 }  // namespace spillway::fleet
