@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import UsageError, build_info
-from spillway.config import files
+from spillway.config import files, interruption
 from spillway.config.extras import require
 from spillway.config.filesystem import replacing
 from spillway.config.formatting import number
@@ -117,14 +117,16 @@ def notes(remarks: Sequence[str]) -> str:
 
 def picture(title: str, draw: Callable[[], Figure | SubFigure | None]) -> str:
     """A figure under its title; empty if there is nothing to draw, or without the extra `plot`."""
-    try:
-        figure: Any = draw()
-    except (ImportError, LookupError, ValueError, UsageError):
-        return ""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=_DPI, bbox_inches="tight")
-    # Without this a notebook would show it as well.
-    require("matplotlib.pyplot", "plot").close(figure)
+    # Ctrl-C can be lost within Matplotlib: in callbacks of weak references, and in compiled code.
+    with interruption.deferred():
+        try:
+            figure: Any = draw()
+        except (ImportError, LookupError, ValueError, UsageError):
+            return ""
+        figure.savefig(buffer, format="png", dpi=_DPI, bbox_inches="tight")
+        # Without this a notebook would show it as well.
+        require("matplotlib.pyplot", "plot").close(figure)
     data = base64.b64encode(buffer.getvalue()).decode("ascii")
     name = html.escape(title)
     return f'<h2>{name}</h2><img alt="{name}" src="data:image/png;base64,{data}">'
