@@ -65,8 +65,6 @@ def test_call_is_interrupted_at_random_instants(tmp_path: Path, name: str) -> No
             if number > 0:
                 assert process.next_byte() == b"."
             process.wait_until_cpu_s(process.cpu_s() + draws.uniform(0, 0.5))
-            before_s = process.cpu_s()
-            process.interrupt()
-            ended, cpu_s = process.next_byte(), process.cpu_s() - before_s
-            assert ended == b"i", (number, process.ended())
+            ended, cpu_s = process.interrupt_until_it_says()
+            assert ended == b"i", (number, process.output())
             assert cpu_s < MOST_CPU_S

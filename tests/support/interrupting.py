@@ -12,7 +12,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from support.paths import TESTS
 
@@ -85,6 +85,10 @@ class Child:
         readable, _, _ = select.select([self._ready], [], [], _MOST_S)
         return os.read(self._ready, 1) if readable else None
 
+    def output(self) -> str:
+        """What it has printed."""
+        return self._text(self._out) + self._text(self._err)
+
     def cpu_s(self) -> float:
         return time.clock_gettime(self._clock)
 
@@ -96,6 +100,22 @@ class Child:
 
     def interrupt(self) -> None:
         os.kill(self.pid, signal.SIGINT)
+
+    def interrupt_until_it_says(self) -> tuple[bytes | None, float]:
+        """What it writes next, and its processor time since the interruption that led to it.
+
+        Python ignores exceptions in callbacks of weak references, and says so: who presses Ctrl-C
+        then presses it again.
+        """
+        end = time.monotonic() + _MOST_S
+        ignored, before_s = self._ignored(), self.cpu_s()
+        self.interrupt()
+        while time.monotonic() < end:
+            if select.select([self._ready], [], [], _LOOK_S)[0]:
+                return os.read(self._ready, 1), self.cpu_s() - before_s
+            if self._ignored() > ignored:
+                return self.interrupt_until_it_says()
+        return None, self.cpu_s() - before_s
 
     def interrupt_at(self, cpu_s: float) -> Ended:
         """Interrupts it after some processor time since its beginning, and waits for its end."""
@@ -143,10 +163,13 @@ class Child:
         assert mask is not None
         return bool(int(mask[1], 16) & 1 << (signal.SIGINT - 1))
 
+    def _ignored(self) -> int:
+        return self._text(self._err).count("Exception ignored in")
+
     @staticmethod
-    def _text(file: object) -> str:
-        file.seek(0)  # type: ignore[attr-defined]
-        return str(file.read().decode())  # type: ignore[attr-defined]
+    def _text(file: BinaryIO) -> str:
+        # Through another description: the child's position in the file stays.
+        return Path(file.name).read_text()
 
 
 @contextlib.contextmanager
