@@ -180,7 +180,11 @@ def test_memory_grows_with_the_columns_alone(padding: int, tmp_path: Path) -> No
                 "input_sequence_length": {"value": 100, "unit": "tokens"},
                 "output_sequence_length": {"value": 50, "unit": "tokens"},
             }
-            metadata: dict[str, Any] = {"request_start_ns": begin_ns, "worker_id": "w" * padding}
+            metadata: dict[str, Any] = {
+                "benchmark_phase": "profiling",
+                "request_start_ns": begin_ns,
+                "worker_id": "w" * padding,
+            }
             row = {"metadata": metadata, "metrics": metrics, "error": None}
             file.write(json.dumps(row) + "\n")
     requests, peak_mib, _ = measured(path)
