@@ -168,6 +168,7 @@ def test_a_million_requests_of_csv(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.*without its summary")
 @pytest.mark.parametrize("padding", [0, 4_000])
 def test_memory_grows_with_the_columns_alone(padding: int, tmp_path: Path) -> None:
     path = tmp_path / "profile_export.jsonl"
