@@ -627,20 +627,34 @@ def load(simulation: Simulation) -> Simulation:
     return simulation.with_(changes) if changes else simulation
 
 
+def with_code_of(simulation: Simulation, other: Simulation) -> Simulation:
+    """The simulation with the Python code that another one has imported for the same policies."""
+    imported = {policy: policy for _, policy in _in_python(other, "") if not _is_missing(policy)}
+    changes = {
+        path: imported[policy] for path, policy in _missing(simulation, "") if policy in imported
+    }
+    return simulation.with_(changes) if changes else simulation
+
+
 def _missing(held: Any, path: str) -> Iterator[tuple[str, Any]]:
     """The policies in settings whose code has not been imported, with their paths."""
+    return ((at, policy) for at, policy in _in_python(held, path) if _is_missing(policy))
+
+
+def _in_python(held: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The policies in settings that are written in Python, with their paths."""
     if isinstance(held, tuple):
         for i, item in enumerate(held):
-            yield from _missing(item, f"{path}[{i}]")
+            yield from _in_python(item, f"{path}[{i}]")
     elif hasattr(held, "_type"):
-        if _is_missing(held):
+        if getattr(held, "kind", None) == "python":
             yield path, held
         for name in type(held)._type.fields:
-            yield from _missing(getattr(held, name), f"{path}.{name}" if path else name)
+            yield from _in_python(getattr(held, name), f"{path}.{name}" if path else name)
 
 
-def _is_missing(held: Any) -> bool:
-    return getattr(held, "kind", None) == "python" and _core.policies.target_of(held) is None
+def _is_missing(policy: Any) -> bool:
+    return _core.policies.target_of(policy) is None
 
 
 def _loaded(policy: Any, path: str) -> Any:

@@ -63,6 +63,33 @@ def test_random_acceptance_has_the_expected_mean() -> None:
     assert random_streams(drafting([1.0]).simulation) == ()
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_served"),
+    [
+        # With three drafts 18 tokens need two blocks of 20; their two parts never have both.
+        ({}, False),
+        ({"long_prefill_token_threshold": 18}, True),
+        ({"num_kv_blocks": 2}, True),
+        ({"block_size_tokens": 10, "num_kv_blocks": 2}, False),
+        ({"block_size_tokens": 10, "num_kv_blocks": 3}, True),
+        ({"long_prefill_token_threshold_adaptive": True}, True),
+    ],
+)
+def test_a_request_whose_drafts_never_fit_is_refused(
+    settings: dict[str, Any], *, is_served: bool
+) -> None:
+    tight: dict[str, Any] = {
+        "num_kv_blocks": 1,
+        "block_size_tokens": 20,
+        "long_prefill_token_threshold": 17,
+        "max_num_batched_tokens": 2000,
+        "max_num_seqs": 4,
+        "speculative_decoding": {"num_drafts": 3, "method": "eagle"},
+    }
+    result = run([0], input_tokens=18, output_tokens=1, instances=tight | settings)
+    assert result.requests["outcome"].tolist() == ["completed" if is_served else "rejected"]
+
+
 def test_time_of_the_draft_model() -> None:
     plain, costly = drafting([1.0]), drafting([1.0], draft_us=2000)
     assert costly.requests["e2e_s"][0] - plain.requests["e2e_s"][0] == pytest.approx(16 * 0.002)

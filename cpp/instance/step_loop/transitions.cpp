@@ -205,6 +205,14 @@ bool is_full(const EngineState& s, std::int64_t budget_left) {
   }
 }
 
+// Tokens that a step computes for a request alone.
+std::int64_t most_in_a_step(const EngineState& s) {
+  const EngineSettings& settings = s.settings;
+  const std::int64_t budget =
+      settings.max_num_batched_tokens - settings.slots_of_drafts - settings.slots_per_part;
+  return settings.varies_cap ? budget : std::min(budget, settings.prefill_cap);
+}
+
 }  // namespace
 
 bool can_hold_by_rules(const EngineState& s, std::int64_t whole) {
@@ -213,10 +221,12 @@ bool can_hold_by_rules(const EngineState& s, std::int64_t whole) {
           s.settings.max_num_batched_tokens) {
     return false;
   }
-  if (!s.settings.rules.lookahead_at_admission || s.settings.lookahead == 0) return true;
-  // A request whose drafts do not fit preempts itself, and gets one more token when it returns.
+  if (s.settings.lookahead == 0) return true;
   const std::int64_t held = std::min(whole - 1 + s.settings.lookahead, s.settings.max_model_len);
-  return s.memory.blocks_for(held) <= s.memory.total();
+  if (s.memory.blocks_for(held) <= s.memory.total()) return true;
+  // A request whose drafts do not fit preempts itself. It gets one more token when it returns, if
+  // its admission needs no memory for drafts and computes all of its tokens.
+  return !s.settings.rules.lookahead_at_admission && whole - 1 <= most_in_a_step(s);
 }
 
 void join_queue(EngineState& s, Recorder& recorder, RequestId id, Time now) {

@@ -98,8 +98,16 @@ def mark(axes: Axes, text: str) -> None:
         )  # fmt: skip
 
 
+def legend_label(name: str | None) -> str | None:
+    """A name as a label; None if empty. Matplotlib leaves out those that begin with `_`."""
+    return f" {name}" if name and name.startswith("_") else name or None
+
+
 def make_x_logarithmic(axes: Axes) -> None:
-    """A logarithmic x axis with plain numbers."""
+    """A logarithmic x axis with plain numbers, around a single value too."""
+    low, high = axes.dataLim.minposx, axes.dataLim.x1
+    if low == high and axes.get_autoscalex_on():
+        axes.set_xlim(low / 2, high * 2)
     axes.set_xscale("log")
     number_logarithmic(axes.xaxis)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from support import python_policies
 from support.deployments import GOLDEN, refused, written
 from support.effort import few_of
 from support.paths import ROOT
@@ -17,7 +18,7 @@ from support.random_simulations import random_simulation
 from support.readers import changed_at, places_of
 
 import spillway
-from spillway import ConfigError, Simulation, gateway
+from spillway import ConfigError, Simulation, gateway, instance
 from spillway.config.differences import differences
 from spillway.files.deployments import TARGETS, Export, carriers, export, import_
 
@@ -408,3 +409,15 @@ def test_values_that_are_not_finite_are_refused(
     message = refused(written(tmp_path, a__yaml=text.replace("VALUE", value)), system=system)
     assert field in message
     assert "must be a" in message
+
+
+def test_policies_in_python_that_are_kept_still_run(tmp_path: Path) -> None:
+    group = {"scheduler": python_policies.Scheduler, "ingress": instance.VllmQueueLimits()}
+    simulation = Simulation(instances=group, busy_monitor={"active_decode_blocks_threshold": 0.5})
+    exported = export(simulation, to="dynamo", rest="kept", allow_lossy=True)
+    exported.write(tmp_path)
+    imported = import_(tmp_path, system="dynamo", onto=exported.deployed)
+    for found in (exported.deployed, imported.simulation):
+        assert found.instances[0].ingress.kind == "open"
+        assert found.instances[0].scheduler.kind == "python"
+        assert spillway.simulate(found).summary()["completed"] > 0

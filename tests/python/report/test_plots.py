@@ -153,6 +153,26 @@ def test_logarithmic_axis_has_plain_numbers(result):
     assert "0.05" in [label.get_text() for label in axes.get_xticklabels()]
 
 
+def test_logarithmic_axis_of_a_single_value():
+    alone = spillway.Simulation(workload=spillway.workload.Synthetic(num_requests=1))
+    axes = spillway.simulate(alone).plot.latency_cdf(log=True)
+    (low, high), ttft_s = axes.get_xlim(), axes.get_lines()[0].get_xdata()[0]
+    assert low < ttft_s < high
+
+
+def test_a_name_with_an_underscore_is_in_the_legend():
+    recorded = spillway.trace(
+        arrival_s=[0, 1], input_tokens=[9] * 2, output_tokens=[9] * 2, tenant=["_a", "b"]
+    )
+    result = spillway.simulate(
+        spillway.Simulation(workload=recorded, metrics={"timeline_step_s": 0.1})
+    )
+    assert legend_of(result.plot.latency_cdf(by="tenant")) == [" _a: 1 of 1", "b: 1 of 1"]
+    assert legend_of(result.plot.over_time("admitted", by="tenant")) == [" _a", "b"]
+    gateway = result.plot.gateway()
+    assert {" _a", "b"} <= {text.get_text() for text in gateway.legends[0].get_texts()}
+
+
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("metric", plots.METRICS)
 def test_every_metric_is_a_column_with_a_unit(result, metric, log):

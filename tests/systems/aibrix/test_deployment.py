@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from support.deployments import written
 
+import spillway
 from spillway import Simulation, gateway, workload
 from spillway.files.deployments import export, import_
 from spillway.systems.aibrix import presets as aibrix
@@ -39,6 +40,17 @@ def test_users_as_in_production(tmp_path: Path) -> None:
     assert [(entry.field.rpartition(": ")[2], entry.value) for entry in found.unread] == [
         ("team", "x")
     ]
+
+
+def test_the_only_known_tenant_of_a_trace(tmp_path: Path) -> None:
+    recorded = spillway.trace(arrival_s=[0], input_tokens=[9], output_tokens=[9], tenant=["a"])
+    (policy,) = aibrix.rate_limits().apply(Simulation()).gateway.admission
+    own = [gateway.KeyRate(tenant="a", max_requests=60, max_tokens=20_000)]
+    limited = policy.replace(max_requests=None, max_tokens=None, own=own)
+    exported = export(Simulation(workload=recorded, gateway={"admission": limited}), to="aibrix")
+    exported.write(tmp_path)
+    imported = import_(tmp_path, system="aibrix", onto=exported.deployed)
+    assert imported.simulation == exported.deployed
 
 
 def test_the_preset_is_written_for_every_tenant() -> None:

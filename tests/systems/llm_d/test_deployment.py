@@ -172,6 +172,15 @@ flowControl: {maxRequests: 5, saturationDetector: {pluginRef: utilization-detect
     )
 
 
+def test_probabilistic_admission_that_llm_d_cannot_have() -> None:
+    never = gateway.Probabilistic(k=0.0)  # refused by llm-d, and without effect here
+    files = export(Simulation(gateway={"admission": never}), to="llm-d", allow_lossy=True).files
+    assert "probabilistic-admitter" not in "".join(files.values())
+    flat = gateway.Probabilistic(power=0.0)
+    with pytest.raises(ConfigError, match=r"admission\[0\].power = 0: cannot be that of a prob"):
+        export(Simulation(gateway={"admission": flat}), to="llm-d")
+
+
 def imported(tmp_path: Path, text: str) -> Import:
     return import_(written(tmp_path, epp__yaml=HEAD + text if text else ""), system="llm-d")
 

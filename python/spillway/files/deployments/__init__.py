@@ -52,6 +52,7 @@ from spillway.files.deployments.target import (
     pattern_of,
     unrecognized,
 )
+from spillway.policies import with_code_of
 from spillway.presets import by_name
 
 if TYPE_CHECKING:
@@ -603,7 +604,7 @@ def _read_back(
 def _with(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation:
     before = simulation.to_dict()
     changes = {key: value for key, value in settings.items() if value != before[key]}
-    return simulation.with_(changes)
+    return with_code_of(simulation.with_(changes), simulation)
 
 
 def _deployed(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation:

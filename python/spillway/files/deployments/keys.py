@@ -100,11 +100,11 @@ def apply(
     settings: dict[str, Any], entries: Sequence[Mapping[str, Any]], **fixed: Any
 ) -> dict[str, Any]:
     """Sets the rate limit with the limits of keys, and adds their tenants; returns it."""
-    names = tenants(settings)
-    rule: dict[str, Any] = {**RateLimit(**fixed).to_dict(), **limits_of(entries, names)}
+    names, limited = tenants(settings), [entry["tenant"] for entry in entries]
+    rule: dict[str, Any] = {**RateLimit(**fixed).to_dict(), **limits_of(entries, names or limited)}
     settings["gateway"]["admission"] = [rule]
-    if rule["own"]:
+    if rule["own"] or not names:  # none are stated before a trace
         known = {tenant["name"]: tenant for tenant in settings["tenants"]}
-        every = dict.fromkeys([*names, *(entry["tenant"] for entry in entries)])
+        every = dict.fromkeys([*names, *limited])
         settings["tenants"] = [known.get(name) or Tenant(name=name).to_dict() for name in every]
     return rule

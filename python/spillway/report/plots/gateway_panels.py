@@ -14,6 +14,7 @@ from spillway.report.style import (
     figure_or_new,
     ink,
     legend_above,
+    legend_label,
     legend_outside,
     mark_unvalidated,
 )
@@ -138,7 +139,7 @@ def _draw_tenants(axes: Mapping[str, Axes], timeline: Timeline, step_s: float | 
             continue
         for panel, (name, *_) in _RATES.items():
             rate = np.diff(columns[name][rows]) / np.diff(time_s[rows])
-            label = tenant if panel == "submitted" else None
+            label = legend_label(tenant) if panel == "submitted" else None
             axes[panel].stairs(rate, time_s[rows], baseline=None, label=label, **style)
         axes["queued"].plot(time_s, columns["queued"], linewidth=1, **style)
     # One scale, so that dispatched and shed requests visibly add up.

@@ -10,7 +10,13 @@ import numpy as np
 
 from spillway.config import formatting
 from spillway.report.plots.counted_runs import Grouping, distinct_runs, group_names, is_counted
-from spillway.report.style import STYLES, axes_or_new, make_x_logarithmic, mark_unvalidated
+from spillway.report.style import (
+    STYLES,
+    axes_or_new,
+    legend_label,
+    make_x_logarithmic,
+    mark_unvalidated,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +107,7 @@ def latency_cdf(
         label = f"{name}: {formatting.number(measured)} of {formatting.number(offered)}"
         if len(values):  # from 0 on
             values, shares = np.append(values[0], values), np.append(0, shares)
-        axes.step(values, shares, where="post", label=label, **style)
+        axes.step(values, shares, where="post", label=legend_label(label), **style)
     for style, name in zip(itertools.cycle(STYLES), groups):
         if name in targets:
             label = f"target of {name}: {targets[name]:g} s"

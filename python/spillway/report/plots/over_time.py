@@ -16,7 +16,14 @@ from spillway.report.plots.counted_runs import (
     within_targets,
 )
 from spillway.report.plots.gateway_panels import sensor_in_words
-from spillway.report.style import STYLES, axes_or_new, ink, mark_unvalidated, number_logarithmic
+from spillway.report.style import (
+    STYLES,
+    axes_or_new,
+    ink,
+    legend_label,
+    mark_unvalidated,
+    number_logarithmic,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,16 +104,20 @@ def over_time(
         for style, (name, runs) in zip(itertools.cycle(STYLES), runs_of.items()):
             timeline = runs[0].timeline
             values = timeline[quantity].sum(axis=1) if quantity == "queued" else timeline[quantity]
-            axes.plot(timeline["time_s"], values, label=name or None, **style)
+            axes.plot(timeline["time_s"], values, label=legend_label(name), **style)
         axes.set(xlabel="time (s)", ylabel=STATES[quantity])
     else:
         last_s = max(float(run.requests["arrival_s"].max()) for run in every)
         edges = bin_edges(bins, last_s)
         groups = [None] if by is None else _present(every, by)
-        lines = [(name or group, runs, group) for name, runs in runs_of.items() for group in groups]
+        lines = [
+            (legend_label(name or group), runs, group)
+            for name, runs in runs_of.items()
+            for group in groups
+        ]
         for style, (label, runs, group) in zip(itertools.cycle(STYLES), lines):
             values = _binned(runs, quantity, edges, by, group)
-            axes.stairs(values, edges, baseline=None, label=label or None, linewidth=1.5, **style)
+            axes.stairs(values, edges, baseline=None, label=label, linewidth=1.5, **style)
         label = FIGURES[quantity].label if is_latency else BY_ARRIVAL[quantity]
         axes.set(xlabel="time of arrival (s)", ylabel=label, xlim=(edges[0], edges[-1]))
     if log:

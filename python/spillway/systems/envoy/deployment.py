@@ -385,7 +385,9 @@ def _read_breakers(fields: Fields, gateway: dict[str, Any], unread: list[Unread]
     if is_http1 and is_unset and thresholds["max_requests"] > limit > 0:
         reason = "is Envoy's own where none is given; over HTTP/1 it is the limit"
         unread.append(Unread(f"{fields.where}: max_connections", _UNSET, reason, "assumed"))
-    fixed = FixedLimit(max_in_flight=min(max(1, limit), _UNBOUNDED))
+    # Those of a limit that serves nothing are kept.
+    served = limit or min(thresholds["max_connections"], thresholds["max_requests"])
+    fixed = FixedLimit(max_in_flight=min(max(1, served), _UNBOUNDED))
     gateway["limit"] = [*(gateway["limit"] if is_moved else ()), fixed.to_dict()]
     if limit == 0:
         gateway["max_queued"] = 0

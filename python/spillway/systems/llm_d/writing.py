@@ -141,8 +141,13 @@ def _detector(rule: Mapping[str, Any], stale_s: float | None) -> tuple[str, dict
 
 
 def _write_admitters(admission: list[dict[str, Any]], plugins: _Plugins) -> None:
-    for policy in admission:
-        if policy["kind"] == "probabilistic":
+    for i, policy in enumerate(admission):
+        if policy["kind"] == "probabilistic" and policy["k"] > 0:  # 0 admits all, and is refused
+            for name in ("power", "kv_utilization_threshold"):
+                if policy[name] <= 0:
+                    path = f"gateway.admission[{i}].{name}"
+                    allowed = "cannot be that of a probabilistic-admitter: must be > 0"
+                    raise config_error([(path, f"{policy[name]:g}", allowed)])
             given = {
                 "queueDepthThreshold": max(1, round(policy["queue_depth_threshold"])),
                 "kvCacheUtilThreshold": policy["kv_utilization_threshold"],
