@@ -16,6 +16,7 @@ import spillway
 from spillway import ConfigError, TraceError
 from spillway.calibration.replay import Replay
 from spillway.calibration.server_measurements import check_completeness
+from spillway.cli import main
 from spillway.cli.output import plain
 from spillway.data.recording import RequestCounts
 from spillway.data.shared_prompts import conversation_segments
@@ -166,9 +167,42 @@ def test_a_recording_is_replayed() -> None:
     with pytest.warns(UserWarning, match="a recording of the format vllm_bench, replayed with its"):
         trace = spillway.read_trace(FILES / "vllm_bench.json")
     assert trace == spillway.read(FILES / "vllm_bench.json").recording.to_trace()
-    with pytest.warns(UserWarning, match="replayed"):
+    with (
+        pytest.warns(UserWarning, match="replayed"),
+        pytest.warns(UserWarning, match="states client_max_in_flight = 8; .*: .* = 3$"),
+    ):
         limited = spillway.read_trace(FILES / "vllm_bench.json", client_max_in_flight=3)
     assert limited.max_in_flight == 3
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # notes on what was read
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("aiperf_0_13.jsonl", "aiperf"),
+        ("guidellm_0_8.json", "guidellm"),
+        ("inference_perf_0_7.json", "inference_perf"),
+        ("lmbench.csv", "lmbench"),
+        ("requests.csv", "csv"),
+    ],
+)
+def test_a_recording_of_any_tool_is_replayed(
+    name: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = spillway.read_recordings(FILES / name)[0]
+    trace = spillway.read_trace(FILES / name)
+    assert trace == run.to_trace()
+    assert trace.rows == int((~run.failed).sum())
+    config = tmp_path / "config.yaml"
+    config.write_text("schema: 1\n")
+    for arguments in (
+        ["run", str(config), "--trace", str(FILES / name)],
+        ["traffic", "describe", str(FILES / name)],
+    ):
+        assert main(arguments) == 0
+        shown = capsys.readouterr()
+        assert f"a recording of the format {form}, replayed" in shown.err
+        assert shown.out
 
 
 def test_options_of_recordings_are_refused_for_traces() -> None:

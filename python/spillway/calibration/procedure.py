@@ -121,7 +121,7 @@ def calibrate(
         server.
     server : mapping, optional
         Facts that the data do not state, e.g. `{"num_kv_blocks": 17600}`: attributes of
-        `ServerFacts`.
+        `ServerFacts`. A fact that they state otherwise is replaced, with a warning.
     norms : sequence of float or None
         Exponents of the roofline to try, if there are no logs of steps; (1,) gives a linear model.
     table : StepTable, optional

@@ -12,6 +12,7 @@ from spillway.config.messages import note
 from spillway.data.recording import LatencyPoints, Recording, ServerFacts, StepLog
 from spillway.files.evidence import read as evidence_of
 from spillway.files.recordings.rows import OTHER_FIGURES
+from spillway.files.recordings.server import merged
 from spillway.files.traces import TraceError
 
 if TYPE_CHECKING:
@@ -33,31 +34,34 @@ def read(data: object, server: Mapping[str, object] | None, **reading: Any) -> M
     Raises TraceError if a file is invalid, there is nothing, or a stated fact does not exist.
     """
     given = [data] if isinstance(data, str | os.PathLike | _Kinds) else list(data)  # type: ignore[call-overload]
-    found: list[Recording | StepLog | Scraped | LatencyPoints] = []
-    for item in given:
-        found += [item] if isinstance(item, _Kinds) else _of_path(Path(item), reading)
-    if not found:
-        raise TraceError("there is nothing to fit: give files, folders or recordings")
     known = {field.name for field in dataclasses.fields(ServerFacts)}
     if unknown := sorted(set(server or {}) - known):
         raise TraceError(f"server: {unknown[0]!r} is not one of {', '.join(sorted(known))}")
-    measured = [_stating(item, server or {}) for item in found]
+    found: list[Recording | StepLog | Scraped | LatencyPoints] = []
+    for item in given:
+        if isinstance(item, _Kinds):
+            found.append(_stating(item, server))
+        else:
+            found += _of_path(Path(item), {"server": server, **reading})
+    if not found:
+        raise TraceError("there is nothing to fit: give files, folders or recordings")
     return Measurements(
-        [item for item in measured if isinstance(item, Recording)],
-        [item for item in measured if isinstance(item, StepLog)],
-        [item for item in measured if isinstance(item, Scraped)],
-        [item for item in measured if isinstance(item, LatencyPoints)],
+        [item for item in found if isinstance(item, Recording)],
+        [item for item in found if isinstance(item, StepLog)],
+        [item for item in found if isinstance(item, Scraped)],
+        [item for item in found if isinstance(item, LatencyPoints)],
     )
 
 
 _Kinds = Recording | StepLog | Scraped | LatencyPoints
 
 
-def _stating(item: Any, server: Mapping[str, Any]) -> Any:
+def _stating(item: Any, server: Mapping[str, Any] | None) -> Any:
     """The measurements with further facts of their server."""
     if isinstance(item, Scraped):
         return dataclasses.replace(item, histograms=_stating(item.histograms, server))
-    return dataclasses.replace(item, server=item.server.replace(**server))
+    place = item.source or getattr(item, "name", "points")
+    return dataclasses.replace(item, server=merged(item.server, server, place))
 
 
 def _of_path(path: Path, reading: Mapping[str, Any]) -> list[Recording | StepLog | LatencyPoints]:

@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--server", action="append", default=[], metavar="NAME=VALUE",
-        help="a fact that the data do not state, e.g. num_kv_blocks=17600",
+        help="a fact that the data do not state, e.g. num_kv_blocks=17600; one that they state "
+        "otherwise is replaced, with a warning",
     )  # fmt: skip
     reading.add_mismatch(parser)
     parser.add_argument(

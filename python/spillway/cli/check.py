@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spillway.cli import configuration, output
+from spillway.cli import configuration, output, reading
 from spillway.config import files
 from spillway.config.classes import config_error
 from spillway.config.profiles import name_of
@@ -86,3 +86,4 @@ def _refuse_changes(options: argparse.Namespace, kind: str) -> None:
     ):
         if getattr(options, name) not in (None, []):
             raise config_error([(flag, "", f"is for configuration files, not for a {kind}")])
+    reading.refuse_without_file(options)

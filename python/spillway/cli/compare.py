@@ -101,6 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _systems(options: argparse.Namespace) -> list[Path] | list[Simulation]:
     """The files, or with --trace the simulations that replay it."""
+    reading.refuse_without_file(options)
     if options.trace is None:
         return list(options.configs)
     from spillway import loading

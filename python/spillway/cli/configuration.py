@@ -64,6 +64,7 @@ def load(options: argparse.Namespace) -> Simulation:
     """The simulation from the configuration file, --set, --trace and --traffic."""
     from spillway import loading
 
+    reading.refuse_without_file(options)
     simulation = loading.from_settings(options.config, read_trace=options.trace is None)
     changes = dict(_parse_change(change) for change in options.changes)
     if options.trace is not None:

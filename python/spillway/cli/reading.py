@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         texts = [f"{doc}{_of_formats(defaults)}" for doc, defaults in of_doc.items()]
         if name == "format":
             texts = [f"{option.doc}: {', '.join(sorted(formats('trace')))} … (default: detected)"]
-        shown: dict[str, Any] = {"action": "store_false" if option.default else "store_true"}
+        action = "store_false" if option.default else "store_true"
+        shown: dict[str, Any] = {"action": action, "default": None}
         if option.type is not bool:
             metavar = option.metavar or (None if option.choices else option.type.__name__.upper())
             shown = {"type": option.type, "choices": option.choices or None, "metavar": metavar}
@@ -62,6 +63,23 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
     found["columns"] = pairs("--columns", found["columns"], "MEANING=COLUMN")
     found["units"] = pairs("--units", found["units"], "COLUMN=UNIT")
     return {name: value for name, value in found.items() if value is not None}
+
+
+def refuse_without_file(options: argparse.Namespace) -> None:
+    """Raises ConfigError if options of reading are given, but --trace is not."""
+    if options.trace is not None:
+        return
+    known = {option.name: option for option in READING}
+    known |= {name: next(iter(of.values())) for name, of in options_by_name().items()}
+    flags = [
+        option.flags[-1]
+        for name, option in known.items()
+        if getattr(options, f"trace_{name}") is not None
+    ]
+    if flags:
+        allowed = "is for the file of --trace FILE, which is not given; a trace that a "
+        allowed += "configuration names is read without options"
+        raise config_error([(" ".join(flags), "", allowed)])
 
 
 def pairs(flag: str, text: str | None, form: str) -> dict[str, str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 import warnings
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.effort import examples, few_of
+from support.paths import ROOT
 from support.recordings import FILES, FORMAT_OF, GATEWAY, check_refused, run_of
 from support.tools import modules_with
 
@@ -129,10 +131,10 @@ def test_the_files_of_a_folder_are_read(tmp_path: Path) -> None:
 
 def test_the_caller_completes_the_server() -> None:
     run = run_of(
-        "vllm_bench.json", server={"gpu": "H100", "max_num_seqs": 64}, client_max_in_flight=2
+        "vllm_bench.json", server={"gpu": "H100", "max_num_seqs": 64}, client_max_in_flight=8
     )
     assert run.server == ServerFacts(model="Qwen/Qwen3-14B", gpu="H100", max_num_seqs=64)
-    assert run.client_max_in_flight == 2
+    assert run.client_max_in_flight == 8
     assert run_of("vllm_bench.json", server=ServerFacts(name="mine")).server.key == "mine"
     for server, message in (
         ({"gpus": 2}, r"vllm_bench\.json, server\.gpus = 2: not a fact; must be one of name, mode"),
@@ -144,6 +146,33 @@ def test_the_caller_completes_the_server() -> None:
             run_of("vllm_bench.json", server=server)
     with pytest.raises(TraceError, match="client_max_in_flight = 0: must be a whole number >= 1"):
         run_of("vllm_bench.json", client_max_in_flight=0)
+
+
+def test_what_replaces_a_statement_is_said() -> None:
+    chat = ROOT / "examples" / "measured_runs" / "chat.csv"
+    other = {"max_num_seqs": 32, "engine": "sglang"}
+    with pytest.warns(UserWarning, match="replaces that") as caught:
+        (run,) = read_recordings(
+            chat, server={**other, "num_kv_blocks": 20_000, "prefix_caching": True}
+        )
+    (text,) = (str(warning.message) for warning in caught)
+    assert text.startswith(f"{chat}, server: states max_num_seqs = 64, engine = 'vllm'; ")
+    assert text.endswith("replaces that: max_num_seqs = 32, engine = 'sglang'")
+    assert (run.server.max_num_seqs, run.server.engine) == (32, "sglang")
+    assert (run.server.num_kv_blocks, run.server.prefix_caching) == (20_000, True)
+
+
+def test_a_limit_that_replaces_that_of_the_tool_is_said(tmp_path: Path) -> None:
+    text = (FILES / "vllm_bench.json").read_text()
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({**json.loads(text), "max_concurrency": 8}))
+    message = "states client_max_in_flight = 8; .* replaces that: client_max_in_flight = 4"
+    with pytest.warns(UserWarning, match=message):
+        (run,) = read_recordings(path, client_max_in_flight=4, num_replicas=2)
+    assert (run.client_max_in_flight, run.num_replicas) == (4, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_recordings(path, client_max_in_flight=8, num_replicas=2)
 
 
 REFUSED = [

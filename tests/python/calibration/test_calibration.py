@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from support.measured_runs import FACTS, LATENCY, measured_run, server, three_runs
+from support.paths import ROOT
 
 from spillway import ConfigError, TraceError, calibrate, fingerprint, instance, simulate
 from spillway.calibration import Profile, intervals, procedure
@@ -314,6 +316,21 @@ def test_what_cannot_be_fitted_is_refused() -> None:
     ):
         with pytest.raises(TraceError, match=message):
             calibrate(runs, server=server_facts)
+
+
+def test_a_fact_that_contradicts_the_data_is_said() -> None:
+    from spillway.calibration.server_measurements import facts_of, read
+
+    message = r"states max_num_seqs = 64; .* replaces that: max_num_seqs = 8"
+    run = measured_run("a", 3, (20, 90), (5, 20), requests=30)
+    with pytest.warns(UserWarning, match=rf"a\.csv, server: {message}"):
+        assert facts_of(read(run, {"max_num_seqs": 8})).max_num_seqs == 8
+    chat = ROOT / "examples" / "measured_runs" / "chat.csv"
+    with pytest.warns(UserWarning, match=rf"chat\.csv, server: {message}"):
+        assert facts_of(read(chat, {"max_num_seqs": 8})).max_num_seqs == 8
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert facts_of(read([run, chat], {"max_num_seqs": 64, "gpu": "H100"})).max_num_seqs == 64
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from support.paths import DATA, ROOT
 import spillway
 from spillway import cli
 from spillway.files.formats import options_by_name
-from spillway.files.options import READING
+from spillway.files.options import READING, Option
 from spillway.files.recordings import reconciliation, rows
 
 if TYPE_CHECKING:
@@ -304,3 +304,41 @@ def test_a_misspelled_format_is_refused(command: str, called: Called, tmp_path: 
     status, _, err = called(*arguments, "--format", "blys")
     assert status == 2
     assert err.endswith("; did you mean 'blis'?\n")
+
+
+CONFIG = ROOT / "examples" / "noisy_neighbor.yaml"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", CONFIG),
+        ("check", CONFIG),
+        ("check", ROOT / "examples" / "noisy_neighbor_study.yaml"),
+        ("diagnose", CONFIG),
+        ("compare", CONFIG, ROOT / "examples" / "long_prompts.yaml"),
+        ("export", CONFIG, "--to", "vllm"),
+    ],
+    ids=lambda command: " ".join(str(part).rpartition("/")[2] for part in command[:2]),
+)
+def test_options_of_reading_without_a_file_are_refused(
+    command: tuple[Any, ...], called: Called
+) -> None:
+    every = {
+        option: ([option.flags[0]] if option.type is bool else [option.flags[0], _value(option)])
+        for option in READING
+    }
+    for option, arguments in every.items():
+        status, out, err = called(*command, *arguments)
+        assert (status, out) == (2, "")
+        assert err.startswith(f"spillway: {option.flags[-1]}: is for the file of --trace FILE"), err
+    flags = " ".join(option.flags[-1] for option in every)
+    status, _, err = called(*command, *(word for words in every.values() for word in words))
+    assert status == 2
+    assert err.startswith(f"spillway: {flags}: is for the file of --trace FILE")
+
+
+def _value(option: Option) -> str:
+    if option.choices:
+        return option.choices[0]
+    return "3" if option.type is int else "a=b"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,7 +109,9 @@ def test_the_limit_of_the_client_is_in_the_summary(
     assert run.client_max_in_flight == limit
     assert run.to_trace().max_in_flight == (limit or 0)
     assert run.server.model == "llama"
-    assert run_of(path, client_max_in_flight=7).client_max_in_flight == 7
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # where it replaces that of the file
+        assert run_of(path, client_max_in_flight=7).client_max_in_flight == 7
     without = run_of(path).sha256
     (tmp_path / "profile_export_aiperf.json").unlink()
     assert run_of(path).client_max_in_flight is None

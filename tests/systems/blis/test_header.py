@@ -22,14 +22,20 @@ if TYPE_CHECKING:
             "trace_version: 3\nsession_context_growth: accumulate\nwarm_up_requests: 5",
             Header(is_there=True, accumulates=True, warm_up_requests=5),
         ),
-        ("some: other file", Header()),
-        ("- 1", Header()),
     ],
 )
 def test_a_header_is_read(tmp_path: Path, text: str, expected: Header) -> None:
     assert header_of(tmp_path / "t.csv") == Header()
     (tmp_path / "t.yaml").write_text(text)
     assert header_of(tmp_path / "t.csv") == expected
+
+
+@pytest.mark.parametrize("text", ["some: other file", "- 1"])
+def test_a_file_that_is_no_header_is_said(tmp_path: Path, text: str) -> None:
+    (tmp_path / "t.yaml").write_text(text)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=r"t\.yaml: not read, as it is no header of t\.csv"):
+            assert header_of(tmp_path / "t.csv") == Header()
 
 
 @pytest.mark.parametrize(

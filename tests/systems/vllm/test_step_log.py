@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,3 +55,20 @@ def test_step_logs_without_capacity(tmp_path: Path) -> None:
     path.write_text(f"{line[:60]}\n")
     with pytest.raises(TraceError, match=r"serve\.log line 1: not a complete step: 'Iteration\(7"):
         read_step_logs(path)
+
+
+def test_a_given_size_of_the_memory_that_the_log_contradicts_is_said() -> None:
+    path = FILES / "serve.log"
+    message = (
+        r"serve\.log, server: states num_kv_blocks = 18038; .* replaces that: num_kv_blocks = 999"
+    )
+    with pytest.warns(UserWarning, match=message):
+        log, _ = read_step_logs(path, server={"num_kv_blocks": 999})
+    assert log.server.num_kv_blocks == 999
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        log, _ = read_step_logs(path, server={"num_kv_blocks": 18_038})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the log does not state the size of a block
+        log, _ = read_step_logs(path, server={"block_size_tokens": 32})
+    assert log.server.num_kv_blocks == 288_608 // 32

@@ -19,7 +19,7 @@ from spillway.data.recording import Recording, RequestCounts, ServerFacts, Token
 from spillway.files.error import TraceError
 from spillway.files.recordings.columns import Lists, Numbers, Places, as_array, where
 from spillway.files.recordings.reconciliation import reconcile
-from spillway.files.recordings.server import merged
+from spillway.files.recordings.server import merged, replaced
 from spillway.files.recordings.source import digest
 from spillway.files.recordings.units import PER_SECOND, check_units
 
@@ -337,9 +337,11 @@ def recording(rows: Rows, settings: Settings, form: str) -> Recording:
     e2e_s[failed] = np.nan
     failure_s[~failed] = np.nan
     limit, replicas = settings.client_max_in_flight, settings.num_replicas
-    for name, number in (("client_max_in_flight", limit), ("num_replicas", replicas)):
+    counts = {"client_max_in_flight": limit, "num_replicas": replicas}
+    for name, number in counts.items():
         if number is not None and (not isinstance(number, int) or number < 1):
             raise TraceError(f"{name} = {number!r:.40}: must be a whole number >= 1")
+    replaced(str(path), {name: getattr(rows, name) for name in counts}, counts)
     times = [time for time in (rows.send, rows.ttft, rows.e2e, rows.token_gaps) if time]
     columns: dict[str, Any] = {
         "send_s": send_s,

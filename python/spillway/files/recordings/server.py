@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import ConfigError
+from spillway.config.messages import note
 from spillway.data.recording import ServerFacts
 from spillway.files.error import TraceError, in_a_line
 
@@ -75,16 +76,14 @@ def vllm_facts(place: str, *mappings: Mapping[str, Any]) -> ServerFacts:
 
 
 def merged(
-    reported: ServerFacts, given: ServerFacts | Mapping[str, Any] | None, path: Path
+    reported: ServerFacts, given: ServerFacts | Mapping[str, Any] | None, path: Path | str
 ) -> ServerFacts:
     """Return the facts of a file with those that the caller gives, which take precedence.
 
-    Raises TraceError for an unknown fact or an invalid value.
+    Warns of a fact that the file states otherwise. Raises TraceError for an unknown fact or an
+    invalid value.
     """
-    if given is None:
-        return reported
-    if isinstance(given, ServerFacts):
-        given = dict(_stated(given))
+    given = dict(_stated(given)) if isinstance(given, ServerFacts) else dict(given or {})
     known = [field.name for field in dataclasses.fields(ServerFacts)]
     for name, value in given.items():
         if name not in known:
@@ -92,7 +91,21 @@ def merged(
                 f"{path}, server.{name} = {value!r:.40}: not a fact; must be one of "
                 f"{', '.join(known)}"
             )
-    return _checked(f"{path}, server", dict(_stated(reported)) | dict(given))
+    found = _checked(f"{path}, server", dict(_stated(reported)) | given)
+    replaced(f"{path}, server", dict(_stated(reported)), given)
+    return found
+
+
+def replaced(place: str, reported: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Warn of what a file states and the caller gives otherwise, in one note."""
+    names = [
+        name
+        for name, value in given.items()
+        if value is not None and reported.get(name) not in (None, value)
+    ]
+    if names:
+        shown = [", ".join(f"{name} = {of[name]!r}" for name in names) for of in (reported, given)]
+        note(f"{place}: states {shown[0]}; what the caller gives replaces that: {shown[1]}")
 
 
 def _checked(place: str, found: Mapping[str, Any]) -> ServerFacts:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway._core.sim import ConfigError
 from spillway.config import filesystem, yaml
+from spillway.config.messages import note
 from spillway.files.error import TraceError
 
 if TYPE_CHECKING:
@@ -33,7 +34,10 @@ def header_of(path: Path) -> Header:
     beside = path.with_suffix(".yaml") if path.suffix else path
     if beside == path or not beside.is_file():
         return Header()
-    return _read(beside, beside.stat().st_mtime_ns)
+    header = _read(beside, beside.stat().st_mtime_ns)
+    if not header.is_there:
+        note(f"{beside}: not read, as it is no header of {path.name}: it has no trace_version")
+    return header
 
 
 def is_measured(table: CsvTable) -> list[bool]:

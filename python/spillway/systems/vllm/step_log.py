@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spillway.config.formatting import quoted
-from spillway.data.recording import StepLog
+from spillway.data.recording import ServerFacts, StepLog
 from spillway.files.error import TraceError
 from spillway.files.format import Format
 from spillway.files.recordings.server import merged, vllm_facts
 
 if TYPE_CHECKING:
-    from spillway.data.recording import ServerFacts
     from spillway.files.recordings.rows import Settings
     from spillway.files.recordings.source import Source
 
@@ -72,12 +71,16 @@ def _read(source: Source, settings: Settings) -> list[StepLog]:
             reported |= _arguments(found[1])
     if not engines:
         raise TraceError(f"{source.path}: holds no steps ({FORMAT.doc})")
-    server = merged(vllm_facts(str(source.path), reported), settings.server, source.path)
+    logged = vllm_facts(str(source.path), reported)
+    if capacity_tokens is not None and logged.num_kv_blocks is None:
+        of_caller = merged(ServerFacts(), settings.server, source.path).block_size_tokens
+        size = of_caller or logged.block_size_tokens or _BLOCK_TOKENS
+        logged = logged.replace(num_kv_blocks=capacity_tokens // size)
+        if logged.block_size_tokens is None:
+            logged = logged.replace(block_size_tokens=size)
+    server = merged(logged, settings.server, source.path)
     if server.num_kv_blocks and server.block_size_tokens:
         capacity_tokens = server.num_kv_blocks * server.block_size_tokens
-    elif capacity_tokens is not None and server.num_kv_blocks is None:
-        size = server.block_size_tokens or _BLOCK_TOKENS
-        server = server.replace(block_size_tokens=size, num_kv_blocks=capacity_tokens // size)
     return [
         _step_log(name, engine, server, capacity_tokens) for name, engine in sorted(engines.items())
     ]
