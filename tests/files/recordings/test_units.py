@@ -102,6 +102,50 @@ def test_suspected_units(rule: str, tmp_path: Path) -> None:
     assert run_of(path, check_units=False).num_requests == 200
 
 
+OVERLOAD = {"ttft_s": ONES * 803, "e2e_s": ONES * 810}
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+def test_overload_is_read_on_request(unit: str, tmp_path: Path) -> None:
+    """A TTFT of 13 minutes is suspicious where no tool states the unit beside it."""
+    scale = units.PER_SECOND[unit]
+    path = table(tmp_path / "run.csv", **{name: scale * of for name, of in OVERLOAD.items()})
+    columns = {"send_s": "t0", "input_tokens": "input_tokens", "output_tokens": "output_tokens",
+               "ttft_s": "first", "e2e_s": "last"}  # fmt: skip
+    text = path.read_text()
+    for name, own in (("send_s", "t0"), ("ttft_s", "first"), ("e2e_s", "last")):
+        text = text.replace(name, own, 1)
+    path.write_text(text)
+    options: dict[str, Any] = {
+        "columns": columns,
+        "units": {"t0": "s", "first": unit, "last": unit},
+    }
+    with pytest.raises(TraceError, match=r"first = 803 s \(median TTFT\): .*--no-check-units"):
+        read_recordings(path, **options)
+    (run,) = read_recordings(path, check_units=False, **options)
+    assert run.ttft_s == pytest.approx(803)
+
+
+def test_overload_of_tools_that_state_units_is_read(tmp_path: Path) -> None:
+    """Of inference-perf, whose times are on one clock in seconds."""
+    requests = [
+        {"start_time": 20.0 * at, "end_time": 20.0 * at + 810, "error": None,
+         "info": {"input_tokens": 9, "output_tokens": 3,
+                  "output_token_times": [20 * at + 803.0, 20 * at + 806.0, 20 * at + 809.0]}}
+        for at in range(6)
+    ]  # fmt: skip
+    path = tmp_path / "per_request_lifecycle_metrics.json"
+    path.write_text(json.dumps(requests))
+    with (
+        pytest.warns(UserWarning, match="median TTFT 803 s, which is unusual"),
+        pytest.warns(UserWarning, match="median time between tokens 3.5 s, which is unusual"),
+        pytest.warns(UserWarning, match="without the report's summary"),
+        pytest.warns(UserWarning, match="without the files of its stages"),
+    ):
+        (run,) = read_recordings(path)
+    assert run.ttft_s == pytest.approx(803)
+
+
 def test_times_since_1970(tmp_path: Path) -> None:
     absolute = SENDS + 1_764_000_000
     assert run_of(table(tmp_path / "all.csv", send_s=absolute)).send_s[-1] == 199

@@ -380,6 +380,25 @@ def test_ids_of_full_blocks_leave_the_rest_unshared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("lines", "size"),
+    [
+        ([(33, [1, 2]), (40, [1, 2]), (15, [])], 16),  # of vLLM
+        ([(100, [9]), (130, [9, 8])], 64),  # of Dynamo
+        ([(1000, [7])], 512),  # a prompt alone
+        ([(1024, [1, 2]), (1300, [1, 2]), (1500, [1, 3])], 512),  # some whole
+    ],
+)
+def test_ids_of_full_blocks_of_other_sizes(
+    lines: list[tuple[int, list[int]]], size: int, tmp_path: Path
+) -> None:
+    given = (mooncake(at, tokens, ids) for at, (tokens, ids) in enumerate(lines))
+    with pytest.warns(UserWarning, match="hash_ids of full blocks only"):
+        found = read_trace(written(tmp_path, *given), block_size_tokens=size)
+    assert prompts_of(found) == [[(name, size) for name in ids] for _, ids in lines]
+    assert columns_of(found)["input_tokens"] == [tokens for tokens, _ in lines]
+
+
+@pytest.mark.parametrize(
     ("lines", "message"),
     [
         ([(1200, [1, 2]), (1200, [1, 2, 3]), (600, [1])], "line 2, hash_ids = 3 ids: must be 2"),
