@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway.cli import configuration, output
+from spillway.config.classes import config_error
 from spillway.config.differences import ABSENT
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "others in a ConfigMap",
     )  # fmt: skip
     parser.add_argument(
+        "--manifests", type=Path, nargs="+", metavar="FILE",
+        help="with --patch: manifests, or their folder, with the objects that are patched, whose "
+        "names, namespaces, selectors and contexts the patches then have",
+    )  # fmt: skip
+    parser.add_argument(
         "--price", type=int, metavar="N",
         help="simulate what was wanted and what is deployed with N seeds, and compare goodput and "
         "the p99 of TTFT",
@@ -80,7 +86,10 @@ def run(options: argparse.Namespace) -> int:
         wanted, to=options.system, rest=options.rest, allow_lossy=options.allow_lossy
     )
     if options.patch is not None:
-        found = found.as_patches(options.patch)
+        found = found.as_patches(options.patch, options.manifests or ())
+    elif options.manifests is not None:
+        shown = ", ".join(map(str, options.manifests))
+        raise config_error([("--manifests", shown, "needs --patch, which writes patches of them")])
     price = None if options.price is None else _price(wanted, found, options.price)
     lines = [*_lost(found)]
     if options.out is None:

@@ -87,6 +87,104 @@ def test_what_configures_an_envoy_is_an_object_of_istio(tmp_path: Path) -> None:
     assert import_(tmp_path, system="envoy").simulation == simulation
 
 
+RATE = "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
+STACK = f"""
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {{name: llama, namespace: prod, uid: 12}}
+spec:
+  replicas: 3
+  template:
+    spec:
+      containers:
+      - {{name: proxy, image: envoyproxy/envoy}}
+      - name: server
+        image: vllm/vllm-openai:v0.19.1
+        args: [--model, org/model, --max-num-seqs=60]
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {{name: limit, namespace: prod, resourceVersion: "7"}}
+spec:
+  host: llama
+  trafficPolicy:
+    connectionPool: {{http: {{http2MaxRequests: 200, idleTimeout: 5s}}}}
+---
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {{name: rate, namespace: mesh}}
+spec:
+  workloadSelector: {{labels: {{app: llama}}}}
+  configPatches:
+  - applyTo: HTTP_FILTER
+    match: {{context: SIDECAR_INBOUND}}
+    patch:
+      operation: INSERT_BEFORE
+      value:
+        typed_config:
+          "@type": type.googleapis.com/udpa.type.v1.TypedStruct
+          type_url: {RATE}
+          value: {{token_bucket: {{max_tokens: 5, fill_interval: 1s}}}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: picker, namespace: prod}}
+data:
+  picker.yaml: |
+    apiVersion: llm-d.ai/v1alpha1
+    kind: EndpointPickerConfig
+"""
+
+
+def test_patches_have_what_identifies_their_objects(tmp_path: Path) -> None:
+    stack = list(written(tmp_path, stack__yaml=STACK, notes__txt="no manifest"))
+    found = export(LIMITED, to="vllm").as_patches("deployment", stack)
+    (server,) = contents(dict(found.files)).values()
+    assert (server["kind"], server["metadata"]) == (
+        "StatefulSet",
+        {"name": "llama", "namespace": "prod"},
+    )
+    (container,) = server["spec"]["template"]["spec"]["containers"]
+    assert (container["name"], container["args"][0]) == ("server", "org/model")
+    assert "vllm-0.patch.yaml: is StatefulSet prod/llama with its container server" in found.notes
+    picker = contents(dict(export(LIMITED, to="llm-d").as_patches("deployment", stack).files))
+    config_map = picker["endpointpickerconfig.patch.yaml"]
+    assert config_map["metadata"] == {"name": "picker", "namespace": "prod"}
+    assert list(config_map["data"]) == ["picker.yaml"]
+
+
+def test_objects_of_istio_keep_what_a_patch_does_not_change(tmp_path: Path) -> None:
+    stack = list(written(tmp_path, stack__yaml=STACK))
+    admission = gateway.RateLimit(
+        max_requests=30, window_s=1.0, window="sliding", key="gateway", retry_after="none"
+    )
+    limited = LIMITED.with_({"gateway.admission": [admission]})
+    found = export(limited, to="envoy").as_patches("deployment", stack)
+    files = contents(dict(found.files))
+    rule = files["circuit_breakers.patch.yaml"]
+    assert rule["metadata"] == {"name": "limit", "namespace": "prod"}
+    assert rule["spec"]["host"] == "llama"
+    pool = rule["spec"]["trafficPolicy"]["connectionPool"]
+    assert pool["http"]["idleTimeout"] == "5s"
+    assert pool["http"]["http2MaxRequests"] == 60
+    limit = files["local_ratelimit.patch.yaml"]
+    assert limit["spec"]["workloadSelector"] == {"labels": {"app": "llama"}}
+    (patch,) = limit["spec"]["configPatches"]
+    assert patch["match"] == {"context": "SIDECAR_INBOUND"}
+    assert patch["patch"]["value"]["typed_config"]["token_bucket"]["max_tokens"] == 10
+    found.write(tmp_path / "out")
+    read = import_(tmp_path / "out", system="envoy", onto=limited).simulation
+    assert read == found.deployed
+
+
+def test_a_patch_without_its_object_keeps_its_variables(tmp_path: Path) -> None:
+    stack = list(written(tmp_path, stack__yaml="kind: Service\nmetadata: {name: other}\n"))
+    found = export(LIMITED, to="envoy").as_patches("deployment", stack)
+    assert "circuit_breakers.patch.yaml: no object of the manifests fits this" in found.notes[-1]
+    (rule,) = contents(dict(found.files)).values()
+    assert rule["metadata"]["name"] == "$DESTINATION_RULE"
+
+
 def test_a_completed_patch_is_a_valid_object() -> None:
     """With the package kubernetes-validate."""
     validation = pytest.importorskip("kubernetes_validate")

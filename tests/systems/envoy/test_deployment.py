@@ -408,3 +408,75 @@ REFUSED = {
         ),
     ]
 }
+
+
+def istio_filter(context: str | None) -> dict[str, Any]:
+    """A local rate limit of 10 requests per second of an EnvoyFilter."""
+    share = {"default_value": {"numerator": 100}}
+    bucket = {"max_tokens": 10, "tokens_per_fill": 10, "fill_interval": "1s"}
+    config = {
+        "@type": f"{FILTERS}.local_ratelimit.v3.LocalRateLimit",
+        "token_bucket": bucket,
+        "filter_enabled": share,
+        "filter_enforced": share,
+    }
+    match = {} if context is None else {"match": {"context": context}}
+    patch = {"applyTo": "HTTP_FILTER", **match, "patch": {"value": {"typed_config": config}}}
+    return {
+        "apiVersion": "networking.istio.io/v1alpha3",
+        "kind": "EnvoyFilter",
+        "metadata": {"name": "limit", "namespace": "llm"},
+        "spec": {"workloadSelector": {"labels": {"app": "llama"}}, "configPatches": [patch]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("context", "limit", "said"),
+    [
+        ("SIDECAR_INBOUND", 40, "each pod counts alone; max_requests = 40 is that of all pods"),
+        ("GATEWAY", 10, "each gateway counts alone; gateway.replicas = 3 are simulated"),
+        ("SIDECAR_OUTBOUND", 10, "each pod of a client counts alone"),
+        (None, 10, "each gateway and each sidecar counts alone"),
+    ],
+)
+def test_a_limit_counts_where_its_envoy_runs(
+    tmp_path: Path, context: str | None, limit: int, said: str
+) -> None:
+    onto = Simulation(gateway=gateway.Gateway(replicas=3)).with_({"instances[0].count": 4})
+    file = written(tmp_path, filter__yaml=yaml.safe_dump(istio_filter(context)))
+    read = import_(file, system="envoy", onto=onto)
+    (rule,) = read.simulation.gateway.admission
+    assert rule == requests(limit, 1.0)
+    assert read.simulation.gateway.replicas == 3
+    assert any(said in note for note in read.notes)
+
+
+def test_circuit_breakers_of_sidecars_are_those_of_all_pods(tmp_path: Path) -> None:
+    content = istio_filter("SIDECAR_INBOUND")
+    (patch,) = content["spec"]["configPatches"]
+    patch["applyTo"] = "CLUSTER"
+    limits = {"max_connections": 8, "max_pending_requests": 2, "max_requests": 8}
+    patch["patch"] = {"operation": "MERGE", "value": {"circuit_breakers": {"thresholds": [limits]}}}
+    onto = Simulation().with_({"instances[0].count": 4})
+    file = written(tmp_path, filter__yaml=yaml.safe_dump(content))
+    found = import_(file, system="envoy", onto=onto).simulation.gateway
+    assert (found.limit, found.max_queued) == ((gateway.FixedLimit(max_in_flight=32),), 8)
+
+
+def test_a_controller_of_sidecars_is_listed(tmp_path: Path) -> None:
+    simulation = Simulation(gateway=gateway.Gateway(**expressible("")["gateway"].to_dict()))
+    files = export(simulation, to="envoy").files
+    content = istio_filter("SIDECAR_INBOUND")
+    (patch,) = content["spec"]["configPatches"]
+    patch["patch"]["value"] = yaml.safe_load(files["adaptive_concurrency.yaml"])
+    read = import_(written(tmp_path, filter__yaml=yaml.safe_dump(content)), system="envoy")
+    assert any("each of 1 pods decides by its own requests" in str(entry) for entry in read.unread)
+
+
+def test_a_context_is_one_of_istio_and_the_same_for_a_limit(tmp_path: Path) -> None:
+    file = written(tmp_path, filter__yaml=yaml.safe_dump(istio_filter("SIDECAR")))
+    with pytest.raises(ConfigError, match="context = 'SIDECAR': must be one of SIDECAR_INBOUND"):
+        import_(file, system="envoy")
+    both = yaml.safe_dump_all([istio_filter("GATEWAY"), istio_filter("SIDECAR_INBOUND")])
+    with pytest.raises(ConfigError, match="must be GATEWAY, as in another place"):
+        import_(written(tmp_path, filter__yaml=both), system="envoy")

@@ -164,16 +164,31 @@ class Export:
             loss for loss in self.losses if loss.path not in self.moved and _is_lost_guard(loss)
         )
 
-    def as_patches(self, kind: patches.Kind) -> Export:
+    def as_patches(
+        self, kind: patches.Kind, manifests: str | Path | Iterable[str | Path] = ()
+    ) -> Export:
         """The same with patches of Kubernetes objects as files.
 
-        `kind`: `deployment`, or `kserve` for the InferenceService of a vLLM. Command lines become
-        arguments of containers, and other files entries of ConfigMaps.
+        Command lines become arguments of containers, and other files entries of ConfigMaps.
 
-        Raises ConfigError for another kind, and for a command line that such an object has not.
+        Parameters
+        ----------
+        kind
+            `deployment`, or `kserve` for the InferenceService of a vLLM.
+        manifests
+            Files or folders with the objects that are patched: the patches have their names,
+            namespaces, selectors and contexts. Without them these are variables.
+
+        Raises
+        ------
+        ConfigError
+            For another kind, for a command line that such an object has not, and for a file that
+            cannot be read.
         """
         groups = self.deployed.to_dict()["instances"]
-        return replace(self, files=patches.patches(self.files, groups, kind))
+        given = {} if manifests == () else _texts(manifests)
+        files, notes = patches.patches(self.files, groups, kind, given)
+        return replace(self, files=files, notes=(*self.notes, *notes))
 
     def write(self, folder: str | Path) -> list[Path]:
         """Writes the files into a folder, which is created; returns their paths.

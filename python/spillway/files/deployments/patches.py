@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse, to_yaml
+from spillway.files.deployments import objects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,15 +34,32 @@ _OWN = ("EndpointPickerConfig",)  # no objects, for all their `kind`
 _PROGRAM = re.compile(r"vllm serve |python -m [\w.]+ ?")
 
 
-def patches(files: Mapping[str, str], groups: list[dict[str, Any]], kind: Kind) -> dict[str, str]:
-    """The patches of files by name; `groups`: the instances, whose counts are the replicas.
+def patches(
+    files: Mapping[str, str],
+    groups: list[dict[str, Any]],
+    kind: Kind,
+    manifests: Mapping[str, str],
+) -> tuple[dict[str, str], list[str]]:
+    """The patches of files by name, and what to know about them.
+
+    `groups`: the instances, whose counts are the replicas; `manifests`: files with the objects that
+    are patched.
 
     Raises ConfigError for another kind, and if the object has no place for a command line.
     """
     if kind not in get_args(Kind):
         allowed = f"must be one of {', '.join(get_args(Kind))}"
         raise config_error([("patch", repr(kind), allowed)])
-    return {_name(name): to_yaml(_patch(name, text, groups, kind)) for name, text in files.items()}
+    found = {_name(name): _patch(name, text, groups, kind) for name, text in files.items()}
+    if not manifests:
+        return {name: to_yaml(patch) for name, patch in found.items()}, []
+    known = objects.objects(manifests)
+    pods = sum(group["count"] for group in groups)
+    both = {name: objects.completed(name, patch, known, pods) for name, patch in found.items()}
+    return (
+        {name: to_yaml(patch) for name, (patch, _) in both.items()},
+        [note for _, note in both.values()],
+    )
 
 
 def _name(name: str) -> str:

@@ -10,6 +10,10 @@ which then holds at most one request. A queue exists over HTTP/1 alone, behind `
 holds `max_pending_requests`. Every limit of a cluster that is not stated is 1,024. With as many
 connections as requests, connections decide (Envoy 1.40).
 
+Every Envoy counts alone. What an EnvoyFilter of Istio puts into the sidecars of the servers
+(`SIDECAR_INBOUND`) counts per pod: the limit of all is that of a pod times the instances. Of
+gateways, `gateway.replicas` are simulated; the files do not say how many there are.
+
 The bucket of `local_ratelimit` counts requests, and its tokens return one by one. Here its size is
 the largest number of requests in the time in which it fills: the burst and the rate are the same,
 but not the requests between two bursts.
@@ -74,6 +78,15 @@ _PARTS = ("filter_enabled", "filter_enforced")
 _ALL = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
 _OF = {"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": 1_000_000}
 _SHORTEST_S = 0.05  # of a fill_interval
+_INBOUND = "SIDECAR_INBOUND"
+_SCOPES = {
+    "GATEWAY": "each gateway counts alone",
+    "SIDECAR_OUTBOUND": "each pod of a client counts alone",
+    "ANY": "each gateway and each sidecar counts alone",
+    "DestinationRule": "each gateway, or sidecar of a client, counts alone",
+}
+"""Where a filter or a limit of Istio counts."""
+
 _AS_BUCKET = (
     "the bucket fills request by request; here its size is the limit of the time in which it fills"
 )
@@ -204,11 +217,12 @@ def _concurrency(gateway: Mapping[str, Any]) -> dict[str, Any]:
 def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> list[Unread]:  # noqa: ARG001
     """Changes admission, limit and controller of the gateway to those of the filters."""
     found: dict[str, Fields] = {}
+    scopes: dict[str, str] = {}
     known = dict.fromkeys(files, False)
     unread: list[Unread] = []
     for name, text in files.items():
         for content in _documents(text, name):
-            for kind, fields in _pieces(name, content, unread):
+            for kind, fields, scope in _pieces(name, content, unread):
                 known[name] = True
                 if kind == "local_ratelimit" and "token_bucket" not in fields:
                     reason = "has no bucket here; those of routes are read where they are"
@@ -218,6 +232,9 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
                     what = "circuit_breakers" if kind == _CLUSTER else f"the filter {kind}"
                     allowed = f"must not contain {what} twice"
                     raise config_error([(fields.where, "", allowed)])
+                if scopes.setdefault(kind, scope) != scope:
+                    allowed = f"must be {scopes[kind] or 'of one Envoy'}, as in another place"
+                    raise config_error([(f"{fields.where}: context", scope, allowed)])
                 found[kind] = fields
     unread = [*unrecognized(known, _EXPECTED), *unread]
     gateway = settings["gateway"]
@@ -239,8 +256,31 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
                 unread.append(Unread(where, value=False, reason="is switched off"))
                 continue
         readers[kind](fields, gateway)
-        unread += fields.rest()
+        unread += [*fields.rest(), *_scoped(kind, fields.where, scopes[kind], settings)]
     return unread
+
+
+def _scoped(kind: str, where: str, scope: str, settings: dict[str, Any]) -> list[Unread]:
+    """Says where a limit counts; the limit of all pods together is that of a pod times the pods."""
+    gateway = settings["gateway"]
+    if scope != _INBOUND:
+        if not scope:
+            return []
+        text = f"{_SCOPES[scope]}; gateway.replicas = {gateway['replicas']} are simulated"
+        return [Unread(f"{where}: context", scope, text, "assumed")]
+    pods = sum(group["count"] for group in settings["instances"])
+    if kind == _CLUSTER:
+        rule, name = gateway["limit"][-1], "max_in_flight"
+        gateway["max_queued"] = gateway["max_queued"] and gateway["max_queued"] * pods
+        rule[name] = min(_UNBOUNDED, rule[name] * pods)
+    elif kind == "local_ratelimit" and gateway["admission"][-1]["kind"] == "rate_limit":
+        rule, name = gateway["admission"][-1], "max_requests"
+        rule[name] *= pods
+    else:
+        reason = f"each of {pods} pods decides by its own requests; here one decides for all"
+        return [Unread(f"{where}: context", scope, reason)]
+    reason = f"each pod counts alone; {name} = {rule[name]:g} is that of all pods, here {pods}"
+    return [Unread(f"{where}: context", scope, reason, "assumed")]
 
 
 def _documents(text: str, name: str) -> list[Any]:
@@ -279,15 +319,21 @@ def _has(content: Any, is_wanted: Callable[[str, Any], bool]) -> bool:
     )
 
 
-def _pieces(where: str, content: Any, unread: list[Unread]) -> Iterator[tuple[str, Fields]]:
-    """The filters and circuit breakers of a configuration, at any depth; lists what is beside."""
+def _pieces(
+    where: str, content: Any, unread: list[Unread], scope: str = ""
+) -> Iterator[tuple[str, Fields, str]]:
+    """The filters and circuit breakers of a configuration, at any depth; lists what is beside.
+
+    With each of them, where it counts if it is one of Istio: a context, or `DestinationRule`.
+    """
     if not _concerns(content):
         unread.append(Unread(where, content, "does not concern a simulation", "irrelevant"))
         return
     if isinstance(content, list):
         for i, value in enumerate(content):
-            yield from _pieces(f"{where}[{i}]", value, unread)
+            yield from _pieces(f"{where}[{i}]", value, unread, scope)
         return
+    scope = _scope_of(content) or scope
     kind = content.get("@type")
     if kind in _STRUCTS:
         kind, content = content.get("type_url"), content.get("value") or {}
@@ -295,34 +341,53 @@ def _pieces(where: str, content: Any, unread: list[Unread]) -> Iterator[tuple[st
     if isinstance(kind, str) and kind in _FILTERS:
         fields = Fields(where, content)
         fields.drop("@type")
-        yield _FILTERS[kind], fields
+        yield _FILTERS[kind], fields, scope
         return
     if isinstance(kind, str) and kind.startswith(_HTTP_FILTER) and kind != _ROUTER:
         unread.append(Unread(f"{where}: @type", kind, no_counterpart))
         return
     for key, value in content.items():
-        yield from _below(where, key, value, content, unread)
+        yield from _below(f"{where}: {key}", (key, value), content, unread, scope)
     if "load_assignment" in content and _CLUSTER not in content:
         reason = "is Envoy's own 1,024 connections, waiting and active requests; not simulated"
         unread.append(Unread(f"{where}: {_CLUSTER}", None, reason))
 
 
 def _below(
-    where: str, key: str, value: Any, content: Mapping[str, Any], unread: list[Unread]
-) -> Iterator[tuple[str, Fields]]:
-    """`_pieces` of one field of an object."""
+    where: str,
+    field: tuple[str, Any],
+    content: Mapping[str, Any],
+    unread: list[Unread],
+    scope: str,
+) -> Iterator[tuple[str, Fields, str]]:
+    """`_pieces` of one field of an object: name and value."""
+    key, value = field
     if key == _CLUSTER:
-        cluster = Fields(f"{where}: {key}", value)
+        cluster = Fields(where, value)
         if _has_http2(content):
-            cluster = Fields(cluster.where, {**cluster.values, "http2": True})
-        yield _CLUSTER, cluster
+            cluster = Fields(where, {**cluster.values, "http2": True})
+        yield _CLUSTER, cluster, scope
     elif key == _POOL and isinstance(value, dict):
-        if pool := _pool(f"{where}: {key}", value, unread):
-            yield _CLUSTER, pool
+        if pool := _pool(where, value, unread):
+            yield _CLUSTER, pool, scope
     elif key in _RELEVANT and value not in _NEUTRAL:
-        unread.append(Unread(f"{where}: {key}", value, no_counterpart))
+        unread.append(Unread(where, value, no_counterpart))
     else:
-        yield from _pieces(f"{where}: {key}", value, unread)
+        yield from _pieces(where, value, unread, scope)
+
+
+def _scope_of(content: Mapping[str, Any]) -> str:
+    """Where the filters of an object of Istio, or of a patch in it, count; "" if it is neither."""
+    if content.get("kind") == "DestinationRule":
+        return "DestinationRule"
+    if "applyTo" not in content:
+        return ""
+    match = content.get("match")
+    context = match.get("context", "ANY") if isinstance(match, dict) else "ANY"
+    if context not in (_INBOUND, *_SCOPES):
+        allowed = f"must be one of {_INBOUND}, {', '.join(list(_SCOPES)[:3])}"
+        raise config_error([("match: context", f"{context!r}", allowed)])
+    return context
 
 
 def _pool(where: str, pool: Mapping[str, Any], unread: list[Unread]) -> Fields | None:
