@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from spillway.config.limits import MAX_TOKENS
@@ -29,6 +30,9 @@ def rows(
     """
     from spillway.files import export, states
 
+    if arrival_ns is None and len(table) and _DATE.match(table.shown(0, "arrival_s")):
+        names = ",".join(f"{name}={name}" for name in table.columns if name in _NAMES)
+        table.refuse(0, "arrival_s", f"must be seconds; for times of day: --columns {names}")
     # The outcome in a result of Spillway says nothing of a request that is to be replayed.
     used = export.REQUEST_COLUMNS
     if failed is None and (columns := states.columns_among(table.columns, used)):
@@ -88,6 +92,8 @@ def _warm(table: CsvTable, shared: Int64s | None) -> Int64s:
     return warm
 
 
+_DATE = re.compile(r"['\"]?\s*[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
 FORMAT = Format(
     name="columns",
     doc="arrival_s,input_tokens,output_tokens and optionally request_id, tenant, slo_class, "
@@ -106,3 +112,4 @@ FORMAT = Format(
     arrival="arrival_s",
     rows=rows,
 )
+_NAMES = (*FORMAT.required, *(FORMAT.optional or ()))
