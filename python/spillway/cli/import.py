@@ -38,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--out", type=Path, metavar="FILE", help="where to write it (default: print it)"
     )
     output.add_json(
-        parser, "simulation (the settings that differ from the defaults), unread, irrelevant, notes"
+        parser,
+        "simulation (the settings that differ from the defaults), unread, irrelevant, notes, "
+        "undecided",
     )
 
 
@@ -62,10 +64,13 @@ def run(options: argparse.Namespace) -> int:
         output.replaced([options.out])
         files.dump(found.simulation, options.out, brief=True)
         text = f"wrote {options.out}; run it with: spillway run {options.out}"
-    lists = {name: getattr(found, name) for name in ("unread", "irrelevant", "notes")}
+    lists = {name: getattr(found, name) for name in ("unread", "irrelevant", "notes", "undecided")}
     output.show(options, text, lambda: {"simulation": settings, **lists})
     for note in found.notes:
         output.say(f"note: {note}")
+    if found.undecided and (onto is None or options.system is None):
+        kept = "the defaults" if onto is None else f"those of {options.onto}"
+        output.say(f"note: no file decides {', '.join(found.undecided)}: {kept}")
     for setting in found.unread[:_MOST_SHOWN]:
         output.say(f"not simulated: {setting}")
     if (more := len(found.unread) - _MOST_SHOWN) > 0:

@@ -9,7 +9,7 @@ from spillway import policies
 from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from spillway._core.cluster import Simulation
 
@@ -49,7 +49,7 @@ def lookup(simulation: Simulation, path: str) -> tuple[Mapping[str, Any], Any]:
             description = _noun(path, field, value)
         if "presets" in description and steps[-1] == (name, selector) == ("preset", None):
             return _preset(simulation, path, description)
-        field = field_of(description, name, path)
+        field = field_of(description, name, path, field.get("alternatives", ()))
         owner, value, held = held, value.get(name, field["default"]), getattr(held, name)
         inside = False
     if inside:
@@ -67,13 +67,30 @@ def _preset(
     return field, next(own, None)
 
 
-def field_of(description: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any]:
-    """The descriptor of a structure's field; the ConfigError names the valid fields."""
+def field_of(
+    description: Mapping[str, Any],
+    name: str,
+    path: str,
+    alternatives: Iterable[Mapping[str, Any]] = (),
+) -> Mapping[str, Any]:
+    """The descriptor of a structure's field.
+
+    The ConfigError names the valid fields, and the alternatives to a policy that have the field.
+    """
     fields: dict[str, Mapping[str, Any]] = {field["name"]: field for field in description["fields"]}
     if name in fields:
         return fields[name]
     kind = description.get("kind", "this")
     allowed = f"one of {', '.join(fields)}" if fields else f"{kind} has no settings"
+    kinds = [
+        other["kind"]
+        for other in alternatives
+        if any(field["name"] == name for field in other["fields"])
+    ]
+    if kinds:
+        place = re.sub(r"\[[^\]]*\]$", "", path.rpartition(".")[0])
+        allowed += f"; of {', '.join(kinds)}: vary the policy as a whole, {place}: {{kinds: "
+        allowed += f"{{{kinds[0]}: {{{name}: …}}}}}}"
     raise config_error([(path, "", f"unknown setting {name!r}; {allowed}")])
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from support.deployed_files import DEPLOYED, Deployed, dumped, manifest
-from support.deployments import refused
+from support.deployments import refused, written
 from support.effort import trials
 from support.readers import changed_at, places_of
 
@@ -373,3 +373,29 @@ def test_a_service_with_prefill_workers_is_refused(tmp_path: Path) -> None:
     path.write_text(SERVICE + "  prefill: {replicas: 0}\n")
     found = import_(path)
     assert any("is not created" in entry.reason for entry in found.irrelevant)
+
+
+def test_the_routes_of_istio_are_named(tmp_path: Path) -> None:
+    text = """
+kind: VirtualService
+spec: {http: [{timeout: 10s, retries: {attempts: 3}, route: [{destination: {host: llama}}]}]}
+---
+kind: Deployment
+spec: {template: {spec: {containers: [{name: a, command: [vllm, serve, m]}]}}}
+"""
+    found = import_(written(tmp_path, a__yaml=text))
+    (entry,) = (entry for entry in found.unread if "VirtualService" in entry.field)
+    assert entry.value == {"spec.http[0].timeout": "10s", "spec.http[0].retries": {"attempts": 3}}
+    assert "reaction" in entry.reason
+    plain = text.replace("timeout: 10s, retries: {attempts: 3}, ", "")
+    routed = import_(written(tmp_path, a__yaml=plain))
+    assert not any("VirtualService" in entry.field for entry in routed.unread)
+
+
+def test_what_no_file_decides_is_named(tmp_path: Path) -> None:
+    found = import_(written(tmp_path, a__sh="vllm serve m --max-num-seqs 4"))
+    assert found.undecided == (
+        "gateway.admission (always_admit)",
+        "gateway.limit (unlimited)",
+        "router (round_robin)",
+    )

@@ -54,7 +54,7 @@ def test_without_a_folder_everything_is_printed(tmp_path: Path, called: Callable
     config.write_text("schema: 1\n")
     status, out, _ = called("export", config, "--to", "vllm")
     assert status == 0
-    assert out.startswith("# --- vllm-0.sh\nvllm serve $MODEL \\\n  --max-num-seqs 1024 \\\n")
+    assert out.startswith("# --- vllm-0.sh\nvllm serve ${MODEL:?} \\\n  --max-num-seqs 1024 \\\n")
     said, note = out.splitlines()[-2:]
     assert said == "vllm@0.33 carries every setting that it decides"
     assert note.endswith("deployed has those of vllm 0.33")

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from support.deployments import GOLDEN, written
 
-from spillway import Simulation, fleet
+from spillway import Simulation, fleet, gateway
 from spillway.files.deployments import export, import_
 
 if TYPE_CHECKING:
@@ -85,12 +85,42 @@ def test_what_is_not_simulated_is_listed(tmp_path: Path) -> None:
     found = import_(written(tmp_path, a__yaml=text), system="kubernetes")
     scaler = found.simulation.fleet.autoscaler
     assert (scaler.up_instances, scaler.up_share, scaler.down_share) == (2, 0.1, 0)
-    assert scaler.tolerance == 0.05
+    assert scaler.tolerance == 0.1  # of the controller, where the direction states none
     assert listed(found.unread) == {
+        "tolerance": 0.05,
         "periodSeconds": 60,
         "selectPolicy": "Min",
         "policies": {"Pods": 3},
     }
+
+
+@pytest.mark.parametrize(
+    ("behavior", "tolerance", "other"),
+    [
+        ("{scaleUp: {tolerance: 50m}}", 0.05, 0.1),
+        ("{scaleDown: {tolerance: 50m}}", 0.1, 0.05),
+        ("{scaleUp: {tolerance: 50m}, scaleDown: {tolerance: 0.05}}", 0.05, None),
+        ("{}", 0.1, None),
+    ],
+)
+def test_a_tolerance_is_of_its_direction(
+    tmp_path: Path, behavior: str, tolerance: float, other: float | None
+) -> None:
+    text = f"{HEAD}  behavior: {behavior}\n"
+    found = import_(written(tmp_path, a__yaml=text), system="kubernetes")
+    assert found.simulation.fleet.autoscaler.tolerance == tolerance
+    assert listed(found.unread).get("tolerance") == other
+
+
+def test_a_scaler_whose_controller_is_lost_is_lost_too() -> None:
+    simulation = Simulation(
+        gateway=gateway.Gateway(limit=gateway.FixedLimit(), controller=gateway.Aimd()),
+        fleet=fleet.Fleet(autoscaler=fleet.TargetScaler(metric="limit_decreases", max_instances=1)),
+    )
+    found = export(simulation, to="vllm", allow_lossy=True)
+    (loss,) = (loss for loss in found.losses if loss.path == "fleet.autoscaler")
+    assert loss.reason == "the metric is of the controller, which is lost"
+    assert found.deployed.fleet.autoscaler == fleet.NoAutoscaler()
 
 
 def test_other_metrics_scale_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -310,3 +314,26 @@ def test_rules_of_no_version_are_a_note_of_the_export() -> None:
     older = applied(Simulation().instances[0], "0.19")
     lost = {loss.path for loss in export(Simulation(instances=older), to="vllm@0.33").losses}
     assert "instances[0].engine_rules.self_preemption" in lost
+
+
+def test_a_script_stops_without_its_model() -> None:
+    """The words of the command line are those that a shell gives to the program."""
+    simulation = Simulation().with_(
+        {"instances[0].speculative_decoding": {"num_drafts": 2, "method": "eagle"}}
+    )
+    (text,) = export(simulation, to="vllm@0.33").files.values()
+    script = "vllm() { printf '%s\\n' \"$@\"; }\n" + text
+    shell = shutil.which("bash") or "sh"
+
+    def run(**variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {"PATH": os.environ["PATH"], **variables}
+        return subprocess.run(
+            [shell, "-c", script], capture_output=True, text=True, env=environment, check=False
+        )
+
+    assert run().returncode != 0
+    assert "MODEL" in run().stderr
+    words = run(MODEL="org/model", DRAFT_MODEL="org/draft").stdout.splitlines()
+    assert words[:2] == ["serve", "org/model"]
+    config = json.loads(words[words.index("--speculative-config") + 1])
+    assert config == {"method": "eagle", "model": "org/draft", "num_speculative_tokens": 2}

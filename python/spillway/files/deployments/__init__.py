@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from spillway import _registry
 from spillway._core.cluster import Simulation
+from spillway._core.fleet import NoAutoscaler
 from spillway._core.signals import BusyMonitor
 from spillway._core.sim import ConfigError
 from spillway._core.workload import Tenant
@@ -218,12 +219,15 @@ class Import:
         The fields that do not concern a simulation, such as ports.
     notes
         What was chosen where the files leave a choice, such as the version of a system.
+    undecided
+        What no system in the files decides, with its value, which is that of `onto`.
     """
 
     simulation: Simulation
     unread: tuple[Unread, ...]
     irrelevant: tuple[Unread, ...] = ()
     notes: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
 
 
 def export(
@@ -368,7 +372,7 @@ def carriers(path: str, to: str | None = None) -> tuple[Carrier, ...] | None:
 
     Found by exports of the policy with its defaults: alone, or where that fails, within the
     gateways of the presets, because some systems have a policy only beside others; then with the
-    least values of its numbers, because some defaults set no limit.
+    least values of its numbers, because some defaults set no limit, and with each of its choices.
 
     Parameters
     ----------
@@ -407,7 +411,9 @@ def carriers(path: str, to: str | None = None) -> tuple[Carrier, ...] | None:
 def _lost_of(policy: places.Policy, target: Target, version: str) -> tuple[str, ...] | None:
     """The settings of a policy that a system does not carry; None if it carries none of it."""
     bases = _bases()
-    for base, numbers in (*((base, {}) for base in bases), (bases[0], policy.smallest)):
+    attempts: list[tuple[Simulation, Mapping[str, Any]]] = [(base, {}) for base in bases]
+    attempts += [(bases[0], policy.smallest), *((bases[0], choice) for choice in policy.choices)]
+    for base, numbers in attempts:
         try:
             settings = base.with_(policy.put_into(base.to_dict(), numbers)).to_dict()
             read = _read_back(target, version, settings, target.write(settings, version))
@@ -492,7 +498,29 @@ def import_(
         tuple(entry for entry in unread if entry.effect in ("not_simulated", "not_modeled")),
         tuple(entry for entry in unread if entry.effect == "irrelevant"),
         (*reading.notes, *(str(entry) for entry in unread if entry.effect == "assumed")),
+        _undecided(targets, reading.engines, settings),
     )
+
+
+def _undecided(
+    targets: Iterable[Target], engines: Iterable[Target], settings: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """The parts of a deployment of which no file says anything, with their kinds."""
+    deciding = (*targets, *engines)
+    found = []
+    for path in ("gateway.admission", "gateway.limit", "router", "instances[]"):
+        if any(target.decides(path) for target in deciding):
+            continue
+        if path == "instances[]":
+            groups = settings["instances"]
+            found.append(f"instances ({sum(group['count'] for group in groups)})")
+        else:
+            value: Any = settings
+            for name in path.split("."):
+                value = value[name]
+            rules = value if isinstance(value, list) else [value]
+            found.append(f"{path} ({', '.join(rule['kind'] for rule in rules)})")
+    return tuple(found)
 
 
 def _targets_of(found: Found, texts: Mapping[str, str]) -> list[Target]:
@@ -526,6 +554,7 @@ class _Reading:
     settings: dict[str, Any]
     gpu: str | None = None
     notes: list[str] = field(default_factory=list)
+    engines: list[Target] = field(default_factory=list)
 
     def read(self, target: Target, given: str) -> list[Unread]:
         """Changes the settings to those of the pieces of a system in a version, if it is given."""
@@ -535,6 +564,7 @@ class _Reading:
         parts = [part for piece in pieces if target.hands_on and (part := target.hands_on(piece))]
         for name in dict.fromkeys(part.system for part in parts):
             engine, own = TARGETS[name], [part for part in parts if part.system == name]
+            self.engines.append(engine)
             unread += self.apply(engine, _version_of(engine, own, self.notes), own)
         if not pieces and (target.read_pieces is not None or target.documents is not None):
             if target.read is not None:  # says what it misses, and knows an empty file
@@ -627,6 +657,10 @@ def _deployed(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation
     try:
         return _with(simulation, settings)
     except ConfigError:
+        if settings["fleet"]["autoscaler"]["kind"] != "none" and not _is_moved(settings):
+            # The metric may be that of a controller, which is lost.
+            fleet = {**settings["fleet"], "autoscaler": NoAutoscaler().to_dict()}
+            return _deployed(simulation, {**settings, "fleet": fleet})
         if not settings["changes"]:
             raise
     bare = _with(simulation, {**settings, "changes": []})
@@ -647,9 +681,15 @@ def _deployed(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation
     return bare.with_({"changes": [change for change in kept if change["set"] or change["submit"]]})
 
 
+def _is_moved(settings: Mapping[str, Any]) -> bool:
+    return bool(settings["gateway"]["controller"]["kind"] != "static")
+
+
 def _reason(target: Target, path: str) -> str:
     if path.startswith("changes"):
         return "the system lacks the setting that changes"
+    if path.startswith("fleet.autoscaler") and not target.decides(path):
+        return "the metric is of the controller, which is lost"
     return target.reason(path) if target.decides(path) else f"not up to {target.name}"
 
 

@@ -9,7 +9,7 @@ from spillway.files.deployments.target import Unread
 from spillway.files.deployments.variables import irrelevant
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _SMALL = frozenset(
     """
@@ -44,6 +44,7 @@ _IRRELEVANT = frozenset(
     networkConfig rolloutStrategy startupPolicy networkPolicy namespace applyTo
     """.split()  # noqa: SIM905
 )
+_OF_ROUTES = ("timeout", "retries", "fault", "mirror", "mirrors", "weight")
 _IRRELEVANT_KINDS = frozenset(
     """
     Service Ingress PersistentVolumeClaim PersistentVolume Namespace Role ServiceAccount
@@ -73,6 +74,20 @@ def command(where: str, words: Sequence[str]) -> list[Unread]:
     return [Unread(f"{where}: {name}", value, "is not a program that is simulated")]
 
 
+def _routing(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of a VirtualService that change what becomes of requests."""
+    if isinstance(value, list):
+        for i, entry in enumerate(value):
+            yield from _routing(entry, f"{path}[{i}]")
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            place = f"{path}.{key}".lstrip(".")
+            if key in _OF_ROUTES:
+                yield place, entry
+            else:
+                yield from _routing(entry, place)
+
+
 def document(where: str, content: Any) -> Unread:
     """A document without a piece."""
     kind = content.get("kind") if isinstance(content, dict) else None
@@ -80,5 +95,11 @@ def document(where: str, content: Any) -> Unread:
         shown = {**content, "data": MASK} if kind == "Secret" else content
         shown = {**shown, "stringData": MASK} if "stringData" in shown else shown
         return Unread(f"{where}: {kind}", shown, irrelevant, "irrelevant")
+    if kind == "VirtualService":
+        found = dict(_routing(content))
+        reason = "is of the clients here: state timeouts and retries as reaction in --onto"
+        if not found:
+            return Unread(f"{where}: {kind}", content, irrelevant, "irrelevant")
+        return Unread(f"{where}: {kind}", found, reason)
     reason = "nothing in it is known"
     return Unread(f"{where}: {kind}" if kind else where, content, reason)

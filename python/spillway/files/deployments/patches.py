@@ -127,10 +127,11 @@ def _container(text: str) -> dict[str, Any]:
     line = re.sub(r"(?m)^export .*\n", "", text).replace("\\\n", " ")
     program = _PROGRAM.match(line)
     start = program.end() if program else 0
+    args = [re.sub(r"\$\{(\w+):\?\}", r"$\1", word) for word in shlex.split(line[start:])]
     return {
         "name": "$CONTAINER",
         "command": shlex.split(line[:start]),
-        "args": shlex.split(line[start:]),
+        "args": args,
         **({"env": [{"name": key, "value": value} for key, value in exports]} if exports else {}),
     }
 

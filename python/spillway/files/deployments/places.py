@@ -22,12 +22,20 @@ class Policy:
     """A kind of policy at a place, e.g. `token_bucket` in every `gateway.admission`.
 
     `field`: the path of the setting that holds it, with `[]` for every entry of a list of
-    structures; `smallest`: the least allowed values of its numbers.
+    structures; `smallest`: the least allowed values of its numbers; `choices`: a value for each of
+    its texts that is not the default.
     """
 
-    def __init__(self, steps: Sequence[_Step], smallest: Mapping[str, Any]) -> None:
+    def __init__(self, steps: Sequence[_Step], fields: Sequence[Mapping[str, Any]]) -> None:
         self._steps = steps
-        self.smallest = smallest
+        bounds = {field["name"]: field.get("at_least") for field in fields}
+        self.smallest = {name: least for name, least in bounds.items() if least is not None}
+        self.choices = [
+            {field["name"]: choice}
+            for field in fields
+            for choice in field.get("choices", ())
+            if choice != field["default"]
+        ]
         self.field = ".".join(
             f"{step.name}[]" if step.is_list and step.kind is None else step.name for step in steps
         )
@@ -68,8 +76,7 @@ def policy_at(path: str) -> Policy | None:
             steps.append(_Step(name, bool(place.get("sequence")), None))
     if not steps or steps[-1].kind is None:
         return None
-    bounds = {field["name"]: field.get("at_least") for field in place["of"]["fields"]}
-    return Policy(steps, {name: least for name, least in bounds.items() if least is not None})
+    return Policy(steps, place["of"]["fields"])
 
 
 def _put(settings: dict[str, Any], steps: Sequence[_Step], numbers: Mapping[str, Any]) -> None:

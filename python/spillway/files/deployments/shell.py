@@ -40,6 +40,7 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(
     r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?(?::?[-=]([^}]*)|:?[?+][^}]*)?\}|([A-Za-z_]\w*))"
 )
+_REQUIRED = re.compile(r"\$\{\w+:?\?")  # a variable without which the shell stops
 _KEYWORDS = {"if", "then", "else", "elif", "do", "{", "}", "(", ")", "!", "time"}
 _ENDS = {"fi", "done", "esac"}
 _DECLARING = {"export", "declare", "local", "readonly", "typeset"}
@@ -228,7 +229,9 @@ def expand(text: str, known: Mapping[str, str]) -> str:
         default = found[2]
         if known.get(name) or (name in known and default is None):
             return known[name]
-        return found[0] if default is None else default.strip("'\"")
+        if default is None:
+            return f"${name}" if _REQUIRED.match(found[0]) else found[0]
+        return default.strip("'\"")
 
     return _VARIABLE.sub(value, text)
 

@@ -23,6 +23,10 @@ GATEWAY = (
 """The settings of the gateway that are rules; the others are latencies and replicas."""
 
 
+MODEL = "${MODEL:?}"
+"""The model in a command line that is written: a shell stops if the variable is not set."""
+
+
 class Loss(NamedTuple):
     """A setting that the files do not carry.
 

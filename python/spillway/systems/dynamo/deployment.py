@@ -33,7 +33,7 @@ from spillway.files.deployments.engines import by_name, classified
 from spillway.files.deployments.fields import Fields, no_counterpart
 from spillway.files.deployments.flag_table import Line, scalar, table
 from spillway.files.deployments.shares import limit_per_instance
-from spillway.files.deployments.target import GATEWAY, Piece, Program, Target, Unread
+from spillway.files.deployments.target import GATEWAY, MODEL, Piece, Program, Target, Unread
 from spillway.files.deployments.variables import irrelevant, variables
 from spillway.systems.dynamo.presets import filled
 
@@ -140,7 +140,8 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
         if group["ingress"]["kind"] == "engine_request_limit":
             limit = group["ingress"]["max_requests"]
             files[f"worker-{i}.sh"] = (
-                f"python -m dynamo.vllm \\\n  --model $MODEL \\\n  --engine-request-limit {limit}\n"
+                f"python -m dynamo.vllm \\\n  --model {MODEL} \\\n"
+                f"  --engine-request-limit {limit}\n"
             )
     return files
 

@@ -67,6 +67,8 @@ _RELEVANT = (
     "loadBalancer", "outlierDetection",
     "idle_timeout", "max_requests_per_connection", "request_timeout", "preconnect_policy",
 )  # fmt: skip
+_BALANCERS = ("lb_policy", "load_balancing_policy", "loadBalancer")
+_BALANCING = "is not read: state it as router in --onto, e.g. round_robin or least_loaded"
 _NEUTRAL = ("ROUND_ROBIN", "0s")
 _CLUSTER = "circuit_breakers"
 _POOL = "connectionPool"
@@ -371,7 +373,7 @@ def _below(
         if pool := _pool(where, value, unread):
             yield _CLUSTER, pool, scope
     elif key in _RELEVANT and value not in _NEUTRAL:
-        unread.append(Unread(where, value, no_counterpart))
+        unread.append(Unread(where, value, _BALANCING if key in _BALANCERS else no_counterpart))
     else:
         yield from _pieces(where, value, unread, scope)
 

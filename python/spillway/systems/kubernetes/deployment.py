@@ -129,7 +129,8 @@ def _read(fields: Fields, settings: dict[str, Any]) -> list[Unread]:
         "max_instances": spec.required("maxReplicas"),
     }
     behavior = spec.map("behavior")
-    unread += _up(behavior.map("scaleUp"), scaler) + _down(behavior.map("scaleDown"), scaler)
+    up, down = behavior.map("scaleUp"), behavior.map("scaleDown")
+    unread += [*_up(up, scaler), *_down(down, scaler), *_tolerances(up, down, scaler)]
     for metric in spec.maps("metrics"):
         if "metric" in scaler or not _metric(metric, scaler):
             is_other = "metric" in scaler
@@ -187,8 +188,8 @@ def _number(fields: Fields, name: str) -> float:
     """A quantity: a number, or text such as 500m."""
     value = fields.values.get(name)
     fields.drop(name)
-    match = re.fullmatch(r"([0-9.]+)([a-zA-Z]*)", str(value))
-    if not match or match[2] not in _SUFFIXES or match[1].count(".") > 1:
+    match = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)([a-zA-Z]*)", str(value))
+    if not match or match[2] not in _SUFFIXES:
         raise config_error([(f"{fields.where}: {name}", repr(value), "must be a number or 500m")])
     return float(match[1]) * _SUFFIXES[match[2]]
 
@@ -198,9 +199,19 @@ def _up(rule: Fields, scaler: dict[str, Any]) -> list[Unread]:
     scaler["up_stabilization_s"] = rule.take("stabilizationWindowSeconds", "float", 0.0)
     scaler["up_instances"] = limits.get("Pods", 1)
     scaler["up_share"] = limits.get("Percent", 0) / 100
-    if "tolerance" in rule:
-        scaler["tolerance"] = _number(rule, "tolerance")
     return unread
+
+
+def _tolerances(up: Fields, down: Fields, scaler: dict[str, Any]) -> list[Unread]:
+    """A direction without a tolerance has that of the controller, 10%; one holds in both here."""
+    above, below = (
+        _number(rule, "tolerance") if "tolerance" in rule else _TOLERANCE for rule in (up, down)
+    )
+    scaler["tolerance"] = above
+    if above == below:
+        return []
+    reason = f"the tolerance of scaleUp, {above:g}, holds in both directions here"
+    return [Unread(f"{down.where}: tolerance", below, reason)]
 
 
 def _down(rule: Fields, scaler: dict[str, Any]) -> list[Unread]:
@@ -210,11 +221,6 @@ def _down(rule: Fields, scaler: dict[str, Any]) -> list[Unread]:
     if limits.get("Pods", 1) > 1 or len(limits) > 1:
         reason = "removes a share of the instances here, and at least one"
         unread.append(Unread(f"{rule.where}: policies", limits, reason))
-    if "tolerance" in rule:
-        tolerance = _number(rule, "tolerance")
-        if tolerance != scaler.setdefault("tolerance", tolerance):
-            reason = "one tolerance holds in both directions here"
-            unread.append(Unread(f"{rule.where}: tolerance", tolerance, reason))
     return unread
 
 
@@ -232,7 +238,7 @@ def _policies(rule: Fields, default: dict[str, int]) -> tuple[dict[str, int], li
         limits[kind] = max(value, limits.get(kind, 0))
         period_s = policy.required("periodSeconds")
         if period_s != _POLL_S:
-            reason = f"is a limit of a poll, {_POLL_S} s, here"
+            reason = f"{value} per {period_s} s: here {value} at each poll, every {_POLL_S} s"
             unread.append(Unread(f"{policy.where}: periodSeconds", period_s, reason))
     select = rule.take("selectPolicy", "str", "Max")
     if select == "Disabled" or (select == "Min" and len(limits) > 1):

@@ -29,7 +29,7 @@ from spillway.files.deployments.engines import (
 )
 from spillway.files.deployments.flag_table import Line, table
 from spillway.files.deployments.shares import hold_in_seats
-from spillway.files.deployments.target import Piece, Program, Target, Unread
+from spillway.files.deployments.target import MODEL, Piece, Program, Target, Unread
 from spillway.servers import Server
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
 
 def _command(group: Mapping[str, Any], version: str) -> str:
     known = table(_TABLE, "sglang", version)
-    words = ["python -m sglang.launch_server", "--model-path $MODEL"]
+    words = ["python -m sglang.launch_server", f"--model-path {MODEL}"]
 
     def flag(name: str, value: Any = "") -> None:
         if known.get(f"--{name}") is not None:

@@ -28,7 +28,7 @@ from spillway.files.deployments.engines import (
 from spillway.files.deployments.fields import Fields
 from spillway.files.deployments.flag_table import table
 from spillway.files.deployments.shares import hold_in_seats
-from spillway.files.deployments.target import Piece, Program, Target, Unread
+from spillway.files.deployments.target import MODEL, Piece, Program, Target, Unread
 from spillway.servers import Server
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa:
     files = {}
     for i, group in enumerate(settings["instances"]):
         name = f"trtllm-{i}.yaml"
-        words = ["trtllm-serve $MODEL", f"--max_batch_size {group['max_num_seqs']}"]
+        words = [f"trtllm-serve {MODEL}", f"--max_batch_size {group['max_num_seqs']}"]
         words.append(f"--max_num_tokens {group['max_num_batched_tokens']}")
         if group["max_model_len"]:
             words.append(f"--max_seq_len {group['max_model_len']}")

@@ -36,7 +36,7 @@ from spillway.files.deployments.engines import (
 from spillway.files.deployments.fields import Fields, no_counterpart
 from spillway.files.deployments.flag_table import Line, number, table
 from spillway.files.deployments.shares import hold_in_seats
-from spillway.files.deployments.target import Effect, Piece, Program, Target, Unread
+from spillway.files.deployments.target import MODEL, Effect, Piece, Program, Target, Unread
 from spillway.files.deployments.variables import irrelevant
 from spillway.servers import Server, model
 from spillway.servers.engine import DEFAULT_ENGINE, engine
@@ -215,7 +215,7 @@ def _check_block_size(path: str, tokens: int, version: str) -> None:
 
 def _command(group: Mapping[str, Any], version: str) -> str:
     server = model_of(group)
-    words = [f"vllm serve {_repository(server['model']) if server else '$MODEL'}"]
+    words = [f"vllm serve {_repository(server['model']) if server else MODEL}"]
     known = table(_TABLE, "vllm", version)
 
     def flag(name: str, value: Any = "") -> None:

@@ -28,9 +28,13 @@ def written(drafts: Mapping[str, Any]) -> str:
     """The value of the flag, quoted for a shell; empty without drafts."""
     if not drafts["num_drafts"]:
         return ""
-    model = {} if drafts["method"] == "ngram" else {"model": "$DRAFT_MODEL"}
+    model = {} if drafts["method"] == "ngram" else {"model": "${DRAFT_MODEL:?}"}
     config = {"method": drafts["method"], **model, "num_speculative_tokens": drafts["num_drafts"]}
-    return f"'{json.dumps(config)}'"
+    text = json.dumps(config)
+    if not model:
+        return f"'{text}'"
+    quoted = text.replace('"', '\\"')  # within double quotes, where the shell knows variables
+    return f'"{quoted}"'
 
 
 def taken(fields: Fields, drafts: dict[str, Any]) -> list[Unread]:

@@ -1,3 +1,3 @@
 python -m dynamo.vllm \
-  --model $MODEL \
+  --model ${MODEL:?} \
   --engine-request-limit 200

@@ -1,5 +1,5 @@
 python -m sglang.launch_server \
-  --model-path $MODEL \
+  --model-path ${MODEL:?} \
   --dp-size 2 \
   --max-running-requests 64 \
   --chunked-prefill-size 4096 \

@@ -1,4 +1,4 @@
-trtllm-serve $MODEL \
+trtllm-serve ${MODEL:?} \
   --max_batch_size 64 \
   --max_num_tokens 4096 \
   --max_seq_len 16384 \

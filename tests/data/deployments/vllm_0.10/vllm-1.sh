@@ -1,4 +1,4 @@
-vllm serve $MODEL \
+vllm serve ${MODEL:?} \
   --data-parallel-size 2 \
   --max-num-seqs 64 \
   --max-num-batched-tokens 4096 \
@@ -7,5 +7,5 @@ vllm serve $MODEL \
   --block-size 32 \
   --no-enable-prefix-caching \
   --no-async-scheduling \
-  --speculative-config '{"method": "eagle", "model": "$DRAFT_MODEL", "num_speculative_tokens": 3}' \
+  --speculative-config "{\"method\": \"eagle\", \"model\": \"${DRAFT_MODEL:?}\", \"num_speculative_tokens\": 3}" \
   --scheduling-policy priority

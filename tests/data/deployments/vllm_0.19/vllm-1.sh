@@ -1,4 +1,4 @@
-vllm serve $MODEL \
+vllm serve ${MODEL:?} \
   --data-parallel-size 2 \
   --max-num-seqs 64 \
   --max-num-batched-tokens 4096 \
@@ -8,5 +8,5 @@ vllm serve $MODEL \
   --no-enable-prefix-caching \
   --scheduler-reserve-full-isl \
   --no-async-scheduling \
-  --speculative-config '{"method": "eagle", "model": "$DRAFT_MODEL", "num_speculative_tokens": 3}' \
+  --speculative-config "{\"method\": \"eagle\", \"model\": \"${DRAFT_MODEL:?}\", \"num_speculative_tokens\": 3}" \
   --scheduling-policy priority

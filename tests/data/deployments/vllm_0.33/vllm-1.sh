@@ -1,4 +1,4 @@
-vllm serve $MODEL \
+vllm serve ${MODEL:?} \
   --data-parallel-size 2 \
   --max-num-seqs 64 \
   --max-num-batched-tokens 4096 \
@@ -11,7 +11,7 @@ vllm serve $MODEL \
   --long-prefill-token-threshold-adaptive \
   --prefill-schedule-interval 2 \
   --max-num-active-seqs 48 \
-  --speculative-config '{"method": "eagle", "model": "$DRAFT_MODEL", "num_speculative_tokens": 3}' \
+  --speculative-config "{\"method\": \"eagle\", \"model\": \"${DRAFT_MODEL:?}\", \"num_speculative_tokens\": 3}" \
   --scheduling-policy priority \
   --max-num-queued-reqs 328 \
   --max-num-queued-tokens 400000
