@@ -67,6 +67,8 @@ def test_without_a_folder_everything_is_printed(tmp_path: Path, called: Callable
     assert group.keys() == {"max_model_len", "kv_cache", "engine_rules"}
     assert group["max_model_len"] == 0
     assert err == (
+        "spillway: note: no file decides gateway.admission (always_admit), gateway.limit "
+        "(unlimited), router (round_robin): the defaults\n"
         f'spillway: not simulated: {command}: model = "m": describes the server: give gpu, and it '
         "is computed\n"
         f"spillway: not simulated: {command}: seed = 3: has no counterpart in a simulation\n"
