@@ -44,15 +44,15 @@ class KvCostPolicy final : public RoutingPolicy {
 
   bool follows_admitted() const override { return refreshes_late_; }
   void admitted(const signals::RequestView& request, const signals::View& view) override {
-    joined_.erase(request.id().value);
     Joined joined{.at = view.now()};
     for (std::size_t i = 0; i < view.size(); ++i) {
       for (std::size_t rank = 0; rank < view.num_ranks(i); ++rank) {
         joined.rated.push_back({view.id(i), rank, overlap_of(request, view, i, rank)});
       }
     }
-    joined_.emplace(request.id().value, std::move(joined));
+    joined_.insert_or_assign(request.id().value, std::move(joined));
   }
+  void dropped(sim::RequestId id) override { joined_.erase(id.value); }
   void learn(const signals::RequestView& request, sim::InstanceId) override {
     if (refreshes_late_) joined_.erase(request.id().value);
     if (charges_.size() <= request.id().index()) charges_.resize(request.id().index() + 1);
@@ -99,10 +99,14 @@ class KvCostPolicy final : public RoutingPolicy {
     double overlap = 0;  ///< blocks of the request that the rank holds
   };
 
+  static std::pair<std::uint32_t, std::size_t> place_of(const Rated& rated) {
+    return {rated.instance.value, rated.rank};
+  }
+
   /// A request in a queue.
   struct Joined {
     sim::Time at;
-    std::vector<Rated> rated{};  ///< with the overlaps of that instant
+    std::vector<Rated> rated{};  ///< with the overlaps of that instant; by place, as in the view
   };
 
   double blocks_of(const signals::RequestView& request) const {
@@ -115,17 +119,21 @@ class KvCostPolicy final : public RoutingPolicy {
   }
   double overlap_of(const signals::RequestView& request, const signals::View& view, std::size_t i,
                     std::size_t rank) const {
-    if (refreshes_late_) {
-      if (const auto joined = joined_.find(request.id().value);
-          joined != joined_.end() && view.now() - joined->second.at <= refresh_after_) {
-        for (const Rated& then : joined->second.rated) {
-          if (then.instance == view.id(i) && then.rank == rank) return then.overlap;
-        }
-      }
-    }
     return static_cast<double>(config_.overlap == Overlap::sent
                                    ? view.sent_blocks(request, i, rank)
                                    : view.cached_blocks(request, i, rank));
+  }
+  /// What was seen when the request joined its queue; null if that is too long ago.
+  const Joined* fresh(const signals::RequestView& request, const signals::View& view) const {
+    const auto joined = joined_.find(request.id().value);
+    if (joined == joined_.end() || view.now() - joined->second.at > refresh_after_) return nullptr;
+    return &joined->second;
+  }
+  /// The rank as it was seen; null if it was not there.
+  static const Rated* seen(const Joined& joined, sim::InstanceId instance, std::size_t rank) {
+    const Rated wanted{instance, rank};
+    const auto then = std::ranges::lower_bound(joined.rated, place_of(wanted), {}, place_of);
+    return then != joined.rated.end() && place_of(*then) == place_of(wanted) ? &*then : nullptr;
   }
   Load& load_of(sim::InstanceId instance, std::size_t rank) {
     if (loads_.size() <= instance.index()) loads_.resize(instance.index() + 1);
@@ -140,11 +148,14 @@ class KvCostPolicy final : public RoutingPolicy {
 
   void rate(const signals::RequestView& request, const signals::View& view) {
     rated_.clear();
+    const Joined* const joined = refreshes_late_ ? fresh(request, view) : nullptr;
     double least_prefill = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < view.size(); ++i) {
       const std::size_t ranks = view.num_ranks(i);
       for (std::size_t rank = 0; rank < ranks; ++rank) {
-        rated_.push_back({view.id(i), rank, overlap_of(request, view, i, rank)});
+        const Rated* const then = joined ? seen(*joined, view.id(i), rank) : nullptr;
+        const double overlap = then ? then->overlap : overlap_of(request, view, i, rank);
+        rated_.push_back({view.id(i), rank, overlap});
         least_prefill = std::min(least_prefill, load_of(view.id(i), rank).prefill_blocks);
       }
     }

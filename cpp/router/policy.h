@@ -37,10 +37,12 @@ class RoutingPolicy {
   /// The scores of the last pick, one per instance of its view, or per rank if it chose one; higher
   /// is better. Empty if the policy has no scores.
   virtual std::span<const double> scores() const { return {}; }
-  /// Whether `admitted` is called; constant.
+  /// Whether `admitted` and `dropped` are called; constant.
   virtual bool follows_admitted() const { return false; }
   /// The request has joined a queue, from which it will be routed or dropped.
   virtual void admitted(const signals::RequestView& /*request*/, const signals::View& /*view*/) {}
+  /// The request has left the queue without being routed.
+  virtual void dropped(sim::RequestId /*id*/) {}
   virtual void learn(const signals::RequestView& /*request*/, sim::InstanceId /*chosen*/) {}
   virtual void first_token(sim::RequestId /*id*/, sim::InstanceId /*instance*/) {}
   virtual void finished(sim::RequestId /*id*/, sim::InstanceId /*instance*/) {}

@@ -106,6 +106,11 @@ void Dispatcher::note_admitted(const signals::RequestView& request, const signal
   policy_->admitted(request, view);
 }
 
+void Dispatcher::note_dropped(sim::RequestId id) {
+  if (outstanding_) outstanding_->left_queue(id);
+  policy_->dropped(id);
+}
+
 void Dispatcher::note_sent(const signals::RequestView& request, const Target& target,
                            sim::Time now) {
   const sim::InstanceId chosen = target.instance;

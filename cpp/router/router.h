@@ -38,7 +38,7 @@ class Dispatcher {
     if (follows_admitted_) note_admitted(request, view);
   }
   void dropped(sim::RequestId id) {
-    if (outstanding_) outstanding_->left_queue(id);
+    if (follows_admitted_) note_dropped(id);
   }
   /// The instance that `route` would choose now. A preview does not affect later choices: `pick`
   /// has no effect on other picks, and its draws belong to the request.
@@ -95,6 +95,7 @@ class Dispatcher {
   Target settle(const signals::View& candidates, const signals::RequestView& request,
                 sim::InstanceId chosen, sim::Time now);
   void note_admitted(const signals::RequestView& request, const signals::View& view);
+  void note_dropped(sim::RequestId id);
   void note_sent(const signals::RequestView& request, const Target& target, sim::Time now);
   void note_first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now);
   void note_finished(sim::RequestId id, sim::InstanceId instance, bool is_completed, sim::Time now);

@@ -29,6 +29,7 @@ bool exceeds(const std::optional<std::int64_t>& value, double limit) {
 void BusyWorkers::report(InstanceId worker, std::span<const RankLoad> ranks) {
   if (worker.index() >= workers_.size()) return;
   Worker& its = workers_[worker.index()];
+  its.refused_until = sim::Time{0};
   if (its.loads.size() < ranks.size()) its.loads.resize(ranks.size());
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     RankLoad& load = its.loads[i];
@@ -47,11 +48,9 @@ void BusyWorkers::report(InstanceId worker, std::span<const RankLoad> ranks) {
 }
 
 void BusyWorkers::mark_overloaded(InstanceId worker, sim::Time now) {
-  Worker& its = workers_.at(worker.index());
-  its.is_busy = true;
-  its.busy_until = config_.overload_cooldown_s
-                       ? now + sim::from_seconds(*config_.overload_cooldown_s)
-                       : sim::kForever;
+  workers_.at(worker.index()).refused_until =
+      config_.overload_cooldown_s ? now + sim::from_seconds(*config_.overload_cooldown_s)
+                                  : sim::kForever;
 }
 
 void BusyWorkers::set_thresholds(const BusyMonitor& from) {
@@ -72,7 +71,6 @@ void BusyWorkers::evaluate(Worker& worker) {
   // A worker without reports has no busy rank.
   const double needed = config_.busy_rank_share * static_cast<double>(worker.loads.size());
   worker.is_busy = busy > 0 && static_cast<double>(busy) >= needed;
-  worker.busy_until = sim::kForever;
 }
 
 bool BusyWorkers::is_rank_busy(const RankLoad& load) const {

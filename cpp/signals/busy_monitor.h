@@ -43,7 +43,7 @@ class BusyWorkers {
   bool is_busy(sim::InstanceId worker, sim::Time now) const {
     if (worker.index() >= workers_.size()) return false;
     const Worker& its = workers_[worker.index()];
-    return its.is_busy && now < its.busy_until;
+    return its.is_busy || now < its.refused_until;
   }
   bool router_skips_busy() const { return config_.router_skips_busy; }
   /// Whether any rank has exceeded a threshold so far.
@@ -56,8 +56,8 @@ class BusyWorkers {
  private:
   struct Worker {
     std::vector<RankLoad> loads;
-    bool is_busy = false;
-    sim::Time busy_until = sim::kForever;
+    bool is_busy = false;        // by the thresholds
+    sim::Time refused_until{0};  // busy until then, because it has rejected a request
   };
 
   void evaluate(Worker& worker);

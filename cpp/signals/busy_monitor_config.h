@@ -67,7 +67,8 @@ struct BusyMonitor {
           "Whether the router skips busy workers while any worker is not busy.");
     field("overload_cooldown_s", &M::overload_cooldown_s,
           "Time for which a worker whose ingress has rejected a request is busy, unless a load "
-          "event comes before (1 s in Dynamo's newer versions); unset: until its next load event.")
+          "event comes before (1 s in Dynamo's newer versions); then it is busy if it exceeded a "
+          "threshold at its last load event. Unset: until its next load event.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s))
         .log_search(0.1, 10);

@@ -17,6 +17,15 @@ PRIORITY_FCFS = Specimen(
     random=lambda rng: instance.PriorityFcfs(priority=rng.choice(PRIORITIES)),
 )
 SJF = Specimen(instance.Sjf, random=lambda _: instance.Sjf())
+LONGEST_PREFIX = Specimen(
+    instance.LongestPrefix,
+    examples=[instance.LongestPrefix(aging_tokens_per_step=40, max_sorted_requests=6)],
+    ranges={"aging_tokens_per_step": (0, 100), "max_sorted_requests": (1, 40)},
+    random=lambda rng: instance.LongestPrefix(
+        aging_tokens_per_step=rng.choice((0, 0, 1, 16, 100)),
+        max_sorted_requests=rng.choice((1, 4, 128, 128)),
+    ),
+)
 REVERSE_PRIORITY = Specimen(
     instance.ReversePriority,
     random=lambda rng: instance.ReversePriority(priority=rng.choice(PRIORITIES)),

@@ -57,6 +57,7 @@ FEATURES = (
     "step table",
     "fcfs",
     "sjf",
+    "longest_prefix",
     *(f"{kind} by {by}" for kind in ("priority_fcfs", "reverse_priority") for by in PRIORITIES),
 )
 

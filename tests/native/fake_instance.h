@@ -20,6 +20,7 @@ class FakeInstance final : public spillway::instance::Instance {
                                      .num_kv_blocks = 100,
                                      .block_size_tokens = 10};
   std::int64_t emitted_tokens = 0;  ///< of the first group of requests
+  std::int64_t found_blocks = 0;    ///< of every prompt
   int reads = 0;
 
   spillway::signals::InstanceSignal read(spillway::sim::Time now) override {
@@ -32,7 +33,9 @@ class FakeInstance final : public spillway::instance::Instance {
     return {reported.waiting, reported.running};
   }
   spillway::signals::Capacity capacity() const override { return limits; }
-  std::int64_t cached_blocks(spillway::sim::RequestId, spillway::sim::Time) override { return 0; }
+  std::int64_t cached_blocks(spillway::sim::RequestId, spillway::sim::Time) override {
+    return found_blocks;
+  }
   void add_emitted(std::span<std::int64_t> by_group, spillway::sim::Time) override {
     by_group[0] += emitted_tokens;
   }

@@ -92,14 +92,22 @@ def policy(config: Case, **others: Any) -> router.KvCost:
     )
 
 
-def is_of_one_pool(case: Case) -> bool:
-    """Neither the decode leg of remote prefill nor tiers of KV memory, which are not simulated."""
-    return case["track_prefill_tokens"] and not any("host_blocks" in w for w in case["workers"])
+def beyond_one_pool(case: Case) -> str:
+    """Why it is not simulated: pools for prefill and decoding, and tiers of KV memory, are not."""
+    if not case["track_prefill_tokens"]:
+        return "the decode leg of remote prefill"
+    if any("host_blocks" in worker for worker in case["workers"]):
+        return "tiers of KV memory"
+    return ""
 
 
-@pytest.mark.parametrize(
-    "case", list(filter(is_of_one_pool, SELECTIONS)), ids=lambda case: f"selection-{case['id']}"
-)
+def marked(case: Case) -> Any:
+    reason = beyond_one_pool(case)
+    marks = [pytest.mark.skip(reason=f"not simulated: {reason}")] if reason else []
+    return pytest.param(case, id=f"selection-{case['id']}", marks=marks)
+
+
+@pytest.mark.parametrize("case", [marked(case) for case in SELECTIONS])
 def test_costs_of_workers_with_given_loads(case: Case) -> None:
     """Overloaded workers are no candidates."""
     workers = [worker for worker in case["workers"] if not worker["overloaded"]]

@@ -387,6 +387,9 @@ def test_refusal_counts_until_the_cooldown_is_over(cooldown_s: Any, until_s: flo
     assert not monitor.report([testing.RankLoad(active_prefill_tokens=4)], now_s=200.1)
     assert monitor.report([testing.RankLoad(active_prefill_tokens=11)], now_s=201)
     assert monitor.is_busy(now_s=10_000)
+    # Nor has it one because the worker refuses a request as well.
+    assert monitor.mark_overloaded(now_s=10_001)
+    assert monitor.is_busy(now_s=20_000)
 
 
 def test_refused_requests_come_back_to_a_worker_after_its_cooldown() -> None:

@@ -35,6 +35,7 @@ ADDED = (
     "whole_prompts",
     "yielded",
     "unfinished_victims",
+    "reordered",
 )
 
 
@@ -232,6 +233,8 @@ def server_of(simulation: Simulation) -> oracle.Server:
         victim=getattr(group.scheduler, "victim", "last"),
         preemption_margin=getattr(group.scheduler, "preemption_margin", None),
         max_preemptions_per_step=getattr(group.scheduler, "max_preemptions_per_step", 3),
+        aging_tokens_per_step=getattr(group.scheduler, "aging_tokens_per_step", 0),
+        max_sorted_requests=getattr(group.scheduler, "max_sorted_requests", 128),
     )
 
 

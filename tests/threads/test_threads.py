@@ -31,7 +31,6 @@ class Missing(NamedTuple):
 
 
 PENDING: dict[int, Missing] = {
-    23: Missing("the longest prefix first", "instances.scheduler.longest_prefix"),
     27: Missing("pools for prefill and decoding", "instances.role"),
     28: Missing("several models behind one gateway", "instances.models"),
 }

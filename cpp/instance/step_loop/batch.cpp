@@ -248,11 +248,28 @@ bool preempt_for_head(EngineState& s, Recorder& recorder, std::int64_t& budget, 
   return true;
 }
 
+// Sorts the queue by the tokens that each request would find, as they are before any of them joins.
+// The rank of an entry is what it had at the first order that included it, so that what it gains
+// needs no change.
+[[gnu::noinline]] void order_by_prefix(EngineState& s) {
+  const PrefixOrder& order = *s.settings.prefix_order;
+  ++s.orders;
+  const bool sorts = std::ssize(s.waiting) <= order.max_requests;
+  s.waiting.sort([&](Waiting& entry) -> std::int64_t {
+    if (entry.rank == 0) entry.rank = order.aging_tokens * s.orders;
+    if (!sorts) return 0;
+    const std::int64_t known = s.settings.requests.input_tokens(entry.id) + entry.emitted;
+    return entry.rank - s.memory.find(entry.id, known, entry.has_returned());
+  });
+}
+
 // Admits heads of the queue while seats, budget and memory suffice or other requests are preempted
 // for them. A head that does not fit blocks the queue, as does one that was preempted for another
 // request in this step.
 [[gnu::noinline]] void schedule_waiting(EngineState& s, Recorder& recorder, std::int64_t& budget,
                                         Time now) {
+  if (s.settings.prefix_order) [[unlikely]]
+    order_by_prefix(s);
   std::vector<sim::RequestId>& preempted = s.preempted_for_head;
   while (!s.waiting.empty() && budget > s.settings.slots_per_part &&
          std::find(preempted.begin(), preempted.end(), s.waiting.head().id) == preempted.end()) {

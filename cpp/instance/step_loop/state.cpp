@@ -26,10 +26,10 @@ bool takes_draft_slots(const InstanceGroup& group, DraftSlots slots) {
 }
 
 Stepping stepping_of(const Environment& environment, const InstanceGroup& group,
-                     const LatencyModel& latency) {
+                     const LatencyModel& latency, bool orders_anew) {
   if (environment.reference) return Stepping::reference;
   if (environment.lockstep || group.prefill_schedule_interval > 1) return Stepping::plain;
-  if (group.speculative_decoding.num_drafts > 0) return Stepping::plain;
+  if (group.speculative_decoding.num_drafts > 0 || orders_anew) return Stepping::plain;
   return latency.basis() == LatencyBasis::step ? Stepping::plain : Stepping::jumps;
 }
 
@@ -67,10 +67,11 @@ EngineSettings::EngineSettings(const InstanceGroup& group, std::uint32_t engine,
       scheduler(std::visit([&](const auto& c) { return make(c, environment.requests); },
                            group.scheduler)),
       preempting(scheduler->preemption()),
+      prefix_order(scheduler->prefix_order()),
       latency(std::visit(
           [&](const auto& c) { return make(c, environment.seed, sim::InstanceId{engine}); },
           group.latency)),
-      stepping(stepping_of(environment, group, *latency)),
+      stepping(stepping_of(environment, group, *latency, prefix_order.has_value())),
       keeps_sums(!environment.reference && latency->basis() != LatencyBasis::step &&
                  num_drafts == 0),
       plans_ahead(group.async_scheduling),

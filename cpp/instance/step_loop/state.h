@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "instance/group.h"
@@ -52,6 +53,7 @@ struct EngineSettings {
   Preemption preemption;
   std::unique_ptr<const SchedulerPolicy> scheduler;
   PreemptionRules preempting;
+  std::optional<PrefixOrder> prefix_order;
   std::unique_ptr<const LatencyModel> latency;
   Stepping stepping;
   bool keeps_sums;              ///< requests that decode are kept as sums
@@ -158,6 +160,7 @@ struct EngineState {
   bool pauses_prompts = false;           ///< the same
   std::int64_t calls_since_prompts = 0;  ///< since a step last got tokens of prompts
   bool left_none_waiting = false;        ///< when it did
+  std::int64_t orders = 0;               ///< how often the queue was sorted by cached tokens
   bool has_prompts = false;              ///< the step that is being scheduled has tokens of prompts
   bool started_prompts = false;          ///< of requests of the batch before
   bool takes_late = false;               ///< see `free_blocks`

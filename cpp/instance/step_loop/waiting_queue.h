@@ -66,6 +66,22 @@ class WaitingQueue {
     return std::nullopt;
   }
 
+  /// Sorts a queue in order of entry anew: by (`key_of` an entry, arrival, name), lowest first.
+  template <class KeyOf>
+  void sort(const KeyOf& key_of) {
+    struct Keyed {
+      std::int64_t key;
+      Waiting entry;
+    };
+    std::vector<Keyed> keyed;
+    for (std::size_t i = 0; i < fifo_.size(); ++i) keyed.push_back({key_of(fifo_[i]), fifo_[i]});
+    const Later is_later{requests_};
+    std::sort(keyed.begin(), keyed.end(), [&](const Keyed& a, const Keyed& b) {
+      return a.key != b.key ? a.key < b.key : is_later.by_arrival(b.entry, a.entry);
+    });
+    for (std::size_t i = 0; i < keyed.size(); ++i) fifo_[i] = keyed[i].entry;
+  }
+
   /// A request of the queue, preempted during a step, has emitted a token in it.
   void emitted(sim::RequestId id, std::int32_t tokens, std::int32_t draft_steps, sim::Time at) {
     for (std::size_t i = 0; i < size(); ++i) {
@@ -90,7 +106,9 @@ class WaitingQueue {
   struct Later {
     const workload::RequestTable& requests;
     bool operator()(const Waiting& a, const Waiting& b) const {
-      if (a.rank != b.rank) return a.rank > b.rank;
+      return a.rank != b.rank ? a.rank > b.rank : by_arrival(a, b);
+    }
+    bool by_arrival(const Waiting& a, const Waiting& b) const {
       const sim::Time at_a = requests.arrival(a.id);
       const sim::Time at_b = requests.arrival(b.id);
       return at_a != at_b ? at_a > at_b : requests.name_before(b.id, a.id);

@@ -11,7 +11,7 @@ from spillway.findings.finding import Evidence, Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spillway.data.arrays import Booleans
+    from spillway.data.arrays import Booleans, Floats
     from spillway.findings.run import Run
 
 _FEWEST = 100  # requests from which the load of servers is compared
@@ -24,6 +24,7 @@ _SLOWER = 1.5
 _HERD = 0.3  # excess of pairs of requests that went to one server, 0: at random, 1: all
 _LONG = 2  # steps that a long prompt fills
 _STARVED = 5  # wait of a class over that of a higher one
+_PASSES = 50  # steps in which a request gains the prompt of another one
 _TAX = 0.05  # preemptions per request
 _OF_PROMPTS = ("prefix_affinity", "precise_prefix_cache")
 _OF_SIGNALS = (
@@ -116,11 +117,7 @@ def starvation(run: Run) -> Iterator[Finding]:
     low, high = rows & (run.priorities == lowest), rows & (run.priorities == highest)
     if lowest == highest or min(low.sum(), high.sum()) < _FEWEST_OF_CLASS:
         return
-    waits_s = np.where(
-        np.isnan(run.column("scheduling_delay_s")),
-        run.result.end_s - run.arrival_s,
-        run.column("scheduling_delay_s"),
-    )
+    waits_s = _waits_s(run)
     low_s, high_s = float(waits_s[low].mean()), float(waits_s[high].mean())
     if low_s < max(1.0, _STARVED * high_s):
         return
@@ -141,6 +138,45 @@ def starvation(run: Run) -> Iterator[Finding]:
             Evidence("mean_wait_of_highest_s", high_s, "that of the highest class"),
         ),
         remedies=({f"instances[{i}].scheduler.age_weight_per_s": weight for i in groups},),
+    )
+
+
+def _waits_s(run: Run) -> Floats:
+    """Until the first step of each request, or until the end."""
+    waits_s = run.column("scheduling_delay_s")
+    found: Floats = np.where(np.isnan(waits_s), run.result.end_s - run.arrival_s, waits_s)
+    return found
+
+
+def passed_by_prefixes(run: Run) -> Iterator[Finding]:
+    """Prompts that share no beginning wait behind those that do, without aging."""
+    groups = [
+        i
+        for i, group in enumerate(run.simulation.instances)
+        if group.scheduler.kind == "longest_prefix" and not group.scheduler.aging_tokens_per_step
+    ]
+    if not groups or not run.has_times:
+        return
+    shares = run.result._offered()["prefix_group"] >= 0
+    hot, cold = run.counts & shares, run.counts & ~shares
+    if min(hot.sum(), cold.sum()) < _FEWEST_OF_CLASS:
+        return
+    waits_s = _waits_s(run)
+    cold_s, hot_s = float(waits_s[cold].mean()), float(waits_s[hot].mean())
+    if cold_s < max(1.0, _STARVED * hot_s):
+        return
+    aging = max(1, int(np.median(run.column("input_tokens")[hot])) // _PASSES)
+    yield Finding(
+        f"instances[{groups[0]}].scheduler.aging_tokens_per_step",
+        f"requests whose prompts share no beginning waited {cold_s:.3g} s on average, the others "
+        f"{hot_s:.3g} s: the scheduler longest_prefix has no aging, so a steady load of cached "
+        "prefixes starves what is not cached.",
+        severity="high" if run.harm(cold) > 0.2 else "medium",
+        evidence=(
+            Evidence("mean_wait_s", cold_s, "time to the first step without a shared beginning"),
+            Evidence("mean_wait_of_shared_s", hot_s, "that of prompts with a shared beginning"),
+        ),
+        remedies=({f"instances[{i}].scheduler.aging_tokens_per_step": aging for i in groups},),
     )
 
 

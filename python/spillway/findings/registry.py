@@ -36,6 +36,7 @@ OF_SETTINGS: tuple[Callable[[Plan], Iterator[Finding]], ...] = (
 OF_RUNS: tuple[Callable[[Run], Iterator[Finding]], ...] = (
     of_fleet.priority_blocked,
     of_fleet.starvation,
+    of_fleet.passed_by_prefixes,
     of_fleet.long_prompts,
     of_fleet.stale_signals,
     of_fleet.hot_spot,

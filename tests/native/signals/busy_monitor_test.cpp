@@ -201,11 +201,30 @@ void a_mark_outlasts_new_thresholds_until_the_first_load_event() {
   workers.set_thresholds(all());
   workers.report(kOther, std::vector{idle()});
   check(workers.is_busy(kWorker, Time{0}), "nothing is known of its load");
+  workers.report(kWorker, std::vector{idle()});
+  workers.mark_overloaded(kWorker, Time{0});
+  workers.set_thresholds(BusyMonitor{});
+  workers.report(kOther, std::vector{idle()});
+  check(workers.is_busy(kWorker, Time{0}), "nor by what was known before");
+}
+
+void after_its_cooldown_a_worker_is_as_busy_as_it_was() {
+  BusyMonitor config = all();
+  config.overload_cooldown_s = 1;
+  BusyWorkers workers(config, 1);
+  const Time within = sim::from_seconds(0.5);
+  const Time later = sim::from_seconds(1);
+  workers.report(kWorker, std::vector{prefill(2000)});
+  workers.mark_overloaded(kWorker, Time{0});
+  check(workers.is_busy(kWorker, within) && workers.is_busy(kWorker, later), "over its threshold");
+  workers.report(kWorker, std::vector{prefill(0)});
+  workers.mark_overloaded(kWorker, Time{0});
+  check(workers.is_busy(kWorker, within) && !workers.is_busy(kWorker, later), "and below it");
 }
 
 }  // namespace
 
 CASES(one_report, the_latch_opens_when_both_signals_are_low, what_is_not_told_stands,
       marks_last_until_the_next_load_event, unknown_workers_are_ignored,
-      thresholds_change_with_load_events,
-      a_mark_outlasts_new_thresholds_until_the_first_load_event);
+      thresholds_change_with_load_events, a_mark_outlasts_new_thresholds_until_the_first_load_event,
+      after_its_cooldown_a_worker_is_as_busy_as_it_was);

@@ -92,6 +92,7 @@ TWO_TENANTS = [
 CASES: dict[str, Case] = {
     "priority_blocked": thread("02"),
     "starvation": thread("05"),
+    "passed_by_prefixes": thread("23"),
     "long_prompts": thread("06"),
     "stale_signals": thread("19"),
     "hot_spot": thread("09"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _CHOICES = {
-    "scheduler": ("fcfs", "priority_fcfs", "reverse_priority", "sjf"),
+    "scheduler": ("fcfs", "priority_fcfs", "reverse_priority", "sjf", "longest_prefix"),
     "priority": ("slo_class", "constant", "age", "inverted_age"),
     "completion": ("step_end", "step_start"),
     "preemption": ("restart", "keep_emitted"),
@@ -213,6 +213,8 @@ class Server:
     victim: str = "last"
     preemption_margin: int | None = None
     max_preemptions_per_step: int = 3
+    aging_tokens_per_step: int = 0
+    max_sorted_requests: int = 128
     curve: Roofline | StepTable | None = None
     async_scheduling: bool = False
     reserve_full_prompt: bool = False
@@ -265,6 +267,7 @@ class Run:
     whole_prompts: int = 0
     yielded: int = 0
     unfinished_victims: int = 0
+    reordered: int = 0
 
 
 @dataclass(eq=False)
@@ -291,6 +294,7 @@ class _Live:
     skipped: int = 0
     current: int = 0  # tokens in the step under way
     last_token_ns: int = 0
+    orders: int = 0  # steps that considered it since it joined the queue
     leaves: bool = False
 
     @property
@@ -398,6 +402,7 @@ class _Instance:
     whole_prompts: int = 0
     yielded: int = 0
     unfinished_victims: int = 0
+    reordered: int = 0
 
     def __post_init__(self) -> None:
         self.free.extend(_Block() for _ in range(self.server.num_kv_blocks))
@@ -496,7 +501,7 @@ class _Instance:
         return by_priority if self.server.scheduler == "priority_fcfs" else -by_priority
 
     def order_waiting(self) -> None:
-        if self.server.scheduler == "fcfs":
+        if self.server.scheduler in ("fcfs", "longest_prefix"):
             return
         self.waiting.sort(
             key=lambda live: (
@@ -505,6 +510,27 @@ class _Instance:
                 live.request.request_id,
             )
         )
+
+    # Step start, 3: order by what is cached
+
+    def order_by_prefix(self) -> None:
+        if self.server.scheduler != "longest_prefix":
+            return
+        sorts = len(self.waiting) <= self.server.max_sorted_requests
+        before = list(self.waiting)
+
+        def worth(live: _Live) -> int:
+            if not sorts:
+                return 0
+            cached = len(self.cached_blocks(live)) * self.server.block_size_tokens
+            return cached + live.orders * self.server.aging_tokens_per_step
+
+        self.waiting.sort(
+            key=lambda live: (-worth(live), live.request.arrival_ns, live.request.request_id)
+        )
+        for live in self.waiting:
+            live.orders += 1
+        self.reordered += self.waiting != before
 
     # Step start, 2 and 3: the number of tokens for each request
 
@@ -649,6 +675,7 @@ class _Instance:
         self.running.remove(live)
         self.release_blocks(live)
         live.lost = live.computed + live.current
+        live.orders = 0
         live.computed = 0
         if self.server.preemption == "restart":
             live.emitted = 0
@@ -705,6 +732,7 @@ class _Instance:
         if preempted:
             return batch
 
+        self.order_by_prefix()
         yielded: list[_Live] = []
         while self.waiting and budget > 0 and self.waiting[0] not in yielded:
             live = self.waiting[0]
@@ -868,6 +896,7 @@ class _Instance:
             whole_prompts=self.whole_prompts,
             yielded=self.yielded,
             unfinished_victims=self.unfinished_victims,
+            reordered=self.reordered,
         )
 
     # Invariants

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.deployments import written
 
-from spillway import instance
-from spillway.files.deployments import import_
+from spillway import Simulation, instance
+from spillway.files.deployments import export, import_
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,12 +40,35 @@ def test_sglang_as_in_production(tmp_path: Path) -> None:
     (group,) = found.simulation.instances
     assert (group.max_num_seqs, group.max_model_len, group.block_size_tokens) == (48, 32768, 1)
     assert group.ingress == instance.VllmQueueLimits(max_num_queued_reqs=100)
+    assert group.scheduler == instance.LongestPrefix()
     assert {unread.field.rpartition(": ")[2] for unread in found.unread} == {
         "model-path",
         "tp-size",
-        "schedule-policy",
     }
     assert "secret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind", "unread"),
+    [
+        ("--schedule-policy lpm", "longest_prefix", 0),
+        ("--schedule-policy fcfs", "fcfs", 0),
+        ("--schedule-policy lpm --enable-priority-scheduling", "priority_fcfs", 1),
+        ("--schedule-policy dfs-weight", "fcfs", 1),
+    ],
+)
+def test_the_policy_of_the_queue(tmp_path: Path, flags: str, kind: str, unread: int) -> None:
+    found = import_(written(tmp_path, a__sh=f"sglang serve --model-path $MODEL {flags}"))
+    assert found.simulation.instances[0].scheduler.kind == kind
+    assert sum("schedule-policy" in other.field for other in found.unread) == unread
+
+
+def test_an_export_states_the_longest_prefix(tmp_path: Path) -> None:
+    simulation = Simulation(instances=[{"scheduler": {"kind": "longest_prefix"}}])
+    text = export(simulation, to="sglang").files["sglang-0.sh"]
+    assert "--schedule-policy lpm" in text
+    found = import_(written(tmp_path, a__sh=text))
+    assert found.simulation.instances[0].scheduler == instance.LongestPrefix()
 
 
 def test_sglang_servers_are_computed_as_those_of_vllm(tmp_path: Path) -> None:

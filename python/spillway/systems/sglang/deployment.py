@@ -3,8 +3,8 @@
 Flags: `flags.csv`, by version, from the parsers in its wheels (`tools/generate_flag_tables.py`). A
 batch of prefill is a step of its own in SGLang; here prompts and decodes share steps, of at most
 `--chunked-prefill-size` tokens. `--max-queued-requests` bounds the waiting requests. The policies
-of the queue other than fcfs, and overlap of schedules, are not simulated. With an accelerator the
-steps and the memory are those of vLLM.
+of the queue other than fcfs, lpm and priority, and overlap of schedules, are not simulated. With an
+accelerator the steps and the memory are those of vLLM.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ _PRIORITY = {
     "preemption_margin": None,
     "max_preemptions_per_step": 3,
 }
+_LONGEST_PREFIX = {"kind": "longest_prefix", "aging_tokens_per_step": 0, "max_sorted_requests": 128}
 
 
 def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
@@ -97,7 +98,7 @@ def _command(group: Mapping[str, Any], version: str) -> str:
         flag("context-length", group["max_model_len"])
     if not group["kv_cache"]["prefix_caching"]:
         flag("disable-radix-cache")
-    flag("schedule-policy", "fcfs")
+    flag("schedule-policy", "lpm" if group["scheduler"]["kind"] == "longest_prefix" else "fcfs")
     if group["scheduler"]["kind"] == "priority_fcfs":
         flag("enable-priority-scheduling")
     if not group["async_scheduling"]:
@@ -200,7 +201,9 @@ def _apply(fields: Fields, group: dict[str, Any], gpu: str | None) -> list[Unrea
     is_priority = fields.take("enable-priority-scheduling", "bool", default=False)
     group["scheduler"] = dict(_PRIORITY) if is_priority else {"kind": "fcfs"}
     policy = fields.take("schedule-policy", "str", "fcfs")
-    if policy not in ("fcfs", "priority"):
+    if policy == "lpm" and not is_priority:
+        group["scheduler"] = dict(_LONGEST_PREFIX)
+    elif policy not in ("fcfs", "priority"):
         reason = "the queue of an instance is in the order of arrival here"
         unread.append(Unread(f"{where}: schedule-policy", policy, reason))
     queued = count(fields, "max-queued-requests", None)
