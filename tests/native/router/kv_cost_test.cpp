@@ -23,9 +23,9 @@ namespace {
 constexpr std::int64_t kBlock_tokens = 10;
 
 /// Three instances, of which the policy knows the blocks that a prompt of ten blocks finds.
-class Fleet {
+class Queueing {
  public:
-  Fleet() { now_is({0, 0, 0}); }
+  Queueing() { now_is({0, 0, 0}); }
 
   void now_is(const std::vector<std::int64_t>& found_blocks) {
     for (std::size_t i = 0; i < found_blocks.size(); ++i) fakes_[i].found_blocks = found_blocks[i];
@@ -57,7 +57,7 @@ class Fleet {
 const std::vector<InstanceId> kAll{InstanceId{0}, InstanceId{1}, InstanceId{2}};
 
 void overlaps_are_those_of_the_queue() {
-  Fleet fleet;
+  Queueing fleet;
   fleet.now_is({1, 2, 3});
   fleet.joins();
   fleet.now_is({7, 8, 9});
@@ -67,7 +67,7 @@ void overlaps_are_those_of_the_queue() {
 }
 
 void a_request_that_leaves_its_queue_is_forgotten() {
-  Fleet fleet;
+  Queueing fleet;
   fleet.now_is({1, 2, 3});
   fleet.joins();
   fleet.leaves_queue();

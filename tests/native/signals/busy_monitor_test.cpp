@@ -212,8 +212,8 @@ void after_its_cooldown_a_worker_is_as_busy_as_it_was() {
   BusyMonitor config = all();
   config.overload_cooldown_s = 1;
   BusyWorkers workers(config, 1);
-  const Time within = sim::from_seconds(0.5);
-  const Time later = sim::from_seconds(1);
+  const Time within = spillway::sim::from_seconds(0.5);
+  const Time later = spillway::sim::from_seconds(1);
   workers.report(kWorker, std::vector{prefill(2000)});
   workers.mark_overloaded(kWorker, Time{0});
   check(workers.is_busy(kWorker, within) && workers.is_busy(kWorker, later), "over its threshold");
