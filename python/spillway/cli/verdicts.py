@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from typing import TYPE_CHECKING
 
 from spillway.cli import output
-from spillway.config.classes import config_error
 from spillway.findings.finding import SEVERITIES
 
 if TYPE_CHECKING:
@@ -16,8 +14,6 @@ if TYPE_CHECKING:
 
     from spillway.result import Result
     from spillway.study.objective import Constraint
-
-_ASSERTION = re.compile(r"^(?P<figure>[^<>=]+)(?P<bound>[<>]=?.+)$")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,15 +36,8 @@ def assertions(options: argparse.Namespace) -> list[Constraint]:
         return []
     from spillway.study import objective  # slow to import
 
-    found = []
-    for text in options.assertions:
-        parts = _ASSERTION.match(text)
-        if parts is None:
-            allowed = "must be a figure, <= or >=, and a number, e.g. 'p99_ttft_ms[gold] <= 500'"
-            raise config_error([("--assert", repr(text), allowed)])
-        (constraint,) = objective.as_constraints({parts["figure"].strip(): parts["bound"]})
-        objective.check_figures([constraint.metric])
-        found.append(constraint)
+    found = objective.as_constraints(options.assertions, "--assert")
+    objective.check_figures(constraint.metric for constraint in found)
     return found
 
 

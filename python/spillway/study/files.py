@@ -51,7 +51,10 @@ _COUNT = whole(1, MOST_RUNS)
 _DEFAULT_TRIALS = 40
 _DEFAULT_BATCH = 4
 _FIGURES = items(by_type({str: text, Mapping: mapping(number())}, "must be a figure"))
-_BOUNDS = mapping(anything, may_be_empty=False)
+_BOUNDS = by_type(
+    {str: text, list: items(text), Mapping: mapping(anything, may_be_empty=False)},
+    "must be a bound like `p99_ttft_ms <= 500`, a list of such, or a mapping by figure",
+)
 _MAX_REQUESTS = whole(1, 10**9)
 _RACING = keys({"first_seeds": whole(2, MOST_RUNS), "p": number(above=0, below=0.5)})
 _CONFIRM = keys(
@@ -135,10 +138,11 @@ _STUDY = {
         objectives, "The same, to be small.", "this or maximize is required", "p99_e2e_ms"
     ),
     "constraints": Key(
-        mapping(anything),
-        "By figure, a relation and a number; they must hold in the mean over the seeds.",
+        _BOUNDS,
+        "Bounds like `goodput[critical] >= 90%`, a list of such, or by figure a relation and a "
+        "number; they must hold in the mean over the seeds.",
         "none",
-        '{"goodput[critical]": ">=0.9"}',
+        '["goodput[critical] >= 90%", "p99_ttft_ms <= 0.5s"]',
     ),
     "sampler": Key(
         by_type(
@@ -219,9 +223,9 @@ _SWEEPS = {
             },
             required=["slo"],
         ),
-        "The highest request rate that meets an SLO: slo (bounds by figure), low, high (requests/s;"
-        " a thousandth and a thousand times the current rate), tolerance (0.05), max_requests "
-        "(100,000) of one run.",
+        "The highest request rate that meets an SLO: slo (like `constraints` of a study), low, "
+        "high (requests/s; a thousandth and a thousand times the current rate), tolerance (0.05), "
+        "max_requests (100,000) of one run.",
         "none",
         '{slo: {goodput: ">=0.99"}, tolerance: 0.02}',
     ),
@@ -377,7 +381,7 @@ class SweepFile:
         Raises ConfigError for arguments that no run can have.
         """
         if self.kind in _SOLVERS:
-            slo = as_constraints(self.settings[self.kind]["slo"])
+            slo = as_constraints(self.settings[self.kind]["slo"], "slo")
             check_figures(constraint.metric for constraint in slo)
             return 0, []
         check_figures(map(as_metric, self.settings.get("metrics", ())))

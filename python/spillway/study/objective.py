@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from spillway._core.sim import ConfigError
 from spillway.config.classes import config_error
+from spillway.data import bounds
 from spillway.data.figures import FIGURES
 from spillway.study.checks import mapping, number
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 Direction = Literal["maximize", "minimize"]
 
 _EXPRESSION = re.compile(r"^\s*(?P<figure>[a-z][a-z0-9_]*)\s*(?:\[(?P<selector>[^\[\]]+)\])?\s*$")
-_BOUND = re.compile(r"^\s*(?P<relation><=|>=|<|>)\s*(?P<bound>[-+0-9.eE]+)\s*$")
 _SHORT = {"jain": "jain_tenant"}
 _DIRECTIONS: dict[str, Direction] = {"higher": "maximize", "lower": "minimize"}
 
@@ -319,26 +319,33 @@ def as_objectives(objective: Any) -> tuple[Objective, ...]:
 
 
 def as_constraints(
-    constraints: Mapping[str, Any] | Sequence[Constraint] | None,
+    constraints: str | Mapping[str, Any] | Sequence[str | Constraint] | None,
+    where: str = "constraints",
 ) -> list[Constraint]:
-    """Constraints such as {"p99_ttft_ms[critical]": "<=200"}."""
+    """Constraints in any form: "p99_ttft_ms[critical] <= 200", a list of such, or by figure.
+
+    By figure: {"p99_ttft_ms[critical]": "<=200"}. `spillway.data.bounds` has the form of the text,
+    everywhere. Raises ConfigError about `where` for another form.
+    """
     if constraints is None:
         return []
-    if not isinstance(constraints, Mapping):
-        return list(constraints)
-    parsed = []
-    for text, bound in constraints.items():
-        match = _BOUND.match(str(bound))
-        try:
-            limit = float(match["bound"]) if match else math.nan
-        except ValueError:
-            limit = math.nan
-        if match is None or not math.isfinite(limit):
-            allowed = "must be a relation and a number, e.g. '<=200'"
-            raise config_error([(f"constraints.{text}", repr(bound), allowed)])
-        relation: Literal["<=", ">="] = "<=" if match["relation"].startswith("<") else ">="
-        parsed.append(Constraint(Figure(text), relation, limit))
-    return parsed
+    if isinstance(constraints, str):
+        constraints = [constraints]
+    written: list[tuple[str, str | Constraint]]
+    if isinstance(constraints, Mapping):
+        written = [(f"{where}.{key}", f"{key} {bound}") for key, bound in constraints.items()]
+    elif len(constraints) == 1:
+        written = [(where, constraints[0])]
+    else:
+        written = [(f"{where}[{i}]", given) for i, given in enumerate(constraints)]
+    found: list[Constraint] = []
+    for place, given in written:
+        if isinstance(given, Constraint):
+            found.append(given)
+        else:
+            for figure, relation, limit in bounds.parse(given, place):
+                found.append(Constraint(Figure(figure), relation, limit))
+    return found
 
 
 def rewards_shedding(objectives: Sequence[Objective], constraints: Sequence[Constraint]) -> bool:

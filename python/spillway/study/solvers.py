@@ -129,7 +129,7 @@ class Solution:
 
 def max_rate_under_slo(
     simulation: loading.Configuration,
-    slo: Mapping[str, Any] | Sequence[Constraint],
+    slo: str | Mapping[str, Any] | Sequence[str | Constraint],
     *,
     low: float | None = None,
     high: float | None = None,
@@ -161,7 +161,7 @@ def max_rate_under_slo(
         The simulation. With a trace, the rate is that from its first arrival to its last;
         `spillway.traffic.resampled` makes its seeds differ.
     slo
-        The constraints, e.g. {"p99_ttft_ms[critical]": "<=200"}.
+        The constraints, e.g. "p99_ttft_ms[critical] <= 200", as for a study.
     low, high
         Bounds of the total rate of all clients, in requests/s; None: a thousandth and a thousand
         times the current one.
@@ -231,7 +231,7 @@ def max_rate_under_slo(
 
 def min_instances_for_rate(
     simulation: loading.Configuration,
-    slo: Mapping[str, Any] | Sequence[Constraint],
+    slo: str | Mapping[str, Any] | Sequence[str | Constraint],
     rate_per_s: float | None = None,
     *,
     group: int = 0,
@@ -318,14 +318,14 @@ class _Prober:
     def __init__(
         self,
         make: Callable[[float], Simulation],
-        slo: Mapping[str, Any] | Sequence[Constraint],
+        slo: str | Mapping[str, Any] | Sequence[str | Constraint],
         unit: str,
         *,
         seeds: int | Iterable[int],
         max_requests: int,
         **options: Any,
     ) -> None:
-        self._constraints = as_constraints(slo)
+        self._constraints = as_constraints(slo, "slo")
         if not self._constraints:
             raise UsageError("slo: must hold at least one constraint")
         if max_requests < 1:

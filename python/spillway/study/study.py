@@ -51,8 +51,9 @@ class Study(StudyData):
     objective
         The metric to maximize or minimize, or several, see `spillway.study.Objective`.
     constraints
-        Figures with their bounds, e.g. {"p99_ttft_ms[critical]": "<=200"}: they must hold in the
-        mean over the seeds.
+        Bounds of figures, as text ("p99_ttft_ms[critical] <= 200", `spillway.data.bounds` has the
+        form), as a list of such, or by figure: {"p99_ttft_ms[critical]": "<=200"}. They must hold
+        in the mean over the seeds.
     seeds
         Seeds of the runs of every configuration: all see the same requests. An int n stands for 0,
         …, n - 1. A configuration in which nothing is random is run once for all seeds.
@@ -89,7 +90,7 @@ class Study(StudyData):
         simulation: Configuration,
         space: Space | Mapping[str, Any],
         objective: Any,
-        constraints: Mapping[str, Any] | Sequence[Constraint] | None = None,
+        constraints: str | Mapping[str, Any] | Sequence[str | Constraint] | None = None,
         *,
         seeds: int | Iterable[int] = 4,
         sampler: Any = "tpe",

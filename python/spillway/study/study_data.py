@@ -45,7 +45,7 @@ class StudyData:
         simulation: loading.Configuration,
         space: Space | Mapping[str, Any],
         objective: Any,
-        constraints: Mapping[str, Any] | Sequence[Constraint] | None,
+        constraints: str | Mapping[str, Any] | Sequence[str | Constraint] | None,
         *,
         seeds: int | Iterable[int],
         metrics: Sequence[str | Callable[[Result], float]],

@@ -9,6 +9,7 @@ import pytest
 from support.study_problems import overloaded
 
 from spillway import ConfigError, Simulation, simulate, workload
+from spillway.data import bounds
 from spillway.study import Figure, NoFigureError, Objective
 from spillway.study.objective import WeightedSum, as_constraints, as_objectives, rewards_shedding
 
@@ -159,13 +160,64 @@ def test_violation_is_signed_and_in_shares_of_the_bound(
     assert constraint.violation(value) == pytest.approx(violation)
 
 
-@pytest.mark.parametrize("bound", ["200", "=200", "<=", "<=a", "<=1e999", 200])
+@pytest.mark.parametrize("bound", ["200", "=200", "<=", "<=a", "<=1,000", "<=200 <=300", 200])
 def test_what_is_no_constraint(bound: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         as_constraints({"goodput": ">=0.5", "shed": bound})
     assert caught.value.violations == (
-        ("constraints.shed", repr(bound), "must be a relation and a number, e.g. '<=200'"),
+        ("constraints.shed", repr(f"shed {bound}"), f"must be {bounds.FORM}"),
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "stated"),
+    [
+        ("p99_ttft_ms[gold] <= 500", "p99_ttft_ms[gold] <= 500"),
+        ("p99_ttft_ms[ worst class ]<0.5s", "p99_ttft_ms[worst class] <= 500"),
+        ("p99_ttft_ms <= 500ms", "p99_ttft_ms <= 500"),
+        ("duration <= 2min", "duration <= 120"),
+        ("goodput[tenant=gold] >= 99%", "goodput[tenant=gold] >= 0.99"),
+        ("shed <= 1 %", "shed <= 0.01"),
+        ("jain > .9", "jain >= 0.9"),
+        ("request_throughput >= 2e1 rps", "request_throughput >= 20"),
+    ],
+)
+def test_one_form_states_figure_scope_relation_value_and_unit(text: str, stated: str) -> None:
+    figure, _, bound = text.partition("<" if "<" in text else ">")
+    relation = text[len(figure)]
+    for form in (text, [text], {figure: relation + bound}):
+        (constraint,) = as_constraints(form)
+        assert str(constraint) == stated
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("p99_ttft_ms <= 5%", "must be one of: us, µs, ms, s, min"),
+        ("goodput >= 1s", "must be one of: %"),
+        ("request_throughput >= 1s", "must be one of: requests/s, req/s, rps"),
+        ("completed >= 1k", "must be one of: requests"),
+        ("shed <= 1e999", "must have a finite bound"),
+        ("goodput", "must be a figure, <= or >=, and a number"),
+        ("<= 5", "must be a figure, <= or >=, and a number"),
+        ("ttfb:500", "must be a figure, <= or >=, and a number"),
+        ("ttft:500 shed:1", "must be a figure, <= or >=, and a number"),
+    ],
+)
+def test_bounds_that_are_refused(text: str, allowed: str) -> None:
+    with pytest.raises(ConfigError, match=allowed):
+        as_constraints([text])
+    with pytest.raises(ConfigError, match=r"constraints\[1\]"):
+        as_constraints(["shed <= 1", text])
+
+
+def test_targets_of_load_generators_become_bounds_of_percentiles() -> None:
+    with pytest.warns(UserWarning, match="is a target of single requests") as said:
+        found = as_constraints("ttft:500 p95_inter_token_latency:50.5,e2el:9000")
+    assert list(map(str, found)) == [
+        "p99_ttft_ms <= 500", "p95_tpot_ms <= 50.5", "p99_e2el_ms <= 9000"
+    ]  # fmt: skip
+    assert len(said) == 2  # p95 is stated
 
 
 def test_latencies_alone_reward_shedding() -> None:
