@@ -67,6 +67,8 @@ def run(options: argparse.Namespace) -> int:
     study.optimize(
         n_trials, total=True, threads=options.threads, progress=True, **study_file.optimize
     )
+    if study.stopped_by:
+        output.say(f"ended after {len(study.records)} trials by {study.stopped_by}")
     text, confirmation = str(study), None
     if study.feasible and study_file.confirm is not None:
         try:

@@ -10,7 +10,7 @@ A `Study` searches a `Space` for an `Objective` under `Constraint`s, based on Op
 
 from spillway.study.objective import Constraint, Figure, NoFigureError, Objective
 from spillway.study.racing import Racing
-from spillway.study.records import Trial
+from spillway.study.records import Proposal, Trial
 from spillway.study.solvers import max_rate_under_slo, min_instances_for_rate
 from spillway.study.space import Choice, Kinds, Range, Space
 from spillway.study.study import Study
@@ -23,6 +23,7 @@ __all__ = [
     "Kinds",
     "NoFigureError",
     "Objective",
+    "Proposal",
     "Racing",
     "Range",
     "Space",

@@ -263,7 +263,7 @@ def measure(
                 outputs.append(None if is_over else _run_alone(run, simulation, portion))
         done += len(part) * len(portion)
         for i, results in zip(places, outputs, strict=True):
-            measurement = _taken(results, metrics, is_judging=is_judging)
+            measurement = taken(results, metrics, is_judging=is_judging)
             found[i] = found[i].followed_by(measurement) if i in found else measurement
         if None in outputs:
             break
@@ -313,9 +313,10 @@ def _run_alone(
         return str(error)
 
 
-def _taken(
+def taken(
     results: Results | str | None, metrics: Sequence[Metric], *, is_judging: bool
 ) -> Measured:
+    """The metrics of finished runs, or the failure: a text, or Ctrl-C (None)."""
     if results is None:
         return _INTERRUPTED
     if isinstance(results, str):

@@ -172,6 +172,16 @@ _STUDY = {
         "false",
         "{first_seeds: 2, p: 0.05}",
     ),
+    "timeout_s": Key(
+        number(above=0), "Seconds after which no further batch begins.", "none", "600"
+    ),
+    "min_gain": Key(
+        number(above=0),
+        "The search ends when the expected gain of the next trial is less, in the unit of the "
+        "objective.",
+        "none",
+        "0.001",
+    ),
     "check": Key(truth, "Whether to look first for parameters without effect.", "true", "false"),
     "confirm": Key(
         by_type(
@@ -320,7 +330,8 @@ def read_study(path: str | Path) -> StudyFile:
     its own (see `spillway.presets`); `space` and `order`, see `Space`; `maximize` or `minimize`: a
     figure, a mapping of figures to weights, or a list of such; `constraints`; `seeds`: their number
     or a list; `sampler`, `seed`, `trials`, `batch_size`, `metrics`; `racing`: true or
-    {first_seeds, p}; `check`; `confirm`: true, false or {top, seeds, confidence, within}.
+    {first_seeds, p}; `timeout_s`; `min_gain`; `check`; `confirm`: true, false or {top, seeds,
+    confidence, within}.
 
     Raises ConfigError for invalid values.
     """
@@ -339,6 +350,7 @@ def read_study(path: str | Path) -> StudyFile:
             "racing": Racing(**racing) if isinstance(racing, Mapping) else racing,
             "check": settings.get("check", True),
             "batch_size": settings.get("batch_size", _DEFAULT_BATCH),
+            **{key: settings[key] for key in ("timeout_s", "min_gain") if key in settings},
         },
         confirm=None if confirm is False else {} if confirm is True else confirm,
     )

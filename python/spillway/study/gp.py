@@ -47,6 +47,8 @@ _WORST = 2.0
 # Degrees of freedom of the typical deviation that are pooled with the deviation between the runs of
 # a trial, because that of two or three runs is unreliable.
 _TYPICAL_DOF = 4
+_LEAST_FOR_GAIN = 8
+_CANDIDATES_FOR_GAIN = 512
 # Without standard errors the residuals must show the noise.
 _PRIORS_OF_UNKNOWN_NOISE = search.Priors(log_extra_noise_mean=-3.0)
 
@@ -131,7 +133,13 @@ class GpSampler(BaseSampler):
         )
         rng = np.random.default_rng([self._seed, trial.number])
         candidates = model.candidates(self._n_candidates, rng)
-        return model.space.decode(acquisition.maximum(candidates, model.space.allowed))
+        others = [
+            other for other in study.get_trials(deepcopy=False) if other.number != trial.number
+        ]
+        point = model.best_new(acquisition, candidates, _tried(others))
+        if point is None:  # everything has been tried
+            point = acquisition.maximum(candidates, model.space.allowed)
+        return model.space.decode(point)
 
     def sample_independent(
         self,
@@ -184,6 +192,33 @@ class GpSampler(BaseSampler):
             last = self._model
             self._model = _Model.of(key, space, finished, values=values, errors=errors, last=last)
         return self._model
+
+
+def expected_gain(study: Study) -> float:
+    """The expected improvement of the best next trial on the best posterior mean.
+
+    In the unit of the objective, whatever sampler proposed the trials, over the parameters that
+    they share. NaN before the model has eight trials with a common parameter, infinite if none
+    seems feasible.
+    """
+    finished = _evidence(study.get_trials(deepcopy=False))
+    space = _shared_space(finished)
+    if len(finished) < _LEAST_FOR_GAIN or not space:
+        return math.nan
+    model = GpSampler(seed=0)._model_of(study, space)
+    acquisition = model.believing(())
+    if acquisition.best is None:
+        return math.inf
+    candidates = model.candidates(_CANDIDATES_FOR_GAIN, np.random.default_rng(len(finished)))
+    best = model.best_new(acquisition, candidates, _tried(study.get_trials(deepcopy=False)))
+    if best is None:
+        return 0.0
+    return model.fitted[0].scale * math.exp(float(acquisition.values(best[None, :])[0]))
+
+
+def _tried(trials: Iterable[FrozenTrial]) -> set[frozenset[tuple[str, Any]]]:
+    """The parameters of trials: a second trial of them would be a copy."""
+    return {frozenset(trial.params.items()) for trial in trials}
 
 
 def _evidence(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
@@ -366,6 +401,7 @@ class _Fitted:
     process: search.GaussianProcess
     hyperparameters: search.Hyperparameters
     typical_noise: float  # expected variance of one more value
+    scale: float  # of the values, which the process has standardized
 
     @classmethod
     def of(
@@ -393,7 +429,7 @@ class _Fitted:
         process = search.GaussianProcess(
             points, standardised, noise, hyperparameters, categorical=space.categorical
         )
-        return cls(process, hyperparameters, float(noise.mean()))
+        return cls(process, hyperparameters, float(noise.mean()), scale)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -445,6 +481,26 @@ class _Model:
         for params in pending:
             acquisition.believe(self.space.encode(params), noise)
         return acquisition
+
+    def best_new(
+        self,
+        acquisition: search.Acquisition,
+        candidates: Array,
+        tried: set[frozenset[tuple[str, Any]]],
+    ) -> Array | None:
+        """The most valuable point whose parameters are not those of a trial; None without one.
+
+        Different points have the same parameters where these are whole numbers.
+        """
+
+        def is_new(point: Array) -> bool:
+            return frozenset(self.space.decode(point).items()) not in tried
+
+        best = acquisition.maximum(candidates, self.space.allowed)
+        if is_new(best):
+            return best
+        order = np.argsort(-acquisition.values(candidates), kind="stable")
+        return next((point for point in candidates[order] if is_new(point)), None)
 
     def candidates(self, count: int, rng: np.random.Generator) -> Array:
         """Points over the whole space and near the recommended one."""

@@ -13,12 +13,27 @@ if TYPE_CHECKING:
 
     from optuna.trial import FrozenTrial
 
+    from spillway._core.cluster import Simulation
     from spillway.analysis.stationarity import Verdict
     from spillway.study.space import Point
 
 
 Rows = tuple[tuple[float, ...], ...]
 """A row of values per figure, one per seed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A configuration that a study asks for, see `Study.ask`.
+
+    `number` is that of its trial, `point` the values of its parameters, `simulation` what to run
+    under each of `seeds`.
+    """
+
+    number: int
+    point: Point
+    simulation: Simulation
+    seeds: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,6 +110,9 @@ _RECORDED = (
 )
 
 
+_TOLD_TO_OPTUNA = "it was told to Optuna, not to study.tell, so its runs are unknown"
+
+
 def attributes(trial: Trial) -> dict[str, Any]:
     """The trial as Optuna user attributes, which any storage can hold.
 
@@ -121,13 +139,14 @@ def from_optuna(frozen: FrozenTrial) -> Trial | None:
     held = frozen.user_attrs
     of_abandoned = attributes(Trial(number=frozen.number, point=dict(frozen.params)))
     record: Mapping[str, Any] = held.get("record", of_abandoned["record"])
+    unrecorded = "it was abandoned" if frozen.state.name == "FAIL" else _TOLD_TO_OPTUNA
     return Trial(
         number=frozen.number,
         point=dict(record["point"]),
         ses=tuple(held.get("objective_se", ())),
         violation_ses=tuple(held.get("constraints_se", ())),
         duplicate_of=held.get("duplicate_of"),
-        failure=held.get("failure", None if record["values"] else "it was abandoned"),
+        failure=held.get("failure", None if record["values"] else unrecorded),
         is_baseline=bool(held.get("baseline", False)),
         **{name: _as_tuples(record[name]) for name in _RECORDED},
     )

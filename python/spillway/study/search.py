@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.trial import TrialState
 
-from spillway._core.sim import UsageError, build_info
+from spillway._core.sim import ConfigError, UsageError, build_info
 from spillway.config import files, interruption
 from spillway.config.messages import note
 from spillway.config.progress import reporting
@@ -19,11 +19,11 @@ from spillway.study.assessment import assess, judged
 from spillway.study.evaluation import Digest, Evaluator
 from spillway.study.feasibility import caveats, shares_with_caveats
 from spillway.study.liveness import dead_parameters
-from spillway.study.measurements import INTERRUPTED
+from spillway.study.measurements import INTERRUPTED, Measured
 from spillway.study.records import Trial, attributes, from_optuna
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from optuna.storages import BaseStorage
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _BASELINE = "baseline"
 _OUTSIDE = "outside"  # a baseline that is not in the space
 _BATCH = "batch"  # the trial numbers of the latest batch
+_MOST_INVALID = 100
 
 
 def opened(
@@ -73,6 +74,9 @@ def opened(
             "another file"
         )
     made_of = {"optuna": optuna.__version__, "spillway": build_info["version"], "sampler": resolved}
+    before = found.user_attrs.get("made_of", made_of)
+    if before["sampler"] != resolved:
+        note(_other_sampler(before["sampler"], resolved), RuntimeWarning)
     if found.user_attrs.get("made_of") != made_of:
         found.set_user_attr("made_of", made_of)
     if known is None:
@@ -80,6 +84,20 @@ def opened(
     if is_shared:
         storage.release_abandoned(found, place)
     return found, place
+
+
+def _other_sampler(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Says what a resumed study has of another sampler than its first trials."""
+    is_other = before["name"] != now["name"]
+    changes = [
+        f"{key} {before.get(key)} → {now.get(key)}"
+        for key in (["name"] if is_other else {**before, **now})
+        if before.get(key) != now.get(key)
+    ]
+    return (
+        f"the study goes on with another sampler than it had: {', '.join(changes)}; its trials are "
+        "not those of an uninterrupted study"
+    )
 
 
 def check_parameters(study: StudyData, *, progress: bool = False, **options: Any) -> None:
@@ -116,6 +134,97 @@ def _check_seeds(study: StudyData, evaluator: Evaluator) -> None:
         )
 
 
+def ask_for_baseline(study: StudyData, place: BaseStorage) -> None:
+    """Queues the current configuration as the next trial, unless the study has it.
+
+    A failed one, e.g. of a killed process, is repeated.
+    """
+    with storage.exclusive(place):
+        for frozen in study.optuna.get_trials(deepcopy=False):
+            if _BASELINE not in frozen.user_attrs:
+                continue
+            known = from_optuna(frozen)
+            if known is None or known.has_values:
+                return
+        point = study.bound.current()
+        outside = study.bound.outside()
+        attributes = {_BASELINE: True, storage.OWNER: storage.process_name()}
+        if not outside and study.bound.ordered(point) == point:
+            study.optuna.enqueue_trial(point, user_attrs=attributes)
+            return
+        study.optuna.enqueue_trial({}, user_attrs={**attributes, _OUTSIDE: True})
+    what = ", ".join(f"{name} = {value}" for name, value in outside.items()) or "its order"
+    note(
+        f"the current configuration lies outside the space ({what}): it is the first "
+        "trial, but the sampler ignores it",
+        RuntimeWarning,
+    )
+
+
+def enqueue(study: StudyData, place: BaseStorage, point: Point) -> None:
+    """Queues a point, whose missing parameters the sampler proposes."""
+    ask_for_baseline(study, place)
+    owner = {storage.OWNER: storage.process_name()}
+    study.optuna.enqueue_trial(study.bound.checked(point), user_attrs=owner)
+
+
+def ask(study: StudyData, place: BaseStorage, *, is_shared: bool) -> tuple[optuna.Trial, Point]:
+    """The next trial and its point, which is that of the simulation for the first one.
+
+    Points of which no simulation can be made are recorded as failed.
+    """
+    ask_for_baseline(study, place)
+    for _ in range(_MOST_INVALID):
+        with samplers.quiet(), interruption.deferred():
+            trial = storage.ask(study.optuna, place, None) if is_shared else study.optuna.ask()
+            assert trial is not None
+            storage.RUNNING.add((study.optuna.study_name, trial.number))
+            if _OUTSIDE in trial.user_attrs:
+                return trial, study.bound.current()
+            point = study.bound.ordered(study.bound.ask(trial))
+            try:
+                study.bound.apply(point)
+            except ConfigError as error:
+                failed = Trial(number=trial.number, point=point, failure=str(error))
+                tell(study, place, trial, failed)
+            else:
+                return trial, point
+    raise UsageError(f"{_MOST_INVALID} proposals in turn were invalid combinations")
+
+
+def told(study: StudyData, number: int, point: Point, measured: Measured) -> Trial:
+    """The trial of measurements that were made outside of a batch."""
+    frozen = study.optuna.trials[number]
+    is_baseline = _BASELINE in frozen.user_attrs
+    simulation = study.simulation if is_baseline else study.bound.apply(point)
+    return dataclasses.replace(
+        judged(study, number, point, measured),
+        fingerprint=files.fingerprint(simulation),
+        warnings=caveats(simulation),
+    )
+
+
+def tell(study: StudyData, place: BaseStorage, trial: optuna.Trial, record: Trial) -> None:
+    """Records a finished trial."""
+    _release(study, [trial])
+    for key, value in attributes(record).items():
+        trial.set_user_attr(key, value)
+    if _OUTSIDE in trial.user_attrs:  # samplers ignore it
+        place.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+        return
+    if not record.has_values:
+        study.optuna.tell(trial, state=TrialState.FAIL)
+        return
+    names = [str(constraint) for constraint in study.constraints]
+    samplers.set_constraints(trial, names, record.violations)
+    study.optuna.tell(trial, list(record.values))
+
+
+def _release(study: StudyData, trials: Iterable[optuna.Trial]) -> None:
+    name = study.optuna.study_name
+    storage.RUNNING.difference_update((name, trial.number) for trial in trials)
+
+
 def _runs_of(
     report: Report, trials: tuple[int, int], best: str, done: float, total: float, *_: str
 ) -> None:
@@ -135,19 +244,33 @@ class Search:
     _is_shared: bool
     _shows_runs: bool
 
-    def run(self, n_trials: int, *, total: bool, batch_size: int, report: Report | None) -> None:
-        """Runs the current configuration, unless the study has it, then the proposals."""
-        self._ask_for_baseline()
+    def run(
+        self,
+        n_trials: int,
+        *,
+        total: bool,
+        batch_size: int,
+        report: Report | None,
+        is_over: Callable[[], bool],
+        recorded: Callable[[int], None],
+    ) -> None:
+        """Runs the current configuration, unless the study has it, then the proposals.
+
+        `is_over` is asked before each batch, `recorded` called with the number of each trial.
+        """
+        ask_for_baseline(self._study, self._storage)
         made = 0
-        while (done := len(self._study.records) if total else made) < n_trials:
-            size = min(self._left_of_a_batch() or batch_size, n_trials - done)
+        while (done := len(self._study.records) if total else made) < n_trials and not is_over():
+            size = self._left_of_a_batch() or batch_size
             if self._shows_runs and report is not None:
                 self._evaluator.report = partial(_runs_of, report, (done, n_trials), self._best())
-            ran = self._run_batch(size, n_trials if total else None)
-            made += ran
-            if ran == 0 and not storage.wait_for_others(self._study.optuna, self._storage):
+            ran = self._run_batch(size, n_trials - done, n_trials if total else None)
+            made += len(ran)
+            if not ran and not storage.wait_for_others(self._study.optuna, self._storage):
                 break
-            if ran > 0 and report is not None:
+            for number in ran:
+                recorded(number)
+            if ran and report is not None:
                 done = len(self._study.records) if total else made
                 report(done, n_trials, self._best())
 
@@ -158,52 +281,20 @@ class Search:
         name, best = self._study.objectives[0].name, self._study.feasible[0]
         return f"best {name} {best.values[0]:.4g}"
 
-    def _ask_for_baseline(self) -> None:
-        """Queues the current configuration as the next trial, unless the study has it.
-
-        A failed one, e.g. of a killed process, is repeated.
-        """
-        study = self._study
-        with storage.exclusive(self._storage):
-            for frozen in study.optuna.get_trials(deepcopy=False):
-                if _BASELINE not in frozen.user_attrs:
-                    continue
-                known = from_optuna(frozen)
-                if known is None or known.has_values:
-                    return
-            point = study.bound.current()
-            outside = study.bound.outside()
-            attributes = {_BASELINE: True, storage.OWNER: storage.process_name()}
-            if not outside and study.bound.ordered(point) == point:
-                study.optuna.enqueue_trial(point, user_attrs=attributes)
-                return
-            study.optuna.enqueue_trial({}, user_attrs={**attributes, _OUTSIDE: True})
-        what = ", ".join(f"{name} = {value}" for name, value in outside.items()) or "its order"
-        note(
-            f"the current configuration lies outside the space ({what}): it is the first "
-            "trial, but the sampler ignores it",
-            RuntimeWarning,
-        )
-
     def _run_outside(self, trial: optuna.Trial) -> None:
         """Runs a baseline outside the space, as a trial that samplers ignore."""
         study = self._study
         measured = self._evaluator.measure_all([study.simulation], study.seeds)[0]
-        baseline = dataclasses.replace(
-            judged(study, trial.number, study.bound.current(), measured),
-            fingerprint=files.fingerprint(study.simulation),
-            warnings=caveats(study.simulation),
-        )
+        point = study.bound.current()
         with interruption.deferred():
-            self._release([trial])
-            for key, value in attributes(baseline).items():
-                trial.set_user_attr(key, value)
-            self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+            tell(study, self._storage, trial, told(study, trial.number, point, measured))
 
-    def _run_batch(self, size: int, limit: int | None) -> int:
-        """Runs this many trials, or as many as are left; returns their number.
+    def _run_batch(self, size: int, most: int, limit: int | None) -> list[int]:
+        """Proposes this many trials and runs the first `most`; returns their numbers.
 
-        `limit`: number of trials of all processes.
+        The others of the batch wait for the next call, so that they are proposed without the
+        results of the first ones, however many trials each call makes. `limit`: number of trials
+        of all processes.
         """
         study = self._study
         left: dict[int, optuna.Trial] = {}  # what is not recorded yet
@@ -211,7 +302,7 @@ class Search:
         with samplers.quiet():
             try:
                 while len(left) < size:
-                    trial = self._begun(left, limit)
+                    trial = self._begun(left, limit if len(left) < most else None)
                     if trial is None:
                         break
                     if _OUTSIDE in trial.user_attrs:
@@ -219,13 +310,15 @@ class Search:
                             self._put_back([left.pop(trial.number)])
                             break
                         self._run_outside(trial)
-                        return 1
+                        return [trial.number]
                     # Appended at once, so that the next proposal takes it into account.
                     points.append(study.bound.ordered(study.bound.ask(trial)))
                 if not points:
-                    return 0
-                numbers = list(left)
-                study.optuna.set_user_attr(_BATCH, numbers)
+                    return []
+                study.optuna.set_user_attr(_BATCH, list(left))
+                numbers, later = list(left)[:most], list(left)[most:]
+                self._put_back([left.pop(number) for number in later])
+                points = points[:most]
                 assessed, raised = assess(study, numbers, points, self._evaluator, self._race)
                 self._record(assessed, left)
             except Exception as error:
@@ -242,7 +335,7 @@ class Search:
                 raise KeyboardInterrupt
         if raised is not None:
             raise raised
-        return len(numbers)
+        return numbers
 
     def _begun(self, begun: dict[int, optuna.Trial], limit: int | None) -> optuna.Trial | None:
         """The next trial, which is added to those that have begun; None: the limit is reached."""
@@ -269,8 +362,7 @@ class Search:
                 storage.requeue(self._storage, trial)
 
     def _release(self, trials: Iterable[optuna.Trial]) -> None:
-        name = self._study.optuna.study_name
-        storage.RUNNING.difference_update((name, trial.number) for trial in trials)
+        _release(self._study, trials)
 
     def _left_of_a_batch(self) -> int:
         """The number of trials of the latest batch that an interruption has left to run.
@@ -283,12 +375,4 @@ class Search:
         return sum(trial.number in numbers for trial in waiting)
 
     def _tell(self, trial: optuna.Trial, record: Trial) -> None:
-        self._release([trial])
-        for key, value in attributes(record).items():
-            trial.set_user_attr(key, value)
-        if not record.has_values:
-            self._study.optuna.tell(trial, state=TrialState.FAIL)
-            return
-        names = [str(constraint) for constraint in self._study.constraints]
-        samplers.set_constraints(trial, names, record.violations)
-        self._study.optuna.tell(trial, list(record.values))
+        tell(self._study, self._storage, trial, record)

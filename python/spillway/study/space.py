@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spillway.config import formatting
 from spillway.config.classes import config_error
 from spillway.config.messages import checked, checked_simulation
 from spillway.study import descriptors
@@ -182,6 +184,20 @@ class Parameter:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return is_number and self.low <= value <= self.high
 
+    def is_on_step(self, value: Any) -> bool:
+        """Whether the value in the range is one that the search can propose."""
+        distribution = self.distribution()
+        return bool(distribution._contains(distribution.to_internal_repr(value)))
+
+    @property
+    def allowed(self) -> str:
+        """The values of the parameter, in words."""
+        if not self.is_numeric:
+            return f"one of {', '.join(map(repr, self.labels))}"
+        step = f" in steps of {self.step:g}" if self.step else ""
+        number = "a whole number" if self.kind == "int" else "a number"
+        return f"{number} >= {self.low:g} and <= {self.high:g}{step}"
+
     def suggest(self, trial: BaseTrial) -> Any:
         """Asks an Optuna trial for a value."""
         if not self.is_numeric:
@@ -328,6 +344,30 @@ class BoundSpace:
                 fallback = self._current[parameter.name] if has_current else parameter.at(0.5)
                 full[parameter.name] = point.get(parameter.name, fallback)
         return full
+
+    def checked(self, point: Mapping[str, Any]) -> Point:
+        """Some or all parameters of a point, which must be open, in range and in order.
+
+        Raises ConfigError otherwise.
+        """
+        chosen = dict(point)
+        for name, value in chosen.items():
+            if name not in self.parameters:
+                near = difflib.get_close_matches(name, self.parameters, n=1)
+                hint = (
+                    f"did you mean {near[0]!r}?" if near else f"one of {', '.join(self.parameters)}"
+                )
+                raise config_error([(name, "", f"is not searched; {hint}")])
+            parameter = self.parameters[name]
+            if not self._is_open(parameter, chosen):
+                parent, kind = parameter.opens_with or ("", "")
+                raise config_error([(name, repr(value), f"needs {parent} = {kind!r} beside it")])
+            if not parameter.has(value) or not parameter.is_on_step(value):
+                raise config_error([(name, repr(value), f"must be {parameter.allowed}")])
+        if self.ordered(chosen) != chosen:
+            lines = ", ".join(self.space.order_lines())
+            raise config_error([("point", formatting.point(chosen), f"must satisfy {lines}")])
+        return chosen
 
     def ordered(self, point: Point) -> Point:
         """`point` with its values sorted by the order constraints."""

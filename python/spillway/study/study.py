@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import UsageError
@@ -11,12 +12,13 @@ from spillway.config.messages import note
 from spillway.config.progress import reporting
 from spillway.data import frames
 from spillway.report import page
-from spillway.study import tables
+from spillway.study import by_hand, tables
 from spillway.study.confirmation import confirm
 from spillway.study.evaluation import as_seeds
 from spillway.study.feasibility import shares_with_caveats
 from spillway.study.objective import rewards_shedding
 from spillway.study.racing import Racing
+from spillway.study.records import Proposal
 from spillway.study.search_history import search_history
 from spillway.study.study_data import StudyData
 from spillway.study.study_plots import StudyPlots
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Executor
 
+    import optuna
     import pandas as pd
 
     from spillway._core.workload import Synthetic, Trace
@@ -35,11 +38,15 @@ if TYPE_CHECKING:
     from spillway.result import Result
     from spillway.study.confirmation import Confirmation
     from spillway.study.objective import Constraint
-    from spillway.study.space import Space
+    from spillway.study.records import Trial
+    from spillway.study.space import Point, Space
 
 
 class Study(StudyData):
     """A search for the best configuration, over replicated seeds.
+
+    `optimize` runs trials; `ask` and `tell` leave the runs to the caller. `stopped_by` says what
+    ended the last `optimize` before its number of trials; empty if nothing did.
 
     Parameters
     ----------
@@ -110,6 +117,8 @@ class Study(StudyData):
         from spillway.study.search import opened
 
         self._seed = seed
+        self._asked: dict[int, tuple[optuna.Trial, Point]] = {}
+        self.stopped_by = ""
         self._is_shared = storage is not None
         self.optuna, self._storage = opened(self, sampler, seed, storage, name)
 
@@ -122,6 +131,9 @@ class Study(StudyData):
         batch_size: int = 4,
         racing: Racing | bool = False,
         check: bool = True,
+        timeout_s: float | None = None,
+        min_gain: float | None = None,
+        callbacks: Sequence[Callable[[Study, Trial], object]] = (),
         threads: int | None = None,
         executor: Executor | None = None,
         progress: Progress = False,
@@ -130,11 +142,13 @@ class Study(StudyData):
 
         The sampler proposes a batch, one call runs it over all seeds, and the sampler learns from
         the results. With a fixed seed and batch size the trials depend neither on `threads` nor on
-        `executor`. A trial that cannot be run is recorded with the reason. So is a trial whose
-        objective raises an exception, which propagates once the others of its batch are recorded.
-        Processes that share a storage run the current configuration once. An interruption (Ctrl-C)
-        keeps the finished trials; the next call first runs the rest of the batch, so that an
-        interrupted study ends with the same trials as an uninterrupted one.
+        `executor`, nor on how many of them each call makes: 7 and then 7 more are those of 14, for
+        what a call leaves of its last batch is the next call's first. A trial that cannot be run is
+        recorded with the reason. So is a trial whose objective raises an exception, which
+        propagates once the others of its batch are recorded. Processes that share a storage run the
+        current configuration once. An interruption (Ctrl-C) keeps the finished trials; the next
+        call first runs the rest of the batch, so that an interrupted study ends with the same
+        trials as an uninterrupted one.
 
         Parameters
         ----------
@@ -154,6 +168,14 @@ class Study(StudyData):
         check
             Whether to check before the first trial that each parameter changes some run, and that
             seeds do; a warning names the parameters that do not (`study.dead`).
+        timeout_s
+            Time after which no further batch begins, in seconds.
+        min_gain
+            The search ends when the expected improvement of the next trial on the best is less than
+            this, in the unit of the objective (see `expected_gain`).
+        callbacks
+            Functions that are called as callback(study, trial) after each batch, with each of its
+            trials; `study.stop()` ends the search.
         threads
             Number of concurrent runs; None: one per CPU.
         executor
@@ -174,16 +196,130 @@ class Study(StudyData):
         race = Racing() if racing is True else racing or None
         if race is not None and len(self.objectives) > 1:
             raise UsageError("racing takes one objective, not several")
+        if min_gain is not None and len(self.objectives) > 1:
+            raise UsageError("min_gain takes one objective, not several")
         from spillway.study.search import Search, check_parameters
 
         if check and not self.records:
             check_parameters(self, threads=threads, executor=executor, progress=progress is True)
         search = Search(self, self._storage, evaluator, race, self._is_shared, progress is True)
+        began_s = time.monotonic()
+        self.stopped_by = ""
+
+        def is_over() -> bool:
+            if timeout_s is not None and time.monotonic() - began_s >= timeout_s:
+                self.stopped_by = self.stopped_by or f"timeout_s = {timeout_s:g}"
+            elif min_gain is not None and (gain := self.expected_gain()) < min_gain:
+                self.stopped_by = self.stopped_by or f"the expected gain, {gain:.3g}"
+            return bool(self.stopped_by)
+
+        def recorded(number: int) -> None:
+            for callback in callbacks:
+                callback(self, self._by_number(number))
+
         with reporting(progress, "trials") as report:
-            search.run(n_trials, total=total, batch_size=batch_size, report=report)
+            search.run(
+                n_trials,
+                total=total,
+                batch_size=batch_size,
+                report=report,
+                is_over=is_over,
+                recorded=recorded,
+            )
         if not self.feasible and any(trial.has_values for trial in self.records):
             note(self._no_feasible(), RuntimeWarning)
         return self
+
+    def stop(self) -> None:
+        """Ends `optimize` after the present batch; for callbacks."""
+        self.stopped_by = "a callback"
+
+    def expected_gain(self) -> float:
+        """How much better than the best the next trial is expected to be.
+
+        In the unit of the objective, by the Gaussian process of the sampler `gp`, whatever sampler
+        proposed the trials. NaN with fewer than eight trials, infinite while none seems feasible.
+
+        Raises UsageError if there are several objectives.
+        """
+        if len(self.objectives) > 1:
+            raise UsageError("with several objectives there is no expected gain")
+        from spillway.study.gp import expected_gain
+
+        return expected_gain(self.optuna)
+
+    def enqueue(self, point: Mapping[str, Any]) -> None:
+        """Queues a configuration, which runs before further proposals.
+
+        `point` has values of parameters by name, as `Trial.point`; the sampler proposes those that
+        it lacks. Raises ConfigError for a value that the search could not propose.
+        """
+        from spillway.study.search import enqueue
+
+        enqueue(self, self._storage, dict(point))
+
+    def ask(self) -> Proposal:
+        """The next configuration, to be run by the caller; `tell` takes its results.
+
+        The first one is the current configuration. Combinations that are invalid are recorded as
+        failed trials and skipped.
+
+        Examples
+        --------
+        >>> import spillway
+        >>> simulation = spillway.Simulation(
+        ...     workload={"kind": "synthetic", "num_requests": 300, "requests_per_s": 40},
+        ...     slo_classes=[{"name": "standard", "target_ttft_s": 0.1}],
+        ...     gateway={"limit": {"kind": "fixed", "max_in_flight": 64}},
+        ... )
+        >>> study = spillway.Study(
+        ...     simulation, {"gateway.limit[0].max_in_flight": [8, 128]}, "goodput", seeds=2
+        ... )
+        >>> asked = study.ask()
+        >>> trial = study.tell(asked, spillway.simulate(asked.simulation, seeds=asked.seeds))
+        >>> trial.point == asked.point
+        True
+        """
+        from spillway.study.search import ask
+
+        trial, point = ask(self, self._storage, is_shared=self._is_shared)
+        self._asked[trial.number] = (trial, point)
+        is_first = "baseline" in trial.user_attrs
+        simulation = self.simulation if is_first else self.bound.apply(point)
+        return Proposal(number=trial.number, point=point, simulation=simulation, seeds=self.seeds)
+
+    def tell(
+        self,
+        asked: Proposal | int,
+        results: Iterable[Result] | Mapping[str, Sequence[float]] | str,
+    ) -> Trial:
+        """Records the results of a configuration that `ask` gave.
+
+        Parameters
+        ----------
+        asked
+            The proposal, or its number.
+        results
+            The runs of its simulation under its seeds; or by the name of each objective,
+            constraint and metric, a value per seed (metrics may be missing); or a text, the reason
+            why there are none.
+
+        Raises UsageError for a proposal that is not open, or results of other seeds or of another
+        configuration.
+        """
+        from spillway.study.search import tell, told
+
+        number = asked if isinstance(asked, int) else asked.number
+        if number not in self._asked:
+            raise UsageError(f"trial {number} is not one that this study has asked for")
+        trial, point = self._asked[number]
+        is_first = "baseline" in trial.user_attrs
+        simulation = self.simulation if is_first else self.bound.apply(point)
+        measured = by_hand.measured(self, simulation, results)
+        record = told(self, number, point, measured)
+        tell(self, self._storage, trial, record)
+        del self._asked[number]
+        return self._by_number(number)
 
     def _take_seeds(self, seeds: tuple[int, ...]) -> None:
         if seeds == self.seeds:

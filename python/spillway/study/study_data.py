@@ -129,6 +129,11 @@ class StudyData:
         return found[0]
 
     @property
+    def best_params(self) -> dict[str, Any]:
+        """The parameters of the best trial, by name."""
+        return dict(self.best_trial.point)
+
+    @property
     def recommended(self) -> Trial:
         """The best trial by the sampler's own model, if it has one; else `best_trial`.
 
