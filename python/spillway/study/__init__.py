@@ -5,7 +5,7 @@
 
 A `Study` searches a `Space` for an `Objective` under `Constraint`s, based on Optuna. `grid`,
 `sobol`, `one_at_a_time` and `isolation` run configurations side by side; `max_rate_under_slo` and
-`min_instances_for_rate` solve for one number.
+`min_instances_for_rate` solve for one number. `judge` says whether bounds hold.
 """
 
 from spillway.study.objective import Constraint, Figure, NoFigureError, Objective
@@ -15,6 +15,7 @@ from spillway.study.solvers import max_rate_under_slo, min_instances_for_rate
 from spillway.study.space import Choice, Kinds, Range, Space
 from spillway.study.study import Study
 from spillway.study.sweeps import grid, isolation, one_at_a_time, sobol
+from spillway.study.verdicts import judge
 
 __all__ = [
     "Choice",
@@ -31,6 +32,7 @@ __all__ = [
     "Trial",
     "grid",
     "isolation",
+    "judge",
     "max_rate_under_slo",
     "min_instances_for_rate",
     "one_at_a_time",

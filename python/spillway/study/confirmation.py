@@ -13,6 +13,7 @@ from spillway.config.files import fingerprint
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import REPLICATION, is_resampled, note_on_copies
 from spillway.data import frames, intervals
+from spillway.study import verdicts
 from spillway.study.feasibility import caveats
 from spillway.study.json_lines import write_json
 from spillway.study.measurements import interval_of
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
     from spillway._core.workload import Synthetic, Trace
-    from spillway.analysis.stationarity import Verdict
+    from spillway.analysis.stationarity import Verdict as Saturation
     from spillway.data.intervals import Interval
     from spillway.study.evaluation import Evaluator
     from spillway.study.measurements import Measured
     from spillway.study.records import Trial
     from spillway.study.space import BoundSpace, Parameter, Point
     from spillway.study.study_data import StudyData
+    from spillway.study.verdicts import Verdict
 
     Place = tuple[Parameter, Any, Simulation]
     """A configuration that differs from the winner in one parameter, and its value there."""
@@ -53,10 +55,11 @@ _OF_SIGNS = 0.95
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BrokenConstraint:
-    """A constraint that does not hold in the mean over the fresh seeds.
+    """A constraint that is not shown to hold in the mean over the fresh seeds.
 
     `figure` is the constrained figure, `bound` its relation and limit, e.g. "<= 1000", and `value`
-    the mean with its interval. `is_certain`: whether the whole interval breaks the bound.
+    the mean with its interval. `is_certain`: whether it is shown to break, by its confidence bound;
+    otherwise it is undecided.
     """
 
     figure: str
@@ -75,7 +78,8 @@ class Candidate:
 
     `gain` is the paired difference from the baseline, positive if better; its interval is widened
     so that the intervals of all candidates hold simultaneously. `constraints` are the means of the
-    constrained figures with their intervals, `broken` the constraints that do not hold in the mean.
+    constrained figures with their intervals, `verdicts` whether each `holds`, `breaks` or is
+    `undecided`, `broken` those that are not shown to hold. It `is_feasible` if all hold.
     `saturation`: whether the system keeps up with its load on the fresh seeds (see
     `Result.saturation`); None if unknown. `failure` is the reason if it has none of these.
     """
@@ -85,10 +89,16 @@ class Candidate:
     value: Interval | None = None
     gain: Interval | None = None
     constraints: tuple[Interval, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
     broken: tuple[BrokenConstraint, ...] = ()
     is_feasible: bool = False
-    saturation: Verdict | None = None
+    saturation: Saturation | None = None
     failure: str | None = None
+
+    @property
+    def is_out(self) -> bool:
+        """Whether it cannot be run, or is shown to break a constraint."""
+        return self.failure is not None or "breaks" in self.verdicts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,7 +106,7 @@ class Variant:
     """The winner with another value of one parameter.
 
     `gain` is the paired difference from the winner, negative if worse. `broken` are the constraints
-    that do not hold in the mean. `failure` is the reason if it could not be run.
+    that are not shown to hold. `failure` is the reason if it could not be run.
     """
 
     parameter: str
@@ -137,10 +147,11 @@ class Confirmation:
     `winner` is the number of the candidate that is feasible and whose interval of the gain excludes
     zero, the best if there are several; None if there is none. `reason` explains the verdict.
     `choice` is the configuration of the winner or, without a winner, of the baseline; None if that
-    violates a constraint on the fresh seeds, too. `cliff` is the worst configuration near the
-    winner, `better_neighbor` the best that is significantly better than the winner and keeps the
-    constraints: the optimum may then lie further on. `reverted` has the winner with each of its
-    changes undone, which shows how much they matter, the most important first.
+    is shown to violate a constraint on the fresh seeds, too. `seeds` are those that were spent.
+    `cliff` is the worst configuration near the winner, `better_neighbor` the best that is
+    significantly better than the winner and keeps the constraints: the optimum may then lie further
+    on. `reverted` has the winner with each of its changes undone, which shows how much they matter,
+    the most important first.
     """
 
     objective: str
@@ -261,6 +272,7 @@ def confirm(
     *,
     top: int,
     seeds: Sequence[int],
+    max_seeds: int | None,
     confidence: float,
     within: float,
     objective: int,
@@ -280,13 +292,13 @@ def confirm(
     simulations = [study.simulation, *(study.simulation_of(trial) for trial in trials)]
     if workload is not None:
         simulations = _held_out(simulations, workload)
-    found = evaluator.measure_all(simulations, seeds)
+    judge = _Judge(study, objective, confidence, len(trials))
+    found, seeds = judge.spend(evaluator, simulations, verdicts.portions(seeds, max_seeds))
     made = [measurement for measurement in found if measurement.failure is None]
     if made and not any(measurement.is_replicated for measurement in made):
         raise UsageError(
             f"fresh seeds confirm nothing: {note_on_copies(simulations)} {REPLICATION}"
         )
-    judge = _Judge(study, objective, confidence, len(trials))
     base = judge.candidate(study.baseline, found[0], None)
     candidates = [
         judge.candidate(trial, measurement, found[0])
@@ -294,7 +306,7 @@ def confirm(
     ]
     winner, reason = judge.verdict(base, candidates)
     chosen = next((i for i, candidate in enumerate(candidates) if candidate.number == winner), None)
-    choice = study.simulation if base.is_feasible else None
+    choice = None if base.is_out else study.simulation
     cliff = better = None
     reverted: list[Variant] = []
     if chosen is not None:
@@ -306,6 +318,7 @@ def confirm(
             others = [simulation.replace(workload=workload) for simulation in others]
         moved = evaluator.measure_all(others, seeds)
         optimum = found[1 + chosen]
+        judge.error = 1 - confidence  # one look
         around = judge.neighbors(near, moved[: len(near)], optimum, found[0])
         cliff = min(around, key=_steepness, default=None)
         improvements = [neighbor for neighbor in around if neighbor.is_improvement]
@@ -365,6 +378,8 @@ class _Judge:
         # Bonferroni: all intervals hold simultaneously with the requested confidence.
         self._each = 1 - (1 - confidence) / n_candidates
         self._sign = study.objectives[objective].sign
+        self.error = 1 - confidence
+        """Probability of error of a verdict on a constraint."""
 
     def _gain(self, confidence: float, found: Measured, reference: Measured) -> Interval:
         """The interval of the improvement over the reference."""
@@ -376,16 +391,47 @@ class _Judge:
         rows = zip(found.values[self._objective], reference.values[self._objective], strict=True)
         return [self._sign * (value - base) for value, base in rows]
 
-    def violations(self, found: Measured) -> list[list[float]]:
-        """The signed violations of each constraint, by seed."""
+    def spend(
+        self,
+        evaluator: Evaluator,
+        simulations: Sequence[Simulation],
+        stages: Sequence[tuple[int, ...]],
+    ) -> tuple[list[Measured], tuple[int, ...]]:
+        """Measures under one portion of seeds after the other, and says under which.
+
+        It ends when the constraints of all are decided.
+        """
+        found: list[Measured] = []
+        used: tuple[int, ...] = ()
+        for portion, share in zip(
+            stages, verdicts.errors(stages, 1 - self._confidence), strict=True
+        ):
+            self.error = share / (len(simulations) - 1)
+            measured = evaluator.measure_all(simulations, portion)
+            pairs = zip(found, measured, strict=True)
+            found = [known.followed_by(more) for known, more in pairs] if found else measured
+            used += portion
+            if not any(map(self._is_open, found)):
+                break
+        return found, used
+
+    def verdicts(self, found: Measured) -> tuple[Verdict, ...]:
+        """Whether each constraint holds."""
         start = len(self._study.objectives)
         rows = found.values[start : start + len(self._study.constraints)]
         pairs = zip(self._study.constraints, rows, strict=True)
-        return [[constraint.violation(value) for value in row] for constraint, row in pairs]
+        return tuple(
+            verdicts.verdict(constraint, row, found, self.error) for constraint, row in pairs
+        )
+
+    def _is_open(self, found: Measured) -> bool:
+        """Whether further seeds may decide on its constraints."""
+        said = () if found.failure else self.verdicts(found)
+        return verdicts.can_learn(found) and verdicts.together(said) == "undecided"
 
     def is_feasible(self, found: Measured) -> bool:
-        """Whether the constraints hold in the mean."""
-        return all(sum(row) <= 0 for row in self.violations(found))
+        """Whether the constraints are shown to hold."""
+        return verdicts.together(self.verdicts(found)) == "holds"
 
     def constrained(self, found: Measured) -> tuple[Interval, ...]:
         """The constrained figures."""
@@ -399,20 +445,18 @@ class _Judge:
         return interval_of(found.values[column], self._confidence, figure, column, found)
 
     def broken(self, found: Measured) -> tuple[BrokenConstraint, ...]:
-        """The constraints that do not hold in the mean."""
-        values, violations = self.constrained(found), self.violations(found)
-        broken = []
-        for constraint, value, row in zip(self._study.constraints, values, violations, strict=True):
-            if sum(row) > 0:
-                bound = f"{constraint.relation} {constraint.bound:g}"
-                ends = [end for end in (value.low, value.high) if end is not None]
-                is_certain = all(constraint.violation(end) > 0 for end in ends)
-                broken.append(
-                    BrokenConstraint(
-                        figure=constraint.name, bound=bound, value=value, is_certain=is_certain
-                    )
-                )
-        return tuple(broken)
+        """The constraints that are not shown to hold."""
+        values, said = self.constrained(found), self.verdicts(found)
+        return tuple(
+            BrokenConstraint(
+                figure=constraint.name,
+                bound=f"{constraint.relation} {constraint.bound:g}",
+                value=value,
+                is_certain=known == "breaks",
+            )
+            for constraint, value, known in zip(self._study.constraints, values, said, strict=True)
+            if known != "holds"
+        )
 
     def candidate(self, trial: Trial, found: Measured, base: Measured | None) -> Candidate:
         """A trial with its intervals."""
@@ -425,6 +469,7 @@ class _Judge:
             value=self._mean(name, self._objective, found),
             gain=None if base is None or base.failure else self._gain(self._each, found, base),
             constraints=self.constrained(found),
+            verdicts=self.verdicts(found),
             broken=self.broken(found),
             is_feasible=self.is_feasible(found),
             saturation=found.saturation,
@@ -436,10 +481,15 @@ class _Judge:
         why = base.failure or _listed(base.broken)
         if not feasible:
             reason = "no winner: on fresh seeds no candidate satisfies the constraints"
+            open_ones = [str(known.number) for known in candidates if not known.is_out]
+            if open_ones:
+                reason += f" for sure (undecided: trial {', '.join(open_ones)})"
             if base.is_feasible:
                 return None, f"{reason}; the baseline does"
+            if not base.is_out:
+                return None, f"{reason}, nor does the baseline for sure ({why})"
             return None, f"{reason}, nor does the baseline ({why})"
-        if not base.is_feasible:
+        if base.is_out:
             # The baseline is not an alternative, so there is nothing to beat.
             best = self._best(feasible)
             return best.number, f"trial {best.number} wins: the baseline is out ({why})"

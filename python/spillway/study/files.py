@@ -61,6 +61,7 @@ _CONFIRM = keys(
     {
         "top": _COUNT,
         "seeds": seeds,
+        "max_seeds": _COUNT,
         "confidence": number(above=0, below=1),
         "within": number(above=0, below=1, or_equal=True),
         "objective": whole(0, MOST_RUNS),
@@ -186,10 +187,11 @@ _STUDY = {
     "confirm": Key(
         by_type(
             {bool: truth, Mapping: _CONFIRM},
-            "must be true, false, or a mapping of top, seeds, confidence, within and objective",
+            "must be true, false, or a mapping of top, seeds, max_seeds, confidence, within and "
+            "objective",
         ),
         "Whether to run the best trials again on fresh seeds: true, false, or {top, seeds, "
-        "confidence, within, objective}.",
+        "max_seeds, confidence, within, objective}.",
         "true",
         "{top: 3, seeds: 16}",
     ),
@@ -230,12 +232,13 @@ _SWEEPS = {
                 "high": number(above=0),
                 "tolerance": number(above=0, below=1),
                 "max_requests": _MAX_REQUESTS,
+                "max_seeds": _COUNT,
             },
             required=["slo"],
         ),
         "The highest request rate that meets an SLO: slo (like `constraints` of a study), low, "
         "high (requests/s; a thousandth and a thousand times the current rate), tolerance (0.05), "
-        "max_requests (100,000) of one run.",
+        "max_requests (100,000) of one run, max_seeds (8 times seeds) of one rate.",
         "none",
         '{slo: {goodput: ">=0.99"}, tolerance: 0.02}',
     ),
@@ -247,11 +250,13 @@ _SWEEPS = {
                 "group": whole(0, MOST_RUNS),
                 "most": whole(1, 100_000),
                 "max_requests": _MAX_REQUESTS,
+                "max_seeds": _COUNT,
             },
             required=["slo"],
         ),
         "The fewest instances that meet an SLO: slo, rate_per_s (the current rate), group (0) of "
-        "the instances, most (1,024), max_requests (100,000) of one run.",
+        "the instances, most (1,024), max_requests (100,000) of one run, max_seeds (8 "
+        "times seeds) of one number.",
         "none",
         '{slo: {goodput: ">=0.99"}, rate_per_s: 200}',
     ),
@@ -393,7 +398,7 @@ class SweepFile:
         Raises ConfigError for arguments that no run can have.
         """
         if self.kind in _SOLVERS:
-            slo = as_constraints(self.settings[self.kind]["slo"], "slo")
+            slo = as_constraints(self.settings[self.kind]["slo"], f"{self.kind}.slo")
             check_figures(constraint.metric for constraint in slo)
             return 0, []
         check_figures(map(as_metric, self.settings.get("metrics", ())))
@@ -428,8 +433,10 @@ class SweepFile:
         if self.kind in ("grid", "isolation"):
             return function(self.simulation, options, **common)
         arguments = dict(options)
-        main = arguments.pop("slo", None)
-        if self.kind not in _SOLVERS:
+        main: Any
+        if self.kind in _SOLVERS:
+            main = as_constraints(arguments.pop("slo"), f"{self.kind}.slo")
+        else:
             main = Space(arguments.pop("space"), arguments.pop("order", None))
         try:
             return function(self.simulation, main, **arguments, **common)

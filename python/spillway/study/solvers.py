@@ -18,6 +18,7 @@ from spillway.config.progress import reporting
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
 from spillway.data import frames
+from spillway.study import verdicts
 from spillway.study.evaluation import Evaluator, as_seeds
 from spillway.study.feasibility import offered_per_s
 from spillway.study.objective import Constraint, as_constraints, rewards_shedding
@@ -36,43 +37,42 @@ if TYPE_CHECKING:
 
 _DEFAULT_REQUESTS = 1000
 """Requests of a workload without a stated number or duration."""
+_ERROR = 0.025
+"""Probability of error of the verdict on each end of the answer."""
 MAX_REQUESTS = 100_000
 """Maximum length of a run, in requests."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Probe:
     """One evaluated value.
 
     `violations` are the means over the seeds of the signed violations, as shares of the bounds;
-    `smoothed` the largest of them after smoothing, <= 0 if the SLO is met; `figures` the means of
-    the constrained figures. `num_requests` is the expected number of requests of each run; `growth`
-    the growth of the number of requests in the system, and `saturation` the verdict on it (see
-    `Result.saturation`), from all seeds together; None if unknown. `is_final`: whether a longer run
-    is impossible or not allowed; `is_undecided`: whether the SLO is met in the longest run, but the
-    system is filling up. `failure` is the reason if there are no figures.
+    `figures` the means of the constrained figures. `verdict`: whether the SLO holds, by confidence
+    bounds over `num_seeds` seeds; of a run that is still to be lengthened, by the means alone.
+    `num_requests` is the expected number of requests of each run; `growth` the growth of the number
+    of requests in the system, and `saturation` the verdict on it (see `Result.saturation`), from
+    all seeds together; None if unknown. `is_final`: whether a longer run is impossible or not
+    allowed; `fills_up`: whether the SLO is met in the longest run, but the system is filling up, so
+    that it is undecided. `failure` is the reason if there are no figures.
     """
 
     value: float
-    violations: tuple[float, ...]
-    figures: tuple[float, ...]
-    smoothed: float
+    verdict: verdicts.Verdict
+    num_seeds: int
     num_requests: int
-    growth: Growth | None
-    saturation: Verdict | None
     is_final: bool
-    is_undecided: bool
+    violations: tuple[float, ...] = ()
+    figures: tuple[float, ...] = ()
+    growth: Growth | None = None
+    saturation: Verdict | None = None
+    fills_up: bool = False
     failure: str | None = None
 
     @property
     def worst(self) -> float:
         """The largest violation; infinite for a failure."""
         return max(self.violations, default=math.inf)
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether the SLO is met, without a sign that a longer run would violate it."""
-        return self.smoothed <= 0 and not self.is_undecided
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -81,10 +81,11 @@ class Solution:
 
     `feasible` is the hardest value shown to meet the SLO: the highest rate, or the fewest
     instances. `infeasible` is the easiest value shown to violate it. Either is None if there is no
-    such value within the searched bounds. `undecided` are values between them at which the SLO is
-    met in the longest run, while the number of requests in the system still grows. `first_breach`
-    is the constraint that is violated first, with its figure. `simulation` is the configuration at
-    `feasible`, with a workload of the original length.
+    such value within the searched bounds. Each verdict is wrong with a probability of 2.5% at most.
+    `undecided` are values between them at which the budget of seeds does not show whether the SLO
+    is met, or it is met in the longest run while the number of requests in the system still grows.
+    `first_breach` is the constraint that is violated first, with its figure. `simulation` is the
+    configuration at `feasible`, with a workload of the original length.
     """
 
     quantity: str
@@ -98,23 +99,34 @@ class Solution:
     seeds: tuple[int, ...]
     notes: tuple[str, ...]
 
+    @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """The interval that holds the answer: rates, or numbers of instances, both inclusive."""
+        if self.unit == "instances":
+            return None if self.infeasible is None else self.infeasible + 1, self.feasible
+        return self.feasible, self.infeasible
+
     def to_dict(self) -> dict[str, Any]:
         """The content of solution.json."""
         best = None if self.simulation is None else fingerprint(self.simulation)
         attrs = frames.provenance(seeds=self.seeds, fingerprint=[best])
         content = dataclasses.asdict(dataclasses.replace(self, simulation=None))
         del content["simulation"]
-        return attrs | content
+        return attrs | {"interval": self.interval} | content
 
     def __repr__(self) -> str:
-        columns = ("largest violation", "smoothed", "requests", "backlog grows by", "verdict")
+        columns = (
+            *("largest violation", "verdict", "seeds", "requests", "backlog grows by"),
+            "saturation",
+        )
         rows = [[f"{self.quantity} ({self.unit})", *columns]]
         for probe in self.probes:
             shown = probe.failure or f"{probe.worst:+.2%}"
             grows = "-" if probe.growth is None else f"{probe.growth.mean:+.2%}"
             if probe.growth is not None and not probe.growth.is_growing:
                 grows = f"({grows})"
-            cells = [f"{probe.smoothed:+.2%}", formatting.number(probe.num_requests), grows]
+            counts = [str(probe.num_seeds), formatting.number(probe.num_requests)]
+            cells = [probe.verdict, *counts, grows]
             rows.append([f"{probe.value:.6g}", shown, *cells, probe.saturation or "-"])
         ends = [f"feasible at {formatting.number(self.feasible)}"]
         if self.undecided:
@@ -136,6 +148,7 @@ def max_rate_under_slo(
     tolerance: float = 0.05,
     max_requests: int = MAX_REQUESTS,
     seeds: int | Iterable[int] = 4,
+    max_seeds: int | None = None,
     threads: int | None = None,
     executor: Executor | None = None,
     progress: Progress = False,
@@ -146,8 +159,11 @@ def max_rate_under_slo(
     The search doubles or halves the current rate until it has a rate that meets the SLO and one
     that violates it, then bisects. All clients' rates change by the same factor, or the arrival
     times of a trace (see `workload.ScaleRate`). Different rates see the same requests, only closer
-    together, and the remaining noise is smoothed: violations
-    cannot fall as the rate grows.
+    together.
+
+    The answer is an interval: `feasible` is shown to meet the SLO and `infeasible` to violate it,
+    by confidence bounds. Seeds are added where these leave it open, up to `max_seeds` per rate, so
+    most are spent near the answer; what remains open is between the ends.
 
     A short run can meet an SLO that a longer one violates: just above its capacity a fleet fills up
     slowly. So both ends of the answer are run again with `max_requests`, the search continues from
@@ -166,13 +182,16 @@ def max_rate_under_slo(
         Bounds of the total rate of all clients, in requests/s; None: a thousandth and a thousand
         times the current one.
     tolerance
-        Final distance of the two ends, as a share of the rate, 0 < tolerance < 1.
+        Final distance of the two ends, as a share of the rate, 0 < tolerance < 1; where rates
+        between them are undecided, half of it is their distance from these.
     max_requests
         Maximum length of a run, in requests; a workload that is already longer keeps its length. A
         workload with an end (clients with their own duration_s or num_requests, a horizon_s,
         settings that change at stated times) is never lengthened, and the notes say so.
     seeds, threads, executor
         As for a study.
+    max_seeds
+        The most seeds of a rate; None: eight times `seeds`.
     progress
         As for `run_many`, with the runs of one probe after the other.
     journal
@@ -207,6 +226,7 @@ def max_rate_under_slo(
         "requests/s",
         seeds=seeds,
         max_requests=max_requests,
+        max_seeds=max_seeds,
         threads=threads,
         executor=executor,
         journal=journal,
@@ -219,11 +239,11 @@ def max_rate_under_slo(
             value = max(value / 2, low)
             prober.probe(value)
         value = max(prober.values)
-        while prober.too_hard is None and value < high:
+        while prober.infeasible is None and value < high:
             value = min(value * 2, high)
             prober.probe(value)
-        while (ends := prober.ends) and ends[1] > ends[0] * (1 + tolerance):
-            prober.probe(math.sqrt(ends[0] * ends[1]))
+        while gap := prober.gap(lambda a, b, share: b > a * (1 + tolerance * share)):
+            prober.probe(math.sqrt(gap[0] * gap[1]))
 
     prober.settle(search, progress)
     return prober.solution("rate")
@@ -238,6 +258,7 @@ def min_instances_for_rate(
     most: int = 1024,
     max_requests: int = MAX_REQUESTS,
     seeds: int | Iterable[int] = 4,
+    max_seeds: int | None = None,
     threads: int | None = None,
     executor: Executor | None = None,
     progress: Progress = False,
@@ -246,8 +267,9 @@ def min_instances_for_rate(
     """The fewest instances with which the SLO is met in the mean over the seeds.
 
     The search doubles from one instance, then bisects. `feasible` of the solution is that number
-    and `infeasible` the largest insufficient number; violations cannot grow with the number. Both
-    are run again with `max_requests`, as in `max_rate_under_slo`; a trace is never lengthened.
+    and `infeasible` the largest number that is shown to be insufficient. Both are run again with
+    `max_requests` and judged with added seeds, as in `max_rate_under_slo`; a trace is never
+    lengthened.
 
     Parameters
     ----------
@@ -265,6 +287,8 @@ def min_instances_for_rate(
         As for `max_rate_under_slo`.
     seeds, threads, executor
         As for a study.
+    max_seeds
+        The most seeds of a number of instances; None: eight times `seeds`.
     progress
         As for `run_many`, with the runs of one probe after the other.
     journal
@@ -291,6 +315,7 @@ def min_instances_for_rate(
         "instances",
         seeds=seeds,
         max_requests=max_requests,
+        max_seeds=max_seeds,
         threads=threads,
         executor=executor,
         journal=journal,
@@ -302,8 +327,8 @@ def min_instances_for_rate(
         while prober.feasible is None and count < most:
             count = min(2 * count, most)
             prober.probe(-count)
-        while (ends := prober.ends) and ends[1] - ends[0] > 1:
-            prober.probe(math.ceil(sum(ends) / 2))
+        while gap := prober.gap(lambda a, b, _: b - a > 1):
+            prober.probe(math.ceil(sum(gap) / 2))
 
     prober.settle(search, progress)
     return prober.solution("count", sign=-1)
@@ -322,6 +347,7 @@ class _Prober:
         unit: str,
         *,
         seeds: int | Iterable[int],
+        max_seeds: int | None,
         max_requests: int,
         **options: Any,
     ) -> None:
@@ -338,6 +364,7 @@ class _Prober:
             )
         self._make = make
         self._seeds = as_seeds(seeds)
+        self._stages = verdicts.portions(self._seeds, max_seeds)
         self._max_requests = max_requests
         metrics = [constraint.metric for constraint in self._constraints]
         self._evaluator = Evaluator(metrics, is_judging=True, **options)
@@ -381,17 +408,30 @@ class _Prober:
             remark = f"probe {self._num_probes + 1}: {abs(value):.4g} {self._unit}"
             self._evaluator.report = functools.partial(_remarked, self._report, remark)
         self._num_probes += 1
-        found = self._evaluator.measure_all([simulation], self._seeds)[0]
+        said: verdicts.Verdict | None = None  # not before the runs have their length
+        seeds = self._seeds
+        if is_final:
+            found, each, seeds = verdicts.spend(
+                self._evaluator, simulation, self._constraints, self._stages, _ERROR
+            )
+            said = verdicts.together(each)
+        else:
+            found = self._evaluator.measure_all([simulation], seeds)[0]
         self._is_random |= found.is_replicated
-        self._probes[value] = self._probed(value, found, length, is_final)
-        ordered = [self._probes[tried] for tried in self.values]
-        for probe, level in zip(ordered, isotonic([p.worst for p in ordered]), strict=True):
-            self._probes[probe.value] = dataclasses.replace(probe, smoothed=level)
+        self._probes[value] = self._probed(value, found, said, len(seeds), length)
 
-    def _probed(self, value: float, found: Measured, length: int, is_final: bool) -> Probe:
+    def _probed(
+        self,
+        value: float,
+        found: Measured,
+        said: verdicts.Verdict | None,
+        num_seeds: int,
+        length: int,
+    ) -> Probe:
+        known: dict[str, Any] = {"value": value, "num_seeds": num_seeds, "num_requests": length}
         if found.failure is not None:
             # E.g. no request was served: the SLO is violated.
-            return Probe(value, (), (), math.inf, length, None, None, True, False, found.failure)
+            return Probe(**known, failure=found.failure, is_final=True, verdict="breaks")
         rows = found.distinct
         violations = tuple(
             mean([constraint.violation(figure) for figure in row])
@@ -401,46 +441,56 @@ class _Prober:
         is_growing = saturation == "saturated"
         if growth is not None and _end_of(self._make(value)) is None:
             is_growing |= growth.is_growing  # a longer run would decide
-        is_kept = max(violations) <= 0
+        fills_up = said == "holds" and is_growing
+        by_means: verdicts.Verdict = "holds" if max(violations) <= 0 else "breaks"
         return Probe(
-            value,
-            violations,
-            tuple(mean(row) for row in rows),
-            math.nan,
-            length,
-            growth,
-            saturation,
-            is_final,
-            is_final and is_growing and is_kept,
+            **known,
+            violations=violations,
+            figures=tuple(mean(row) for row in rows),
+            verdict="undecided" if fills_up else said or by_means,
+            growth=growth,
+            saturation=saturation,
+            is_final=said is not None,
+            fills_up=fills_up,
         )
 
     @property
     def feasible(self) -> float | None:
-        return max((v for v, probe in self._probes.items() if probe.is_kept), default=None)
+        """The hardest value at which the SLO holds, and at no easier one breaks."""
+        end = math.inf if self.infeasible is None else self.infeasible
+        return max((value for value in self._that("holds") if value < end), default=None)
 
     @property
     def infeasible(self) -> float | None:
-        return min((v for v, probe in self._probes.items() if probe.smoothed > 0), default=None)
+        return min(self._that("breaks"), default=None)
 
     @property
-    def ends(self) -> tuple[float, float] | None:
-        """What the answer lies between; None if it is not known for both ends."""
-        least, most = self.feasible, self.too_hard
-        return None if least is None or most is None else (least, most)
+    def undecided(self) -> list[float]:
+        """The undecided values between the ends."""
+        low = -math.inf if self.feasible is None else self.feasible
+        high = math.inf if self.infeasible is None else self.infeasible
+        return [value for value in self._that("undecided") if low < value < high]
 
-    @property
-    def too_hard(self) -> float | None:
-        """The easiest value beyond `feasible` that is not shown to meet the SLO."""
-        least = self.feasible if self.feasible is not None else -math.inf
-        hard = (v for v, probe in self._probes.items() if v > least and not probe.is_kept)
-        return min(hard, default=None)
+    def _that(self, said: verdicts.Verdict) -> list[float]:
+        return [value for value in self.values if self._probes[value].verdict == said]
+
+    def gap(self, is_wide: Callable[[float, float, float], bool]) -> tuple[float, float] | None:
+        """Two neighboring values that the next probe should separate; None if there are none.
+
+        They are the two ends, or one end and the next undecided value; `is_wide` also gets the
+        share of the tolerance that is for this gap.
+        """
+        ends, between = (self.feasible, self.infeasible), self.undecided
+        gaps = [(ends[0], between[0]), (between[-1], ends[1])] if between else [ends]
+        for low, high in gaps:
+            if low is not None and high is not None and is_wide(low, high, 1 / len(gaps)):
+                return low, high
+        return None
 
     def solution(self, quantity: str, sign: int = 1) -> Solution:
         probes = [self._probes[value] for value in self.values]
         feasible, infeasible = self.feasible, self.infeasible
-        low = -math.inf if feasible is None else feasible
-        high = math.inf if infeasible is None else infeasible
-        undecided = [p.value for p in probes if p.is_undecided and low < p.value < high]
+        undecided = self.undecided
         return Solution(
             quantity=quantity,
             unit=self._unit,
@@ -483,6 +533,13 @@ class _Prober:
                 f"{stationarity.LEAST_ARRIVALS} requests after the warm-up, and metrics.streaming "
                 "off."
             )
+        if any(not self._probes[value].fills_up for value in undecided):
+            most = max(self._probes[value].num_seeds for value in undecided)
+            yield (
+                f"undecided: {most} seeds do not show whether the SLO is met; a larger max_seeds "
+                "would narrow the interval."
+            )
+        undecided = [value for value in undecided if self._probes[value].fills_up]
         if undecided and end is None:
             yield (
                 f"undecided: the SLO is met over {self._max_requests:,} requests, but the "
@@ -498,17 +555,6 @@ class _Prober:
 
 def _remarked(report: Report, remark: str, done: float, total: float, _: str = "", /) -> None:
     report(done, total, remark)
-
-
-def isotonic(values: Sequence[float]) -> list[float]:
-    """The non-decreasing sequence with the least squared distance (pool adjacent violators)."""
-    blocks: list[tuple[float, int]] = []
-    for value in values:
-        blocks.append((value, 1))
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            (a, n), (b, m) = blocks[-2:]
-            blocks[-2:] = [((a * n + b * m) / (n + m), n + m)]
-    return [level for level, n in blocks for _ in range(n)]
 
 
 def _rate(simulation: Simulation) -> float:

@@ -344,6 +344,7 @@ class Study(StudyData):
         top: int = 3,
         seeds: int | Iterable[int] = 16,
         *,
+        max_seeds: int | None = None,
         confidence: float = 0.95,
         within: float = 0.1,
         objective: int = 0,
@@ -355,7 +356,9 @@ class Study(StudyData):
         """Runs the best trials and the baseline again, on seeds that the search has not seen.
 
         Picking the best of many noisy means partly selects luck. The winner is the best of those
-        whose paired gain over the baseline excludes zero on the fresh seeds.
+        whose constraints are shown to hold, by confidence bounds, and whose paired gain over the
+        baseline excludes zero on the fresh seeds. Seeds are added until the constraints of every
+        candidate are decided, or the budget is spent.
 
         Raises UsageError if seeds change nothing, because there are no fresh runs then, and if the
         study searched settings of a workload that is replaced here.
@@ -367,6 +370,8 @@ class Study(StudyData):
             of the front.
         seeds
             Fresh seeds; an int n stands for n seeds after those of the search.
+        max_seeds
+            The most fresh seeds, if constraints remain undecided; None: eight times `seeds`.
         confidence
             Confidence of the intervals, 0 < confidence < 1; those of the gains hold simultaneously.
         within
@@ -391,6 +396,7 @@ class Study(StudyData):
                 evaluator,
                 top=top,
                 seeds=as_seeds(seeds),
+                max_seeds=max_seeds,
                 confidence=confidence,
                 within=within,
                 objective=objective,

@@ -79,7 +79,7 @@ def test_optimize_leaves_a_folder(folder: Path, capsys: pytest.CaptureFixture[st
     assert json.loads((out / "search_history.json").read_text()) == same.search_history()
     assert rows[0]["is_baseline"] == "True"
     read = json.loads((out / "confirmation.json").read_text())
-    assert read["seeds"] == [2, 3, 4, 5]
+    assert read["seeds"][:4] == [2, 3, 4, 5]  # more, as long as its constraint is undecided
     expected = same.best if read["winner"] is not None else overloaded()
     assert load(out / "best.yaml") == expected
     assert read["reason"] in printed
@@ -142,8 +142,8 @@ def test_impossible_study_ends_with_the_nearest(
         ({"sampler": {"name": "tpe", "speed": 3}}, "speed"),
         ({"racing": {"first": 3}}, "racing"),
         ({"simulation": "none.yaml"}, "cannot be read"),
-        ({"constraints": {"shed": 0.5}}, "must be a relation and a number"),
-        ({"constraints": ["a"]}, "constraints = ['a']: must be a mapping"),
+        ({"constraints": {"shed": 0.5}}, "must be a figure, <= or >=, and a number"),
+        ({"constraints": ["a"]}, "constraints = 'a': must be a figure"),
         ({"space": ["a"]}, "space = ['a']: must be a mapping of at least one entry"),
         ({"space": {LIMIT: {"low": "a", "high": 3}}}, f"space.{LIMIT}.low = 'a': must be a finite"),
         ({"space": {LIMIT: {"low": 1, "high": 3, "log": 3}}}, f"space.{LIMIT}.log = 3: must be"),
@@ -212,7 +212,7 @@ def test_what_is_wrong_with_a_study_is_said(
         ({"sobol": {"n": 4}}, "sobol.space: must be given"),
         ({"one_at_a_time": {**SPACE, "points": 1}}, "one_at_a_time.points = 1: "),
         ({"one_at_a_time": {**SPACE, "points": 10**6}}, "one_at_a_time = 1,000,001 configuration"),
-        ({"max_rate_under_slo": {"slo": ["a"]}}, "max_rate_under_slo.slo = ['a']: must be a map"),
+        ({"max_rate_under_slo": {"slo": ["a"]}}, "max_rate_under_slo.slo = 'a': must be a figure"),
         ({"max_rate_under_slo": {**SLO, "low": "x"}}, "slo.low = 'x': must be a"),
         ({"max_rate_under_slo": {**SLO, "low": 5, "high": 4}}, "low < high"),
         ({"min_instances_for_rate": {**SLO, "most": 0}}, "most = 0: must be"),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.isotonic import IsotonicRegression
 from support.changes import targets
 from support.study_problems import SMALL_SPACE, overloaded
 
@@ -20,7 +19,7 @@ from spillway import ConfigError, Simulation, UsageError, gateway, instance, sim
 from spillway.config.files import fingerprint
 from spillway.data.figures import FIGURES
 from spillway.study import evaluation, grid, isolation, one_at_a_time, sobol
-from spillway.study.solvers import isotonic, max_rate_under_slo, min_instances_for_rate
+from spillway.study.solvers import max_rate_under_slo, min_instances_for_rate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -210,7 +209,7 @@ def test_highest_rate_is_where_the_queue_grows_too_long(start: float) -> None:
     waits = [
         np.mean([
             simulate(server(r, num_requests=100_000), s).summary()["mean_queue_ms"]
-            for s in range(4)
+            for s in range(100, 132)
         ])
         for r in (low, high)
     ]  # fmt: skip
@@ -241,8 +240,9 @@ def test_what_only_short_runs_sustain_is_no_capacity(start: float) -> None:
     }
     assert ends[solution.feasible].num_requests == 50_000
     assert not ends[solution.feasible].growth.is_growing
-    assert solution.undecided == ()
-    assert solution.notes == ()
+    assert all(solution.feasible < rate < solution.infeasible for rate in solution.undecided)
+    assert ends[solution.infeasible].verdict == "breaks"
+    assert solution.interval == (solution.feasible, solution.infeasible)
     assert "50,000" in repr(solution)
 
 
@@ -255,7 +255,7 @@ def test_what_the_budget_cannot_decide_is_undecided() -> None:
         solution.feasible < min(solution.undecided) <= max(solution.undecided) < solution.infeasible
     )
     assert all(probe.num_requests == 500 for probe in solution.probes)
-    assert "a larger max_requests would decide" in solution.notes[0]
+    assert any("a larger max_requests would decide" in note for note in solution.notes)
     assert "undecided at" in repr(solution)
     more = max_rate_under_slo(short, PROMISE, tolerance=0.02, max_requests=50_000)
     assert more.infeasible / more.feasible < solution.infeasible / solution.feasible
@@ -403,10 +403,3 @@ def test_solvers_need_promises_about_who_got_through() -> None:
         max_rate_under_slo(server(1), {})
     with pytest.warns(RuntimeWarning, match="these constraints apply only to served requests"):
         max_rate_under_slo(server(1), {"p99_ttft_ms": "<=1000"}, high=2, seeds=1)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_isotonic_smoothing(seed: int) -> None:
-    values = np.random.default_rng(seed).normal(size=12) + np.linspace(0, 1, 12)
-    expected = IsotonicRegression().fit_transform(np.arange(12), values)
-    assert isotonic(values.tolist()) == pytest.approx(expected.tolist())
