@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import ConfigError, UsageError
-from spillway.cli import output
+from spillway.cli import executors, output
 
 if TYPE_CHECKING:
     import argparse
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="search only what the configuration files of this system can hold, as `spillway "
         "export --to` writes them; with --out, write those of the best configuration",
     )  # fmt: skip
-    parser.add_argument("--threads", type=int, metavar="N", help="concurrent runs (default: CPUs)")
+    executors.add_arguments(parser)
     parser.add_argument(
         "--force", action="store_true",
         help="begin anew: discard the trials of another or an earlier study in DIR",
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from spillway.study import files  # slow to import, and `--help` does not need it
 
-    output.check_at_least(options, 1, "trials", "threads")
+    output.check_at_least(options, 1, "trials")
     study_file = files.read_study(options.study)
     if options.target is not None:
         study_file, left_out = study_file.carried_by(options.target)
@@ -64,21 +64,18 @@ def run(options: argparse.Namespace) -> int:
     if study.records:
         output.say(f"{options.out}: resumes the study after {len(study.records)} trials")
     n_trials = options.trials or study_file.trials
-    study.optimize(
-        n_trials, total=True, threads=options.threads, progress=True, **study_file.optimize
-    )
-    if study.stopped_by:
-        output.say(f"ended after {len(study.records)} trials by {study.stopped_by}")
-    text, confirmation = str(study), None
-    if study.feasible and study_file.confirm is not None:
-        try:
-            confirmation = study.confirm(
-                threads=options.threads, progress=True, **study_file.confirm
-            )
-        except UsageError as error:
-            text += f"\n\nnot confirmed: {error}"
-        else:
-            text += f"\n\n{confirmation}"
+    with executors.opened(options) as where:
+        study.optimize(n_trials, total=True, **where, progress=True, **study_file.optimize)
+        if study.stopped_by:
+            output.say(f"ended after {len(study.records)} trials by {study.stopped_by}")
+        text, confirmation = str(study), None
+        if study.feasible and study_file.confirm is not None:
+            try:
+                confirmation = study.confirm(**where, progress=True, **study_file.confirm)
+            except UsageError as error:
+                text += f"\n\nnot confirmed: {error}"
+            else:
+                text += f"\n\n{confirmation}"
     output.show(options, text, lambda: _document(study, confirmation))
     if options.out is not None:
         study_file.write(options.out / "study.yaml")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway.cli import output
+from spillway.cli import executors, output
 from spillway.config.filesystem import replacing
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force", action="store_true", help="begin anew: discard the journal in DIR"
     )
-    parser.add_argument("--threads", type=int, metavar="N", help="concurrent runs (default: CPUs)")
+    executors.add_arguments(parser)
     output.add_json(parser, "seeds, metrics, rows and notes; of a solver, that of solution.json")
 
 
@@ -46,7 +46,8 @@ def run(options: argparse.Namespace) -> int:
     journal = output.journal_in(options, _JOURNAL)
     if journal is not None and journal.exists():
         output.say(f"{journal}: continues an interrupted sweep (--force begins anew)")
-    found = sweep_file.run(threads=options.threads, progress=True, journal=journal)
+    with executors.opened(options) as where:
+        found = sweep_file.run(**where, progress=True, journal=journal)
     if options.out is not None:
         name = "sweep.csv" if isinstance(found, Sweep) else "solution.json"
         output.replaced([options.out / name])

@@ -39,6 +39,7 @@ from spillway.study.sweeps import Sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Executor
 
     from spillway._core.cluster import Simulation
     from spillway.config.messages import T
@@ -414,11 +415,18 @@ class SweepFile:
         self,
         *,
         threads: int | None = None,
+        executor: Executor | None = None,
         progress: Progress = False,
         journal: str | Path | None = None,
     ) -> Sweep | Solution:
-        """Runs the configurations, or solves. `progress`, `journal`: see `spillway.study.grid`."""
-        common = {"threads": threads, "progress": progress, "journal": journal, **self._seeds()}
+        """Runs the configurations, or solves; the options are those of `spillway.study.grid`."""
+        common: dict[str, Any] = {
+            "threads": threads,
+            "executor": executor,
+            "progress": progress,
+            "journal": journal,
+            **self._seeds(),
+        }
         if "metrics" in self.settings and self.kind not in _SOLVERS:
             common["metrics"] = self.settings["metrics"]
         module = solvers if self.kind in _SOLVERS else sweeps

@@ -110,7 +110,7 @@ _RECORDED = (
 )
 
 
-_TOLD_TO_OPTUNA = "it was told to Optuna, not to study.tell, so its runs are unknown"
+_WITHOUT_RECORD = "its values came through Optuna instead of `study.tell`, so its runs are unknown"
 
 
 def attributes(trial: Trial) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def from_optuna(frozen: FrozenTrial) -> Trial | None:
     held = frozen.user_attrs
     of_abandoned = attributes(Trial(number=frozen.number, point=dict(frozen.params)))
     record: Mapping[str, Any] = held.get("record", of_abandoned["record"])
-    unrecorded = "it was abandoned" if frozen.state.name == "FAIL" else _TOLD_TO_OPTUNA
+    unrecorded = "it was abandoned" if frozen.state.name == "FAIL" else _WITHOUT_RECORD
     return Trial(
         number=frozen.number,
         point=dict(record["point"]),

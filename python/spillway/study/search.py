@@ -192,7 +192,7 @@ def ask(study: StudyData, place: BaseStorage, *, is_shared: bool) -> tuple[optun
     raise UsageError(f"{_MOST_INVALID} proposals in turn were invalid combinations")
 
 
-def told(study: StudyData, number: int, point: Point, measured: Measured) -> Trial:
+def record_of(study: StudyData, number: int, point: Point, measured: Measured) -> Trial:
     """The trial of measurements that were made outside of a batch."""
     frozen = study.optuna.trials[number]
     is_baseline = _BASELINE in frozen.user_attrs
@@ -287,7 +287,7 @@ class Search:
         measured = self._evaluator.measure_all([study.simulation], study.seeds)[0]
         point = study.bound.current()
         with interruption.deferred():
-            tell(study, self._storage, trial, told(study, trial.number, point, measured))
+            tell(study, self._storage, trial, record_of(study, trial.number, point, measured))
 
     def _run_batch(self, size: int, most: int, limit: int | None) -> list[int]:
         """Proposes this many trials and runs the first `most`; returns their numbers.

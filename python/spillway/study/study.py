@@ -259,7 +259,7 @@ class Study(StudyData):
         enqueue(self, self._storage, dict(point))
 
     def ask(self) -> Proposal:
-        """The next configuration, to be run by the caller; `tell` takes its results.
+        """The next configuration, to be run by the caller; `tell` records its results.
 
         The first one is the current configuration. Combinations that are invalid are recorded as
         failed trials and skipped.
@@ -276,8 +276,8 @@ class Study(StudyData):
         ...     simulation, {"gateway.limit[0].max_in_flight": [8, 128]}, "goodput", seeds=2
         ... )
         >>> asked = study.ask()
-        >>> trial = study.tell(asked, spillway.simulate(asked.simulation, seeds=asked.seeds))
-        >>> trial.point == asked.point
+        >>> results = spillway.simulate(asked.simulation, seeds=asked.seeds)
+        >>> study.tell(asked, results).is_baseline
         True
         """
         from spillway.study.search import ask
@@ -307,7 +307,7 @@ class Study(StudyData):
         Raises UsageError for a proposal that is not open, or results of other seeds or of another
         configuration.
         """
-        from spillway.study.search import tell, told
+        from spillway.study.search import record_of, tell
 
         number = asked if isinstance(asked, int) else asked.number
         if number not in self._asked:
@@ -316,7 +316,7 @@ class Study(StudyData):
         is_first = "baseline" in trial.user_attrs
         simulation = self.simulation if is_first else self.bound.apply(point)
         measured = by_hand.measured(self, simulation, results)
-        record = told(self, number, point, measured)
+        record = record_of(self, number, point, measured)
         tell(self, self._storage, trial, record)
         del self._asked[number]
         return self._by_number(number)

@@ -77,8 +77,8 @@ def verdict(
 
     "holds" and "breaks" are each wrong with a probability of `error` at most: the mean is compared
     with a one-sided confidence bound, which is corrected for skewness. Where seeds change nothing
-    the value decides; equal values of several seeds decide if so many of one side have at most that
-    probability where none is more likely.
+    the value decides; equal values of n seeds decide if 2 ** -n, the probability that all of them
+    are on one side by chance, is at most that.
     """
     beyond = [constraint.violation(value) for value in values]
     if not found.is_replicated and len(values) > 1:
@@ -114,7 +114,7 @@ class Judged:
     """A bound and the verdict on it.
 
     `value`: the mean of the figure with its two-sided interval; None if it has none, for the reason
-    of the judgement's `failure`.
+    of the judgment's `failure`.
     """
 
     figure: str
@@ -124,7 +124,7 @@ class Judged:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Judgement:
+class Judgment:
     """The verdicts on the bounds of one configuration.
 
     `seeds`: those that were spent. `failure`: why there are no figures, e.g. because no request was
@@ -163,7 +163,7 @@ def judge(
     threads: int | None = None,
     executor: Executor | None = None,
     progress: Progress = False,
-) -> Judgement:
+) -> Judgment:
     """Whether bounds hold in the mean over seeds: `holds`, `breaks`, or `undecided`.
 
     The seeds double until every bound is decided, up to `max_seeds` (8 times their number). A
@@ -213,7 +213,7 @@ def judge(
             for i, (constraint, row) in enumerate(zip(given, found.values, strict=True))
         ]
     judged = zip(given, verdicts, values, strict=True)
-    return Judgement(
+    return Judgment(
         bounds=tuple(
             Judged(figure=c.name, bound=f"{c.relation} {c.bound:g}", verdict=said, value=value)
             for c, said, value in judged

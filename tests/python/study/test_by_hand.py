@@ -1,4 +1,4 @@
-"""Searches that the caller steers: ask and tell, queued points, ends, searches in pieces."""
+"""Searches that the caller steers: `ask`, `tell`, queued points, ends, searches in pieces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def trials_of(study: Study) -> list[Any]:
     return [(trial.number, trial.point, trial.values) for trial in study.records]
 
 
-# --- ask and tell ---------------------------------------------------------------------------------
+# --- runs by the caller ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -97,13 +97,13 @@ def test_runs_of_other_seeds_or_of_another_configuration_are_refused() -> None:
         study.tell(asked, simulate(asked.simulation, seeds=[1, 2]))
 
 
-def test_trials_told_to_optuna_say_so() -> None:
+def test_trials_finished_in_optuna_say_so() -> None:
     study = small().optimize(1, check=False)
     trial = study.optuna.ask()
     study.bound.ask(trial)
     study.optuna.tell(trial, 1.0)
     assert study.records[1].failure is not None
-    assert "not to study.tell" in study.records[1].failure
+    assert "instead of `study.tell`" in study.records[1].failure
     assert study.best_trial.number == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import json
@@ -25,7 +26,7 @@ from support.paths import TESTS
 from support.study_problems import SMALL_SPACE, overloaded
 
 import spillway
-from spillway import ConfigError, Simulation, Study, UsageError, instance, trace
+from spillway import ConfigError, Simulation, Study, UsageError, cli, instance, trace
 from spillway.study import evaluation, samplers, storage
 
 if TYPE_CHECKING:
@@ -511,12 +512,81 @@ def test_dask_gives_the_same_trials() -> None:
     here = small().optimize(8)
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
         study = small().optimize(8, executor=client.get_executor())
     assert trials_of(study) == trials_of(here)
+
+
+class Deadly:
+    """A figure that kills the process of the first worker to compute it."""
+
+    name = "goodput"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, result: spillway.Result) -> float:
+        with contextlib.suppress(FileExistsError):
+            self.path.touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return float(result.summary()["goodput"] or 0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_a_worker_that_dies_loses_only_its_tasks(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        deadly = spillway.study.Objective(Deadly(tmp_path / "killed"), "maximize", "goodput")
+        study = Study(overloaded(), SMALL_SPACE, deadly, BOUNDS, seeds=2)
+        study.optimize(8, check=False, executor=client.get_executor())
+    assert (tmp_path / "killed").exists()
+    assert trials_of(study) == trials_of(small().optimize(8, check=False))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_commands_run_on_the_workers_of_a_scheduler(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    distributed = pytest.importorskip("distributed")
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text("grid: {workload.requests_per_s: [5, 10]}\nseeds: 2\nmetrics: [completed]\n")
+    command = ["sweep", str(sweep), "--json"]
+    assert cli.main(command) == 0
+    here = capsys.readouterr().out
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0", protocol="tcp"
+    ) as cluster:
+        address = cluster.scheduler_address.replace("tcp", "dask")
+        assert cli.main([*command, "--executor", address]) == 0
+        assert capsys.readouterr().out == here
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--executor", "ray://localhost:1"], "must be dask://HOST:PORT"),
+        (["--executor", "dask://localhost"], "must be dask://HOST:PORT"),
+        (["--executor", "dask://localhost:1", "--threads", "2"], "not beside --threads"),
+        (["--threads", "0"], "--threads = 0: must be >= 1"),
+    ],
+)
+def test_executors_of_commands_are_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], problem: str
+) -> None:
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text("grid: {workload.requests_per_s: [5]}\n")
+    assert cli.main(["sweep", str(sweep), *options]) == 2
+    assert problem in capsys.readouterr().err
 
 
 def test_trace_does_not_travel_with_every_trial(monkeypatch: pytest.MonkeyPatch) -> None:
