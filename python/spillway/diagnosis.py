@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from spillway.config.classes import config_error
 from spillway.config.formatting import table
 from spillway.config.messages import checked
 from spillway.data.intervals import interval
+from spillway.data.targets import has_targets
 from spillway.findings.explanation import as_settings
 from spillway.findings.finding import MOST_SHOWN
 from spillway.loading import as_simulation
@@ -195,16 +198,19 @@ def diagnose(
     'bucket_below_prompt'
     """
     known = as_simulation(simulation)
+    _check(known, checked("tries", tries, bool, "True or False"), operator.index(seeds))
     result = simulate(known, seed, progress=progress)
     explanation = result.explain()
-    has_targets = result.summary()["goodput"] is not None
-    if not checked("tries", tries, bool, "True or False"):
-        return Diagnosis(explanation, (), math.nan, math.nan, (seed,), has_targets)
-    used = tuple(range(seed, seed + max(seeds, _LEAST_SEEDS)))
+    is_promised = result.summary()["goodput"] is not None
+    if not tries:
+        return Diagnosis(explanation, (), math.nan, math.nan, (seed,), is_promised)
+    if not (is_promised or result.has_requests):
+        raise _without_targets()
+    used = tuple(range(seed, seed + seeds))
     candidates, refused = _candidates(known, explanation)
     systems = [known, *(changed for _, _, changed in candidates)]
     runs = run_many(systems, used, threads=threads, keep_requests=True, progress=progress)
-    bounds = None if has_targets else _typical(runs[0][0])
+    bounds = None if is_promised else _typical(runs[0][0])
     scores = [np.array([_in_time(run, bounds) for run in known]) for known in runs]
     losses = [float(np.mean([_lost(run) for run in known])) for known in runs]
     level = 1 - (1 - _CONFIDENCE) / max(len(candidates), 1)
@@ -214,7 +220,26 @@ def diagnose(
     ]
     trials.sort(key=lambda trial: -trial.in_time)
     mean = float(scores[0].mean())
-    return Diagnosis(explanation, (*trials, *refused), mean, losses[0], used, has_targets)
+    return Diagnosis(explanation, (*trials, *refused), mean, losses[0], used, is_promised)
+
+
+def _check(simulation: Simulation, tries: bool, seeds: int) -> None:
+    """Refuses what cannot be tried before anything is run."""
+    if not tries:
+        return
+    if seeds < _LEAST_SEEDS:
+        raise config_error([("seeds", str(seeds), f"must be >= {_LEAST_SEEDS}")])
+    if simulation.metrics.streaming and not any(map(has_targets, simulation.slo_classes)):
+        raise _without_targets()
+
+
+def _without_targets() -> Exception:
+    allowed = (
+        "must be false to try remedies where no class with traffic has a latency target: they are "
+        "ranked by the latencies of single requests then; or set a target, e.g. "
+        "slo_classes[standard].target_ttft_s"
+    )
+    return config_error([("metrics.streaming", "true", allowed)])
 
 
 def _candidates(

@@ -223,13 +223,14 @@ class Result(ResultData):
 
         Raises KeyError if there is no such request, UsageError unless requests were kept.
         """
+        from spillway.config.formatting import without_keys
         from spillway.findings.why import why
 
         try:
             causes: TimeByCause | str = self.time_by_cause()
         except (ConfigError, UsageError) as error:
             causes = str(error)
-        return why(self, request_id, causes, self.admission_regret)
+        return without_keys(why(self, request_id, causes, self.admission_regret))
 
     def counters(
         self, version: Version, *, model: str = "simulated", endpoint: str = "completions"
@@ -351,14 +352,16 @@ class Result(ResultData):
         return finding.shown(registry.of_run(self))
 
     def __repr__(self) -> str:
+        from spillway.config.formatting import without_keys
         from spillway.report import tables
 
-        return tables.result(self, self._shown())
+        return without_keys(tables.result(self, self._shown()))
 
     def _repr_html_(self) -> str:
+        from spillway.config.formatting import without_keys
         from spillway.report import page
 
-        return page.summary(self, self._shown())
+        return without_keys(page.summary(self, self._shown()))
 
     def to_frame(self) -> pd.DataFrame:
         """The figures as a long pandas DataFrame (extra `frames`).

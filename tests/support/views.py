@@ -185,6 +185,10 @@ def _figures(look: Looking, result: Result) -> None:
             assert repr(getattr(result, name)())
     with look.at("notes"):
         assert all(note == note.strip() and note for note in result.notes())
+    with look.at("remedies"):
+        for finding in result.findings():
+            for remedy in finding.remedies:
+                assert result.simulation.with_(remedy) != result.simulation
     with look.at("print"):
         assert str(result) == repr(result)
     with look.at("print several"):
@@ -256,6 +260,7 @@ def _afterthoughts(look: Looking, result: Result) -> None:
         assert repr(ages)
         assert (ages["new_admitted"] <= ages["new_offered"]).all()
     _ask_why(look, result)
+    _ask_for_causes(look, result)
     promising = {
         slo_class.name
         for slo_class in simulation.slo_classes
@@ -289,6 +294,18 @@ def _ask_why(look: Looking, result: Result) -> None:
         KeyError,
         "no such request",
     )
+
+
+def _ask_for_causes(look: Looking, result: Result) -> None:
+    if result.simulation.metrics.accounting != "clock":
+        look.refused("time_by_cause", result.time_by_cause, UsageError, "accounting = clock")
+        return
+    with look.at("time_by_cause"):
+        causes = result.time_by_cause()
+        assert repr(causes)
+        assert (causes.ns >= 0).all()
+        e2e_ns = np.nan_to_num(result.requests["e2e_s"]) * 1e9
+        assert (causes.ns.sum(axis=1) == np.rint(e2e_ns)).all()
 
 
 def _drawings(look: Looking, result: Result) -> None:

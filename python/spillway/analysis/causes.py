@@ -58,7 +58,8 @@ class TimeByCause:
         Nanoseconds, whole numbers: a row per offered request, a column per cause; zeros for
         requests that did not complete.
     fleet_s
-        Seconds of all engines by `prefill`, `decode`, `lockstep` and `idle`, up to the last event.
+        Seconds of all engines with steps by `prefill`, `decode`, `lockstep` and `idle`, up to the
+        last event; empty if none has steps.
     """
 
     def __init__(
@@ -67,14 +68,21 @@ class TimeByCause:
         self.names = names
         self.ns = ns
         self._result = result
-        prefill, decode, lockstep = (float(value) / 1e9 for value in engines.sum(axis=0))
-        whole = result.end_s * len(engines)
-        self.fleet_s = {
-            "prefill": prefill,
-            "decode": decode,
-            "lockstep": lockstep,
-            "idle": max(whole - prefill - decode - lockstep, 0.0),
-        }
+        groups = result.simulation.instances
+        has_steps = np.repeat(
+            [group.plant.kind == "step_loop" for group in groups],
+            [group.count * group.data_parallel_size for group in groups],
+        )
+        self.fleet_s: dict[str, float] = {}
+        if has_steps.any():
+            prefill, decode, lockstep = (float(value) / 1e9 for value in engines.sum(axis=0))
+            whole = result.end_s * int(has_steps.sum())
+            self.fleet_s = {
+                "prefill": prefill,
+                "decode": decode,
+                "lockstep": lockstep,
+                "idle": max(whole - prefill - decode - lockstep, 0.0),
+            }
 
     @functools.cached_property
     def _rows(self) -> NDArray[np.bool_]:
@@ -85,6 +93,11 @@ class TimeByCause:
         """The causes of one request that took time, in order, in seconds."""
         pairs = zip(self.names, self.ns[row].tolist(), strict=True)
         return {name: value / 1e9 for name, value in pairs if value}
+
+    def column_s(self, name: str) -> NDArray[np.float64]:
+        """The seconds of a cause, of each offered request."""
+        seconds: NDArray[np.float64] = self.ns[:, self.names.index(name)] / 1e9
+        return seconds
 
     def mean_s(self, rows: NDArray[np.bool_] | None = None) -> dict[str, float]:
         """Mean seconds per completed request by cause, of all requests or of some rows."""
@@ -155,7 +168,7 @@ class TimeByCause:
     def __repr__(self) -> str:
         whole = sum(self.fleet_s.values()) or 1.0
         fleet = ", ".join(f"{name} {value / whole:.1%}" for name, value in self.fleet_s.items())
-        return f"{formatting.table(self.rows())}\n\nservers: {fleet}"
+        return f"{formatting.table(self.rows())}\n\nservers: {fleet or 'without steps'}"
 
 
 def time_by_cause(result: ResultData) -> TimeByCause:

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from spillway.checking import Finding
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments that `load` reads."""
-    parser.add_argument(
-        "config", type=Path, metavar="CONFIG", help="configuration file (YAML or JSON)"
-    )
+def add_arguments(
+    parser: argparse.ArgumentParser,
+    metavar: str = "CONFIG",
+    text: str = "configuration file (YAML or JSON)",
+) -> None:
+    """Adds the arguments that `load` reads; `text` is the help of the file."""
+    parser.add_argument("config", type=Path, metavar=metavar, help=text)
     add_trace(parser)
     reading.add_arguments(parser)
     parser.add_argument(
@@ -87,6 +89,17 @@ def load(options: argparse.Namespace) -> Simulation:
     if options.traffic_rate is not None:
         simulation = _at_rate(simulation, options.traffic_rate)
     return loading.with_traffic(simulation, texts)
+
+
+def given_changes(options: argparse.Namespace) -> list[str]:
+    """The options that change the file, as they are spelled."""
+    given = {
+        "--trace": options.trace is not None,
+        "--traffic-rate": options.traffic_rate is not None,
+        "--traffic": bool(options.traffic),
+        "--set": bool(options.changes),
+    }
+    return [flag for flag, is_given in given.items() if is_given]
 
 
 def report_findings(simulation: Simulation) -> list[Finding]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from spillway.config import progress
 from spillway.config.classes import config_error
 from spillway.config.filesystem import make_folder
+from spillway.config.formatting import without_keys
 
 if TYPE_CHECKING:
     import argparse
@@ -74,7 +75,7 @@ def show(options: argparse.Namespace, text: object, document: Callable[[], Any])
     if options.json:
         print(json.dumps(plain(document()), indent=2, ensure_ascii=False))
         return
-    text = str(text)
+    text = without_keys(str(text))
     if _is_colored(sys.stdout):
         for pattern, code in _COLORS:
             text = pattern.sub(_in(code, r"\g<0>"), text)
@@ -108,7 +109,7 @@ _IN_PYTHON = re.compile(r" \((?:[^()]|\([^()]*\))* in Python\)")
 
 def in_shell(text: object) -> str:
     """A message without what it says for Python: `--sort (sort=True in Python)`."""
-    return _IN_PYTHON.sub("", str(text))
+    return _IN_PYTHON.sub("", without_keys(str(text)))
 
 
 def warn(text: object) -> None:

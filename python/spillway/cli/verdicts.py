@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,6 @@ from spillway.cli import output
 from spillway.findings.finding import SEVERITIES
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     from spillway.result import Result
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds --strict and --assert."""
     parser.add_argument(
-        "--strict", choices=SEVERITIES[:-1], nargs="?", const=SEVERITIES[0], metavar="SEVERITY",
+        "--strict", type=_severity, nargs="?", const=SEVERITIES[0], metavar="SEVERITY",
         help="end with status 1 if there is a finding of this severity or worse: high (default), "
         "medium or low",
     )  # fmt: skip
@@ -28,6 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="end with status 1 unless this holds, in the mean over the seeds, e.g. "
         "'p99_ttft_ms[gold] <= 500'; may be repeated",
     )  # fmt: skip
+
+
+def _severity(text: str) -> str:
+    if text not in SEVERITIES[:-1]:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be one of {', '.join(SEVERITIES[:-1])}; before CONFIG, write "
+            f"--strict={SEVERITIES[0]} CONFIG"
+        )
+    return text
 
 
 def assertions(options: argparse.Namespace) -> list[Constraint]:

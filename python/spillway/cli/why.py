@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import spillway
-from spillway.cli import output
+from spillway.cli import configuration, output
 from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
@@ -15,10 +14,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument(
-        "run_file", type=Path, metavar="RUN",
-        help="a saved result (Result.save, .npz), or a configuration file, which is run",
-    )  # fmt: skip
+    configuration.add_arguments(
+        parser, "RUN", "a saved result (Result.save, .npz), or a configuration file, which is run"
+    )
     parser.add_argument("request_id", metavar="ID", help="the request, as in requests.csv")
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the run of a configuration (default 0)"
@@ -30,13 +28,16 @@ def run(options: argparse.Namespace) -> int:
     """Explains one request of a run."""
     if not 0 <= options.seed < 2**64:
         raise config_error([("--seed", str(options.seed), "must be >= 0 and < 2**64")])
-    if options.run_file.suffix == ".npz":
+    if options.config.suffix == ".npz":
+        if given := configuration.given_changes(options):
+            allowed = f"is a saved result, which {' and '.join(given)} cannot change"
+            raise config_error([("RUN", str(options.config), allowed)])
         try:
-            result = spillway.Result.load(options.run_file)
+            result = spillway.Result.load(options.config)
         except ValueError as error:
-            raise config_error([("RUN", str(options.run_file), str(error))]) from None
+            raise config_error([("RUN", str(options.config), str(error))]) from None
     else:
-        result = spillway.simulate(options.run_file, options.seed, progress=True)
+        result = spillway.simulate(configuration.load(options), options.seed, progress=True)
     from spillway.findings.why import row_of
 
     try:

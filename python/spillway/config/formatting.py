@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,10 @@ if TYPE_CHECKING:
 
 _LONGEST_SETTING = 60  # characters
 _LONGEST_SAMPLE = 40
+_KEY = re.compile(
+    r"\b((?:sk-|hf_|gh[pousr]_|github_pat_|nvapi-|glpat-)[\w-]{12,}|eyJ[\w-]{8,}\.[\w.-]+)( *)"
+)
+_GAP = 2  # spaces between columns
 _EXACT = 1e15  # whole numbers below this are shown in full
 
 
@@ -36,6 +42,25 @@ def number(value: float | None) -> str:
     size = abs(value)
     decimals = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 4
     return f"{value:,.{decimals}f}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun, in the plural unless it is 1."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def without_keys(text: str) -> str:
+    """A text in which API keys, such as tenants that are named by theirs, are shortened.
+
+    Equal keys stay equal, different ones different, and columns stay aligned.
+    """
+
+    def short(match: re.Match[str]) -> str:
+        key, gap = match[1], match[2]
+        alias = f"{key[:3]}…{hashlib.sha256(key.encode()).hexdigest()[:6]}"
+        return alias + (gap if len(gap) < _GAP else gap + " " * (len(key) - len(alias)))
+
+    return _KEY.sub(short, text)
 
 
 def wrapped(text: str, indent: str = "", width: int = 100) -> str:

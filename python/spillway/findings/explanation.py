@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spillway.config.formatting import number, setting, wrapped
+from spillway.config.formatting import number, setting, without_keys, wrapped
 from spillway.findings.finding import MOST_SHOWN
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Explanation:
             lines.append(f"{more} more of lower rank")
         known = isinstance(self.causes, str)
         lines += ["", f"time by cause is unknown: {self.causes}" if known else repr(self.causes)]
-        return "\n".join(lines)
+        return without_keys("\n".join(lines))
 
     def __repr__(self) -> str:
         return self.text()

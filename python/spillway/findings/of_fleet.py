@@ -257,7 +257,8 @@ def hot_spot(run: Run) -> Iterator[Finding]:
         if heaviest is not None:
             cause = f"the scorer {heaviest['kind']} (weight {heaviest['weight']:g}) outweighs"
             own = {"kind": "active_requests", "weight": max(4.0, heaviest["weight"] + 1)}
-            remedies.insert(0, {"router.scorers": [*scorers, own]})
+            others = [scorer for scorer in scorers if scorer["kind"] != own["kind"]]
+            remedies.insert(0, {"router.scorers": [*others, own]})
         if prompts := _concentration(run, routed):
             share, _ = prompts
             cause += f", and {share:.0%} of the requests begin with the same prompt"
@@ -397,7 +398,7 @@ def preemption_tax(run: Run) -> Iterator[Finding]:
     whole = {
         f"instances[{i}].kv_cache.reserve_full_prompt": True
         for i, group in enumerate(run.simulation.instances)
-        if not group.kv_cache.reserve_full_prompt
+        if not group.kv_cache.reserve_full_prompt and group.kv_cache.allocation != "roll_back"
     }
     remedies += [whole] if whole else []
     most = run.activity["peak_in_flight"]

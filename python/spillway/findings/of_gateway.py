@@ -176,7 +176,7 @@ def limit_at_ceiling(run: Run) -> Iterator[Finding]:
         f"{at_ceiling / ticks:.0%} of {ticks:,} ticks, and held requests back.",
         severity="medium",
         evidence=(Evidence("share_of_ticks", at_ceiling / ticks, "ticks at the ceiling"),),
-        remedies=({"gateway.guard.ceiling": 2 * ceiling},),
+        remedies=({"gateway.guard.ceiling": max(1.0, 2 * ceiling)},),
     )
 
 
@@ -272,10 +272,14 @@ def refuses_while_idle(run: Run) -> Iterator[Finding]:
     if i is None:
         return
     policy: Any = policies[i]
-    remedies: list[dict[str, Any]] = []
+    remedies: list[dict[str, Any]]
     if reason == "rate_limit_parallel" and policy.max_parallel:
         limit = {"kind": "per_tenant", "max_in_flight": policy.max_parallel}
-        remedies = [{f"gateway.admission[{i}]": "always_admit", "gateway.limit": limit}]
+        queues = {f"gateway.admission[{i}]": "always_admit", "gateway.limit": limit}
+        # No controller moves a limit of this kind.
+        if run.simulation.gateway.controller.kind != "static":
+            queues["gateway.controller"] = "static"
+        remedies = [queues]
         remedies.append({f"gateway.admission[{i}].max_parallel": 2 * policy.max_parallel})
     elif reason == "insufficient_tokens":
         more = {

@@ -10,7 +10,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
-from spillway.config.formatting import setting
+from spillway.config.formatting import counted, setting
 from spillway.findings.finding import Finding
 
 if TYPE_CHECKING:
@@ -384,9 +384,9 @@ def _permits(
     if limit.kind == "worker_budget":
         workers = workers if limit.workers is None else limit.workers
         if workers is not None:
-            yield "cap_per_worker", True, workers, f" x {workers:,} workers"
+            yield "cap_per_worker", True, workers, f" x {counted(workers, 'worker')}"
     elif limit.kind == "saturation" and limit.detector == "concurrency" and workers is not None:
-        yield "max_concurrency", False, workers, f" x {workers:,} instances"
+        yield "max_concurrency", False, workers, f" x {counted(workers, 'instance')}"
 
 
 def _num_instances(simulation: Simulation) -> int | None:

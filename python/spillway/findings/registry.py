@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from spillway._core.sim import ConfigError
 from spillway.findings import of_fleet, of_gateway, remarks
 from spillway.findings import of_settings as settings
 from spillway.findings.finding import in_order
@@ -11,7 +12,7 @@ from spillway.findings.plan import Plan
 from spillway.findings.run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from spillway._core.cluster import Simulation
     from spillway.data.result_data import ResultData
@@ -76,7 +77,7 @@ OF_RUNS: tuple[Callable[[Run], Iterator[Finding]], ...] = (
 
 def of_run(result: ResultData) -> list[Finding]:
     """What was wrong in a run, the worst first."""
-    return _found(OF_RUNS, Run(result))
+    return _found(OF_RUNS, Run(result), result.simulation)
 
 
 def of_both(result: ResultData) -> list[Finding]:
@@ -86,12 +87,25 @@ def of_both(result: ResultData) -> list[Finding]:
 
 def of_settings(simulation: Simulation) -> list[Finding]:
     """What cannot work in a simulation, the worst first."""
-    return _found(OF_SETTINGS, Plan(simulation))
+    return _found(OF_SETTINGS, Plan(simulation), simulation)
 
 
-def _found(diagnoses: Iterable[Callable[[Any], Iterator[Finding]]], subject: Any) -> list[Finding]:
+def _found(
+    diagnoses: Iterable[Callable[[Any], Iterator[Finding]]], subject: Any, simulation: Simulation
+) -> list[Finding]:
+    """The findings, with the remedies that change the simulation and that its settings allow."""
     return in_order(
-        finding._replace(name=diagnose.__name__)
+        finding._replace(
+            name=diagnose.__name__,
+            remedies=tuple(known for known in finding.remedies if _is_valid(simulation, known)),
+        )
         for diagnose in diagnoses
         for finding in diagnose(subject)
     )
+
+
+def _is_valid(simulation: Simulation, remedy: Mapping[str, Any]) -> bool:
+    try:
+        return simulation.with_(dict(remedy)) != simulation
+    except ConfigError:
+        return False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spillway._core.instance import InstanceGroup, Jittered, StepLoop
 from spillway.config import profiles
-from spillway.config.formatting import number
+from spillway.config.formatting import counted, number
 from spillway.config.provenance import notes_on_servers
 from spillway.data.extrapolation import extrapolations
 from spillway.data.figures import LATENCIES, SMALL_SAMPLE
@@ -100,8 +100,8 @@ def slow_stepping(run: Run) -> Iterator[Finding]:
     if plain:
         yield Finding(
             "instances",
-            f"{plain} of {len(run.result.instances)} instances simulated every step separately, "
-            "because their latency model distinguishes steps; such runs take longer.",
+            f"{plain} of {counted(len(run.result.instances), 'instance')} simulated every step "
+            "separately, because their latency model distinguishes steps; such runs take longer.",
             severity="info",
         )
 

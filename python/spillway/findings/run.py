@@ -72,10 +72,15 @@ class Run:
         return found
 
     @functools.cached_property
-    def dispatched_s(self) -> Floats:
-        """Instants of dispatch."""
-        found: Floats = self.arrival_s + self.column("queue_s")
+    def queue_s(self) -> Floats:
+        """From arrival to dispatch; NaN also where a later attempt was dispatched."""
+        found: Floats = np.where(self.column("attempts") <= 1, self.column("queue_s"), np.nan)
         return found
+
+    @functools.cached_property
+    def dispatched_s(self) -> Floats:
+        """Instants of dispatch; NaN also where a later attempt was dispatched."""
+        return self.arrival_s + self.queue_s
 
     @functools.cached_property
     def scheduled_s(self) -> Floats:
@@ -168,7 +173,7 @@ class Run:
     @functools.cached_property
     def engine_wait_s(self) -> Floats:
         """From dispatch to the first step: routing, ingress, the queue of the engine."""
-        found: Floats = self.column("scheduling_delay_s") - self.column("queue_s")
+        found: Floats = self.column("scheduling_delay_s") - self.queue_s
         return found
 
     @functools.cached_property

@@ -8,6 +8,7 @@ import numpy as np
 
 from spillway.analysis.causes import MEANINGS, TimeByCause
 from spillway.analysis.routing import on_an_idle_fleet, route
+from spillway.config.formatting import counted
 from spillway.findings.parts import deciders
 from spillway.findings.run import Run
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from spillway.analysis.regret import AdmissionRegret
+    from spillway.data.arrays import Floats
     from spillway.data.result_data import ResultData
 
 
@@ -43,12 +45,17 @@ def why(
     outcome, reason = str(requests["outcome"][row]), str(requests["reason"][row])
     who = f"tenant {requests['tenant'][row]}, class {requests['slo_class'][row]}"
     run = Run(result)
+    attempts = int(requests["attempts"][row])
     why_lost = f" ({reason})" if reason else ""
     arrival = f"{requests['arrival_s'][row]:.6f} s with {requests['input_tokens'][row]}"
     lines = [
         f"request {requests['request_id'][row]} of {who}: {outcome}{why_lost}",
         f"arrived at {arrival} input tokens",
     ]
+    began_s = _began_s(run, causes)
+    if attempts > 1:
+        when = "" if np.isnan(began_s[row]) else f", the last at {began_s[row]:.6f} s"
+        lines.append(f"{attempts:,} attempts{when}; latencies count from the first")
     times = [
         f"{name.removesuffix('_s')} {float(requests[name][row]) * 1e3:.3f} ms"
         for name in ("queue_s", "scheduling_delay_s", "ttft_s", "e2e_s")
@@ -59,9 +66,10 @@ def why(
     if reason:
         lines += [f"decided by {text}" for text in deciders(run.parts, reason)]
     if detail := result.refusal_detail(row):
-        lines.append(f"refused: {detail}")
+        which = "refused" if attempts <= 1 else "an attempt was refused"
+        lines.append(f"{which}: {detail}")
     if run.has_times:
-        lines += _ahead(run, row)
+        lines += _ahead(run, row, began_s)
     lines += _by_cause(causes, row, requests["e2e_s"][row])
     lines += _to_meet(result, row, causes)
     if outcome == "rejected":
@@ -70,17 +78,30 @@ def why(
     return "\n".join(lines)
 
 
-def _ahead(run: Run, row: int) -> Iterator[str]:
-    """The requests on its server, or anywhere, when it came."""
+def _began_s(run: Run, causes: TimeByCause | str) -> Floats:
+    """When the last attempt of each request arrived; NaN: unknown."""
+    began_s = np.where(run.column("attempts") <= 1, run.arrival_s, np.nan)
+    if isinstance(causes, str):
+        return began_s
+    later_s = run.arrival_s + causes.column_s("client")
+    return np.where(np.isnan(run.column("e2e_s")), began_s, later_s)
+
+
+def _ahead(run: Run, row: int, began_s: Floats) -> Iterator[str]:
+    """The requests on its server, or anywhere, when its last attempt came."""
     instance = int(run.column("instance")[row])
-    if instance < 0:
-        in_flight = run.running_at(np.array([run.arrival_s[row]]))[0]
-        yield f"when it came, {in_flight:.0f} requests were running in the fleet"
+    if np.isnan(began_s[row]):
+        yield "what was ahead of its last attempt is unknown: only its first arrival is recorded"
         return
-    at_s = run.dispatched_s[row]
+    if instance < 0:
+        in_flight = int(run.running_at(began_s[row : row + 1])[0])
+        yield f"when it came, {counted(in_flight, 'request')} ran in the fleet"
+        return
+    dispatched_s = began_s + run.column("queue_s")
+    at_s = dispatched_s[row]
     same = (run.column("instance") == instance) & (np.arange(len(run.arrival_s)) != row)
     is_known = ~(run.lost & np.isnan(run.column("e2e_s")))  # when lost requests left is not
-    there = same & is_known & (run.dispatched_s <= at_s) & (run.left_s > at_s)
+    there = same & is_known & (dispatched_s <= at_s) & (run.left_s > at_s)
     waiting = there & ~(run.scheduled_s <= at_s)
     names = run.result._names()["tenants"]
     counts = np.bincount(run.column("tenant")[there], minlength=len(names))

@@ -12,7 +12,7 @@ from spillway._core.sim import UsageError, build_info
 from spillway.config import files, interruption
 from spillway.config.extras import require
 from spillway.config.filesystem import replacing
-from spillway.config.formatting import number
+from spillway.config.formatting import number, without_keys
 from spillway.config.yaml import to_yaml
 from spillway.data.figures import FIGURES, group_rows
 from spillway.report import tables as texts
@@ -76,7 +76,8 @@ def document(title: str, parts: Iterable[str]) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>"
-        f"<h1>{html.escape(title)}</h1>{''.join(parts)}<script>{_SCRIPT}</script></body></html>\n"
+        f"<h1>{html.escape(title)}</h1>{without_keys(''.join(parts))}"
+        f"<script>{_SCRIPT}</script></body></html>\n"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spillway.config.formatting import number, table
+from spillway.config.formatting import counted, number, table
 from spillway.data.figures import FIGURES, LATENCIES, SMALL_SAMPLE, STATISTICS, group_rows
 from spillway.data.replications import Intervals
 
@@ -46,9 +46,9 @@ def latency_rows(values: Mapping[str, Any]) -> list[list[str]]:
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
     """The outcomes of the requests, in one line; the parts add up to the attempts."""
-    whole = f"{number(ledger['logical_requests'])} requests"
+    whole = counted(ledger["logical_requests"], "request")
     if ledger["attempts"] != ledger["logical_requests"]:
-        whole += f" in {number(ledger['attempts'])} attempts"
+        whole += f" in {counted(ledger['attempts'], 'attempt')}"
     parts = [
         f"{number(ledger[outcome])} {outcome.replace('_', ' ')}"
         for outcome in _OUTCOMES
@@ -76,15 +76,13 @@ def result(run: ResultData, remarks: Sequence[str]) -> str:
         ledger_line(run.ledger),
         ", ".join(rates),
     ]
-    anomalies = [
-        f"{number(summary[key])} {text}"
-        for key, text in (
-            ("cache_hit_rate", "of the full prompt blocks were in the prefix cache"),
-            ("preemptions", "preemptions"),
-            ("head_of_line_blocking", "instances with head-of-line blocking"),
-        )
-        if summary[key]
-    ]
+    anomalies = []
+    if rate := summary["cache_hit_rate"]:
+        anomalies.append(f"{number(rate)} of the full prompt blocks were in the prefix cache")
+    if preemptions := summary["preemptions"]:
+        anomalies.append(counted(int(preemptions), "preemption"))
+    if blocked := summary["head_of_line_blocking"]:
+        anomalies.append(f"{counted(int(blocked), 'instance')} with head-of-line blocking")
     if anomalies:
         head.append(", ".join(anomalies))
     blocks = ["\n".join(head), table(latency_rows(summary))]

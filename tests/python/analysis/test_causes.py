@@ -164,6 +164,14 @@ def test_views_of_causes() -> None:
     assert causes.to_dict()["slowest_s"]["seats"] == pytest.approx(0.116)
 
 
+def test_servers_without_steps_are_not_idle() -> None:
+    causes = run([0.0], instances=flat()).time_by_cause()
+    assert causes.fleet_s == {}
+    assert repr(causes).endswith("servers: without steps")
+    mixed = run([0.0, 0.0], instances=[flat(), server()], router="round_robin").time_by_cause()
+    assert sum(mixed.fleet_s.values()) == pytest.approx(1)  # one engine, up to the last event
+
+
 def test_a_saved_run_is_repeated(tmp_path: Path) -> None:
     simulation = Simulation(workload=workload.Synthetic(num_requests=50))
     result = simulate(simulation, 3)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.paths import ROOT
+from support.runs import run, steady
 
 import spillway
+from spillway.instance import InstanceGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,6 +87,54 @@ def test_why_in_a_shell(called: Callable[..., Any], tmp_path: Path) -> None:
     status, out, err = called("why", LONG, "absent")
     assert (status, out) == (2, "")
     assert "no request 'absent'" in err
+
+
+def test_what_cannot_be_tried_is_refused_before_any_run(called: Callable[..., Any]) -> None:
+    streaming = spillway.Simulation(metrics={"streaming": True})
+    with pytest.raises(spillway.ConfigError, match=r"metrics.streaming.*to try remedies"):
+        spillway.diagnose(streaming, tries=True)
+    with pytest.raises(spillway.ConfigError, match="seeds = 1: must be >= 2"):
+        spillway.diagnose(LONG, tries=True, seeds=1)
+    assert spillway.diagnose(streaming, seeds=1).trials == ()
+    # A target of a class without requests is none.
+    classes = [{"name": "standard"}, {"name": "unused", "target_ttft_s": 1}]
+    unused = streaming.replace(slo_classes=classes)
+    with pytest.raises(spillway.ConfigError, match="to try remedies"):
+        spillway.diagnose(unused, tries=True)
+    status, _, err = called("diagnose", LONG, "--try", "--set", "metrics.streaming=true")
+    assert (status, err) == (0, "")
+
+
+def test_why_of_a_later_attempt_counts_from_that_attempt() -> None:
+    """Refused twice, with a prediction that it would be late, and served at its third attempt."""
+    admission = {"kind": "rate_limit", "max_requests": None, "max_parallel": 1}
+    result = run(
+        [0.0, 0.0, 0.5],
+        output_tokens=[80, 10, 90],
+        tenant=["a", "a", "b"],
+        instances=InstanceGroup(latency=steady(10), num_kv_blocks=1000),
+        gateway={"admission": admission},
+        reaction={"retries": [{"max_attempts": 5, "backoff_s": 1, "jitter": "none"}]},
+    )
+    assert result.requests["attempts"].tolist() == [1, 2, 1]
+    lines = result.why(1).splitlines()
+    assert "2 attempts, the last at 1.000000 s; latencies count from the first" in lines
+    ahead = "when it was sent to instance 0, that had 1 running and 0 waiting (by tenant: b 1)"
+    assert ahead in lines
+    assert not any(line.startswith("refused") for line in lines)
+
+
+def test_why_takes_the_options_of_a_configuration(
+    called: Callable[..., Any], tmp_path: Path
+) -> None:
+    limit = "gateway.limit={kind: fixed, max_in_flight: 1}"
+    status, out, _ = called("why", LONG, "5", "--set", limit)
+    assert status == 0
+    assert "gateway_queue" in out
+    spillway.simulate(LONG).save(tmp_path / "run.npz")
+    status, _, err = called("why", tmp_path / "run.npz", "5", "--set", limit)
+    assert status == 2
+    assert "is a saved result, which --set cannot change" in err
 
 
 def test_why_of_a_lost_request_names_what_decided() -> None:

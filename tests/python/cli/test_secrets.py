@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.deployed_files import dumped, manifest
 
+import spillway
 from spillway import ConfigError
 from spillway.files.deployments import import_
 from spillway.files.deployments.secrets import masked
@@ -94,3 +95,24 @@ def test_values_that_look_like_secrets(value: str) -> None:
 def test_other_values_are_shown(name: str, value: Any) -> None:
     assert masked(value, name) == value
     assert masked({name: value}) == {name: value}
+
+
+def test_tenants_that_are_keys_are_shown_shortened(
+    tmp_path: Path, called: Callable[..., Any]
+) -> None:
+    """Equal ones equal and different ones different; the files of the requests hold the names."""
+    keys = [f"sk-{letter * 20}" for letter in "ab"]
+    path = tmp_path / "keys.yaml"
+    clients = ", ".join(f"{{name: {key[3]}, tenant: {key}}}" for key in keys)
+    workload = f"{{kind: synthetic, num_requests: 60, clients: [{clients}]}}"
+    path.write_text(f"schema: 1\nworkload: {workload}")
+    status, text, err = called("run", path, "--html", tmp_path / "run.html", "--out", tmp_path)
+    result = spillway.simulate(path)
+    shown = [text, err, (tmp_path / "run.html").read_text(), called("diagnose", path)[1]]
+    shown += [repr(result), result._repr_html_(), result.why(0)]
+    assert status == 0
+    assert not any(key in text for text in shown for key in keys)
+    lines = [line for line in text.splitlines() if line.startswith("sk-…")]
+    assert len(lines) == len({line.split()[0] for line in lines}) == 2
+    assert len({len(line) for line in lines}) == 1
+    assert all(key in (tmp_path / "requests.csv").read_text() for key in keys)

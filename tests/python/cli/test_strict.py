@@ -53,6 +53,17 @@ def test_status(called: Callable[..., Any], options: list[str], status: int) -> 
     assert "goodput" in out
 
 
+def test_a_file_is_no_severity(
+    called: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        called("run", "--strict", "bad.yaml")
+    assert ended.value.code == 2
+    err = capsys.readouterr().err
+    assert "'bad.yaml' must be one of high, medium, low; before CONFIG, write --strict=high" in err
+    assert called("run", "--strict=high", "bad.yaml")[0] == 1
+
+
 def test_what_failed_is_said(called: Callable[..., Any]) -> None:
     _, _, err = called("run", "bad.yaml", "--strict", "--assert", "goodput >= 0.9")
     goodput = simulate(load("bad.yaml")).summary()["goodput"]

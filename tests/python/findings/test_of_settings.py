@@ -203,7 +203,7 @@ FOUND: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     ),
     "saturation by concurrency": (
         "gateway.limit[0].max_concurrency",
-        "it is 600 x 1 instances",
+        "it is 600 x 1 instance,",
         {
             "gateway.limit": {
                 "kind": "saturation",

@@ -244,7 +244,7 @@ def test_headline() -> None:
     reaction = {"timeout_s": 1.5, "retries": [{"max_attempts": 2}]}
     storm = run([0.0] * 4, gateway={"limit": fixed(1)}, reaction=reaction)
     assert repr(storm).splitlines()[1].startswith("4 requests in 7 attempts: ")
-    assert repr(run([0.0])).splitlines()[1] == "1 requests: 1 completed"
+    assert repr(run([0.0])).splitlines()[1] == "1 request: 1 completed"
     assert "fitness" not in repr(storm)
 
 
