@@ -310,17 +310,45 @@ class Result(ResultData):
         return openmetrics(self, systems, model=model, start_unix_s=start_unix_s)
 
     def report(self, path: str | os.PathLike[str], title: str = "") -> None:
-        """Writes the result as one HTML file: tables that sort, notes, pictures, configuration.
+        """Writes the result as one HTML file that a person reads from the top.
 
-        The file needs nothing else, follows the light or dark mode of the reader, and fits a phone.
-        Pictures need the extra `plot` and requests that were kept.
+        A verdict in a sentence, headline figures against their targets, charts over time (values
+        under the pointer, zoom by dragging, back by a double click), time by cause, findings with
+        what to try, tenants and classes; the rest is folded. Charts of the limit and of KV memory
+        need `metrics.timeline_step_s`. The file needs nothing else, follows the light or dark mode
+        of the reader, and fits a phone. Causes take another run, as `time_by_cause` says; pictures
+        need the extra `plot`, and both need requests that were kept.
 
         Raises ConfigError if the file cannot be written.
         """
-        from spillway.report import page
+        from spillway.config.formatting import number
+        from spillway.findings.explanation import as_settings
+        from spillway.report import page, panels
 
-        name = title or f"Spillway: {self.fingerprint[:12]}, seed {self.seed}"
-        page.save(path, name, page.result(self, self._shown()))
+        explanation = self._explained()
+        remarks = [
+            page.Remark(
+                finding.severity,
+                str(finding),
+                [
+                    f"{number(known.value)} {known.figure}: {known.meaning}"
+                    for known in finding.evidence
+                ],
+                [as_settings(remedy) for remedy in finding.remedies],
+            )
+            for finding in explanation.findings
+        ]
+        known = explanation.causes
+        causes = known if isinstance(known, str) else known.rows()
+        page.save(path, title or panels.name_of(self), page.result(self, remarks, causes))
+
+    def _explained(self) -> Explanation:
+        """The explanation, also of a run whose requests were not kept."""
+        from spillway.findings.explanation import Explanation
+
+        if self.has_requests:
+            return self.explain()
+        return Explanation(tuple(self.findings()), "the requests were not kept")
 
     @property
     def plot(self) -> Plots:

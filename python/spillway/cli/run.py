@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     if options.plot is not None:
         output.save_picture(result.plot.gateway(), options.plot)
     if options.html is not None:
-        result.report(options.html)
+        result.report(options.html, options.config.stem.replace("_", " "))
         output.say(f"wrote {options.html}")
     if options.out is not None:
         names = ("summary.json", FILES[options.out_format or _FORMAT])

@@ -110,7 +110,9 @@ def starvation(run: Run) -> Iterator[Finding]:
         for i, group in enumerate(run.simulation.instances)
         if group.scheduler.kind == "priority_fcfs" and not group.scheduler.age_weight_per_s
     ]
-    rows = run.counts
+    # What was refused at once never waited.
+    refused = [i for i, name in enumerate(run.result._names()["outcomes"]) if "rejected" in name]
+    rows = run.counts & ~np.isin(run.column("outcome"), refused)
     if not groups or not rows.any():
         return
     lowest, highest = run.priorities[rows].min(), run.priorities[rows].max()

@@ -6,7 +6,7 @@ import base64
 import html
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway._core.sim import UsageError, build_info
 from spillway.config import files, interruption
@@ -15,6 +15,7 @@ from spillway.config.filesystem import replacing
 from spillway.config.formatting import number, without_keys
 from spillway.config.yaml import to_yaml
 from spillway.data.figures import FIGURES, group_rows
+from spillway.report import panels
 from spillway.report import tables as texts
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _DPI = 130
+_MOST = 5  # findings that are shown
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8885; --soft: #8882; }
@@ -75,9 +77,9 @@ def document(title: str, parts: Iterable[str]) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>"
+        f"<title>{html.escape(title)}</title><style>{_STYLE}{panels.STYLE}</style></head><body>"
         f"<h1>{html.escape(title)}</h1>{without_keys(''.join(parts))}"
-        f"<script>{_SCRIPT}</script></body></html>\n"
+        f"<script>{_SCRIPT}{panels.SCRIPT}</script></body></html>\n"
     )
 
 
@@ -168,26 +170,64 @@ def summary(run: ResultData, remarks: Sequence[str]) -> str:
     return f"<p>{ledger}.</p>{table(['figure', 'value', 'unit'], *rows)}{notes(remarks)}"
 
 
-def result(run: ResultData, remarks: Sequence[str]) -> list[str]:
-    """Figures, notes, tables of latencies and populations, pictures and the configuration.
+class Remark(NamedTuple):
+    """A finding for a page: its sentence, the figures behind it, the settings to try."""
 
-    Pictures need the extra `plot`, and requests that were kept.
+    severity: str
+    text: str
+    evidence: Sequence[str]
+    remedies: Sequence[str]
+
+
+def result(
+    run: ResultData, remarks: Sequence[Remark], causes: Sequence[Sequence[str]] | str
+) -> list[str]:
+    """A run for a person: verdict, headline figures, time, causes, findings, populations.
+
+    `causes` is a table below its header, or why there is none. The rest is folded. Pictures need
+    the extra `plot`, and requests that were kept.
     """
+    worst = next((known.text for known in remarks if known.severity == "high"), "")
     parts = [
-        summary(run, remarks),
-        "<h2>Latencies in ms</h2>",
-        table(*texts.latency_rows(run.summary())),
+        f'<p class="verdict">{html.escape(panels.verdict(run, worst))}</p>',
+        panels.cards(run),
+        panels.charts(run),
+        "<h2>Where the time goes</h2>",
+        f"<p>Unknown: {html.escape(causes)}</p>" if isinstance(causes, str) else table(*causes),
+        _findings(remarks),
     ]
     for heading, populations in (("Classes", run.by_class()), ("Tenants", run.by_tenant())):
         if len(populations) > 1:
             parts += [f"<h2>{heading}</h2>", table(*group_rows("name", populations))]
     return [
         *parts,
-        *_pictures(run),
-        "<h2>Configuration</h2>",
+        folded("All figures", summary(run, ()) + table(*texts.latency_rows(run.summary()))),
+        folded("Pictures", "".join(_pictures(run))),
         configuration("All settings, as a file for `spillway run`", run.simulation, run.profile),
         provenance(run.fingerprint, [run.seed]),
     ]
+
+
+def folded(heading: str, inside: str) -> str:
+    """Details that a click shows; empty if there are none."""
+    if not inside:
+        return ""
+    return f"<details><summary>{html.escape(heading)}</summary>{inside}</details>"
+
+
+def _findings(remarks: Sequence[Remark]) -> str:
+    """The worst findings as a list, with what to try, and the rest folded."""
+    items = []
+    for known in remarks:
+        lines = [f"<b>{known.severity}</b>: {html.escape(known.text)}"]
+        lines += [f"<li>{html.escape(text)}</li>" for text in known.evidence]
+        lines += [f"<li>try <code>{html.escape(text)}</code></li>" for text in known.remedies]
+        items.append(f"<li>{lines[0]}<ul>{''.join(lines[1:])}</ul></li>")
+    if not items:
+        return "<h2>Findings</h2><p>Nothing was found.</p>"
+    more = folded(f"{len(items) - _MOST} more", f"<ul>{''.join(items[_MOST:])}</ul>")
+    shown = f"<h2>Findings</h2><ol>{''.join(items[:_MOST])}</ol>"
+    return shown + (more if len(items) > _MOST else "")
 
 
 def provenance(fingerprint: str, seeds: Sequence[int]) -> str:
