@@ -104,8 +104,8 @@ class Child:
     def interrupt_until_it_says(self) -> tuple[bytes | None, float]:
         """What it writes next, and its processor time since the interruption that led to it.
 
-        Python ignores exceptions in callbacks of weak references, and says so: who presses Ctrl-C
-        then presses it again.
+        Python ignores exceptions in callbacks of weak references, and says so: then the process is
+        interrupted again.
         """
         end = time.monotonic() + _MOST_S
         ignored, before_s = self._ignored(), self.cpu_s()

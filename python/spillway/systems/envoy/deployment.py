@@ -452,7 +452,7 @@ def _read_breakers(fields: Fields, gateway: dict[str, Any], unread: list[Unread]
     if is_http1 and is_unset and thresholds["max_requests"] > limit > 0:
         reason = "is Envoy's own where none is given; over HTTP/1 it is the limit"
         unread.append(Unread(f"{fields.where}: max_connections", _UNSET, reason, "assumed"))
-    # Those of a limit that serves nothing are kept.
+    # A limit that serves nothing keeps its other thresholds.
     served = limit or min(thresholds["max_connections"], thresholds["max_requests"])
     fixed = FixedLimit(max_in_flight=min(max(1, served), _UNBOUNDED))
     gateway["limit"] = [*(gateway["limit"] if is_moved else ()), fixed.to_dict()]
