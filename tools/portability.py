@@ -6,9 +6,9 @@ Builds the extension with each compiler that is present, at -O0, -O2 and -O3, in
 below `build/portability`, and compares the digests of `tests/golden/digests.json`; then the
 installed extension with a C library that uses no fused multiplication and addition, where the
 library has that option. A line each; exit status 1 if a digest differs, or if nothing was built. A
-compiler that is missing is named. COMPILERS names others, e.g. "g++-13 clang++-18"; arguments of a
-compiler follow a semicolon: "zig;c++" (`pip install ziglang`) brings Clang with a standard library
-of its own.
+compiler that is missing or too old is named. COMPILERS names others, e.g. "g++-13 clang++-18";
+arguments of a compiler follow a semicolon: "zig;c++" (`pip install ziglang`) brings Clang with a
+standard library of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -101,6 +102,15 @@ def libraries_differ(environment: dict[str, str]) -> bool:
     return found[0] != found[1]
 
 
+def has_source_location(compiler: str) -> bool:
+    """Whether the compiler and its library have this part of C++20; Clang has it from 16 on."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "probe.cpp"
+        source.write_text("#include <source_location>\nstd::source_location at;\n")
+        command = [*compiler.split(";"), "-std=c++20", "-c", str(source), "-o", f"{source}.o"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
 def variants() -> dict[str, tuple[str, str] | None]:
     """By name: a compiler and a level; None for the installed extension with another library."""
     found: dict[str, tuple[str, str] | None] = {"without-fma": None}
@@ -108,6 +118,9 @@ def variants() -> dict[str, tuple[str, str] | None]:
         name = Path(compiler.partition(";")[0]).name
         if shutil.which(compiler.partition(";")[0]) is None:
             print(f"{name:<16} not compared: not installed", flush=True)
+            continue
+        if not has_source_location(compiler):
+            print(f"{name:<16} not compared: too old, without std::source_location", flush=True)
             continue
         found |= {f"{name}-{level}": (compiler, level) for level in _LEVELS}
     return found
