@@ -103,9 +103,18 @@ def verdict(
 
 
 def can_learn(found: Measured) -> bool:
-    """Whether further seeds show more: not of identical runs, nor of resamples of one trace."""
-    if found.failure is not None or found.num_blocks is not None:
+    """Whether further seeds show more.
+
+    Those of identical runs do not. Those of resamples of one trace add no requests, and show only
+    whether the values of a few are equal by chance.
+    """
+    if found.failure is not None:
         return False
+    if found.num_blocks is not None:
+        return any(
+            min(values) == max(values) and 2.0 ** -len(values) > _LEAST_ERROR_OF_EQUALS
+            for values in found.values
+        )
     return found.is_replicated or len(found.values[0]) == 1
 
 

@@ -400,7 +400,7 @@ def test_progress_of_searches() -> None:
     spillway.study.min_instances_for_rate(
         base, {"goodput": ">=0.1"}, seeds=2, max_requests=40, progress=note
     )
-    assert reports[-1] == (2, 2)
+    assert reports[-1][0] == reports[-1][1] >= 2
     simulate(base, seeds=range(3), progress=note)
     assert reports[-1] == (3, 3)
     study = spillway.Study(base, {path: [4, 32]}, "goodput", seeds=2)

@@ -32,6 +32,7 @@ READERS = (
     "check",
     "compare",
     "diagnose",
+    "why",
     "export",
     "calibrate",
     "validate real",

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from spillway import _registry
 from spillway._core.cluster import Simulation
-from spillway._core.fleet import NoAutoscaler
 from spillway._core.signals import BusyMonitor
 from spillway._core.sim import ConfigError
 from spillway._core.workload import Tenant
@@ -42,7 +41,7 @@ from spillway.config.differences import differences, in_words
 from spillway.config.filesystem import cannot, make_folder, read_text, replacing, together
 from spillway.config.messages import checked_simulation
 from spillway.config.yaml import to_yaml
-from spillway.files.deployments import patches, places
+from spillway.files.deployments import applying, patches, places
 from spillway.files.deployments.finding import find
 from spillway.files.deployments.flag_table import nearest_version, number
 from spillway.files.deployments.target import (
@@ -53,7 +52,6 @@ from spillway.files.deployments.target import (
     pattern_of,
     unrecognized,
 )
-from spillway.policies import with_code_of
 from spillway.presets import by_name
 
 if TYPE_CHECKING:
@@ -295,7 +293,7 @@ def unchecked(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Expo
         if rest == "absent"
         else ()
     )
-    deployed = _deployed(simulation, _read_back(target, version, settings, files, absent))
+    deployed = applying.deployed(simulation, _read_back(target, version, settings, files, absent))
     after = deployed.to_dict()
     changed = [
         difference
@@ -494,7 +492,7 @@ def import_(
         unread += unrecognized({name: name not in found.unknown for name in texts}, expected)
     _refuse_lossy(unread, allow_lossy=allow_lossy)
     return Import(
-        _with(simulation, settings),
+        applying.with_settings(simulation, settings),
         tuple(entry for entry in unread if entry.effect in ("not_simulated", "not_modeled")),
         tuple(entry for entry in unread if entry.effect == "irrelevant"),
         (*reading.notes, *(str(entry) for entry in unread if entry.effect == "assumed")),
@@ -644,45 +642,6 @@ def _read_back(
     if reading.found.pieces or target.read_pieces is None:
         reading.apply(target, version, reading.found.pieces)
     return read
-
-
-def _with(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation:
-    before = simulation.to_dict()
-    changes = {key: value for key, value in settings.items() if value != before[key]}
-    return with_code_of(simulation.with_(changes), simulation)
-
-
-def _deployed(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation:
-    """The simulation with these settings, without the changes of settings that are gone."""
-    try:
-        return _with(simulation, settings)
-    except ConfigError:
-        if settings["fleet"]["autoscaler"]["kind"] != "none" and not _is_moved(settings):
-            # The metric may be that of a controller, which is lost.
-            fleet = {**settings["fleet"], "autoscaler": NoAutoscaler().to_dict()}
-            return _deployed(simulation, {**settings, "fleet": fleet})
-        if not settings["changes"]:
-            raise
-    bare = _with(simulation, {**settings, "changes": []})
-
-    def fits(path: str, value: Any) -> bool:
-        try:
-            return bool(bare.with_({"changes": [{"at_s": 0.0, "set": {path: value}}]}))
-        except ConfigError:
-            return False
-
-    kept = [
-        {
-            **change,
-            "set": {path: value for path, value in change["set"].items() if fits(path, value)},
-        }
-        for change in settings["changes"]
-    ]
-    return bare.with_({"changes": [change for change in kept if change["set"] or change["submit"]]})
-
-
-def _is_moved(settings: Mapping[str, Any]) -> bool:
-    return bool(settings["gateway"]["controller"]["kind"] != "static")
 
 
 def _reason(target: Target, path: str) -> str:
