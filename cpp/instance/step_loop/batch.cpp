@@ -251,8 +251,7 @@ bool preempt_for_head(EngineState& s, Recorder& recorder, std::int64_t& budget, 
 // Sorts the queue by the tokens that each request would find, as they are before any of them joins.
 // The rank of an entry is what it had at the first order that included it, so that what it gains
 // needs no change.
-[[gnu::noinline]] void order_by_prefix(EngineState& s) {
-  const PrefixOrder& order = *s.settings.prefix_order;
+[[gnu::noinline]] void order_by_prefix(EngineState& s, const PrefixOrder& order) {
   ++s.orders;
   const bool sorts = std::ssize(s.waiting) <= order.max_requests;
   s.waiting.sort([&](Waiting& entry) -> std::int64_t {
@@ -268,8 +267,8 @@ bool preempt_for_head(EngineState& s, Recorder& recorder, std::int64_t& budget, 
 // request in this step.
 [[gnu::noinline]] void schedule_waiting(EngineState& s, Recorder& recorder, std::int64_t& budget,
                                         Time now) {
-  if (s.settings.prefix_order) [[unlikely]]
-    order_by_prefix(s);
+  if (const auto& order = s.settings.prefix_order) [[unlikely]]
+    order_by_prefix(s, *order);
   std::vector<sim::RequestId>& preempted = s.preempted_for_head;
   while (!s.waiting.empty() && budget > s.settings.slots_per_part &&
          std::find(preempted.begin(), preempted.end(), s.waiting.head().id) == preempted.end()) {

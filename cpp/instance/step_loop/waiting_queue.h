@@ -74,6 +74,7 @@ class WaitingQueue {
       Waiting entry;
     };
     std::vector<Keyed> keyed;
+    keyed.reserve(fifo_.size());
     for (std::size_t i = 0; i < fifo_.size(); ++i) keyed.push_back({key_of(fifo_[i]), fifo_[i]});
     const Later is_later{requests_};
     std::sort(keyed.begin(), keyed.end(), [&](const Keyed& a, const Keyed& b) {
