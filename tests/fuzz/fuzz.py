@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import multiprocessing
 import random
 import resource
@@ -154,6 +155,8 @@ def shortage(report: Report, configurations: int) -> list[str]:
     """What occurred too rarely."""
     rare = []
     least = LEAST_PER_10_000 * configurations // 10_000
+    if configurations < CONFIGURATIONS:  # a part, in which two standard deviations are by chance
+        least = max(1, round(least - 2 * math.sqrt(least)))
     for alternative in ALTERNATIVES:
         count = report.alternatives[str(alternative)]
         if count < least:

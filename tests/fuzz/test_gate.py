@@ -30,3 +30,12 @@ def test_every_alternative_must_occur_a_hundred_times_in_ten_thousand() -> None:
         seen = enough()
         seen.alternatives[alternative] -= 1
         assert fuzz.shortage(seen, MADE) == [f"{alternative} occurred 99 times, not 100"]
+
+
+def test_every_alternative_must_occur_in_a_part() -> None:
+    seen = enough()
+    first = str(fuzz.ALTERNATIVES[0])
+    seen.alternatives[first] = 1
+    assert fuzz.shortage(seen, fuzz.CONFIGURATIONS // 10) == []
+    seen.alternatives[first] = 0
+    assert fuzz.shortage(seen, fuzz.CONFIGURATIONS // 10) == [f"{first} occurred 0 times, not 1"]

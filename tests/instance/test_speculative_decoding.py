@@ -63,6 +63,20 @@ def test_random_acceptance_has_the_expected_mean() -> None:
     assert random_streams(drafting([1.0]).simulation) == ()
 
 
+@pytest.mark.parametrize("output_tokens", [0, 1])
+def test_a_prompt_beyond_the_budget_is_refused_without_parts(output_tokens: int) -> None:
+    group = instance.InstanceGroup(
+        chunked_prefill=False, max_num_batched_tokens=104, latency=steady(10)
+    )
+    outcomes = [
+        run([0], input_tokens=tokens, output_tokens=output_tokens, instances=group)
+        .requests["outcome"]
+        .tolist()
+        for tokens in (104, 105)
+    ]
+    assert outcomes == [["completed"], ["rejected"]]
+
+
 @pytest.mark.parametrize(
     ("settings", "is_served"),
     [

@@ -215,18 +215,18 @@ std::int64_t most_in_a_step(const EngineState& s) {
 
 }  // namespace
 
-bool can_hold_by_rules(const EngineState& s, std::int64_t whole) {
+bool can_hold_by_rules(const EngineState& s, std::int64_t computed) {
   if (!s.settings.chunks_prompts &&
-      whole - 1 + s.settings.slots_of_drafts + s.settings.slots_per_part >
+      computed + s.settings.slots_of_drafts + s.settings.slots_per_part >
           s.settings.max_num_batched_tokens) {
     return false;
   }
   if (s.settings.lookahead == 0) return true;
-  const std::int64_t held = std::min(whole - 1 + s.settings.lookahead, s.settings.max_model_len);
+  const std::int64_t held = std::min(computed + s.settings.lookahead, s.settings.max_model_len);
   if (s.memory.blocks_for(held) <= s.memory.total()) return true;
   // A request whose drafts do not fit preempts itself. It gets one more token when it returns, if
   // its admission needs no memory for drafts and computes all of its tokens.
-  return !s.settings.rules.lookahead_at_admission && whole - 1 <= most_in_a_step(s);
+  return !s.settings.rules.lookahead_at_admission && computed <= most_in_a_step(s);
 }
 
 void join_queue(EngineState& s, Recorder& recorder, RequestId id, Time now) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "instance/step_loop/effects.h"
@@ -13,13 +14,15 @@
 /// forecast call them, each on its own schedule.
 namespace spillway::instance {
 
-/// Whether a request of `whole` tokens could ever be computed by the special rules.
-bool can_hold_by_rules(const EngineState& s, std::int64_t whole);
+/// Whether the special rules could ever compute a request of which `computed` tokens must be.
+bool can_hold_by_rules(const EngineState& s, std::int64_t computed);
 /// Whether the engine could ever hold the request.
 inline bool can_hold(const EngineState& s, sim::RequestId id) {
   const std::int64_t input = s.settings.requests.input_tokens(id);
   const std::int64_t whole = input + s.settings.requests.output_tokens(id);
-  if (s.settings.has_special_rules && !can_hold_by_rules(s, whole)) [[unlikely]]
+  // The last token is not computed, unless the prompt is all there is.
+  if (s.settings.has_special_rules && !can_hold_by_rules(s, std::max(input, whole - 1)))
+      [[unlikely]]
     return false;
   return s.memory.blocks_for(whole) <= s.memory.total() && input < s.settings.max_model_len &&
          whole <= s.settings.max_model_len;
