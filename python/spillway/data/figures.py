@@ -26,6 +26,9 @@ STATISTICS = tuple(dict.fromkeys(figure.statistic for figure in figures if figur
 """Statistics of latencies: num, mean, std, percentiles."""
 
 
+SHED = ("rejected", "expired", "evicted")
+"""The outcomes of requests that the gateway sheds."""
+
 _SHED = (
     "it is a figure of studies and sweeps, (rejected + expired + evicted) / offered: "
     "spillway.study.Figure('shed').of(result), of several seeds results.interval(Figure('shed').of)"

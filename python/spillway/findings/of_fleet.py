@@ -11,7 +11,7 @@ from spillway.findings.finding import Evidence, Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spillway.data.arrays import Booleans, Floats
+    from spillway.data.arrays import Booleans
     from spillway.findings.run import Run
 
 _FEWEST = 100  # requests from which the load of servers is compared
@@ -117,12 +117,12 @@ def starvation(run: Run) -> Iterator[Finding]:
         return
     lowest, highest = run.priorities[rows].min(), run.priorities[rows].max()
     low, high = rows & (run.priorities == lowest), rows & (run.priorities == highest)
-    if lowest == highest or min(low.sum(), high.sum()) < _FEWEST_OF_CLASS:
+    if lowest == highest:
         return
-    waits_s = _waits_s(run)
-    low_s, high_s = float(waits_s[low].mean()), float(waits_s[high].mean())
-    if low_s < max(1.0, _STARVED * high_s):
+    waits_s = _starved(run, low, high)
+    if waits_s is None:
         return
+    low_s, high_s = waits_s
     targets = [
         known.target_ttft_s
         for known in run.simulation.slo_classes
@@ -143,11 +143,17 @@ def starvation(run: Run) -> Iterator[Finding]:
     )
 
 
-def _waits_s(run: Run) -> Floats:
-    """Until the first step of each request, or until the end."""
-    waits_s = run.column("scheduling_delay_s")
-    found: Floats = np.where(np.isnan(waits_s), run.result.end_s - run.arrival_s, waits_s)
-    return found
+def _starved(run: Run, low: Booleans, high: Booleans) -> tuple[float, float] | None:
+    """The mean waits of two kinds of requests; None unless the second starves the first.
+
+    A request waits until its first step, or until the end.
+    """
+    if min(low.sum(), high.sum()) < _FEWEST_OF_CLASS:
+        return None
+    delays_s = run.column("scheduling_delay_s")
+    waits_s = np.where(np.isnan(delays_s), run.result.end_s - run.arrival_s, delays_s)
+    low_s, high_s = float(waits_s[low].mean()), float(waits_s[high].mean())
+    return None if low_s < max(1.0, _STARVED * high_s) else (low_s, high_s)
 
 
 def passed_by_prefixes(run: Run) -> Iterator[Finding]:
@@ -161,12 +167,10 @@ def passed_by_prefixes(run: Run) -> Iterator[Finding]:
         return
     shares = run.result._offered()["prefix_group"] >= 0
     hot, cold = run.counts & shares, run.counts & ~shares
-    if min(hot.sum(), cold.sum()) < _FEWEST_OF_CLASS:
+    waits_s = _starved(run, cold, hot)
+    if waits_s is None:
         return
-    waits_s = _waits_s(run)
-    cold_s, hot_s = float(waits_s[cold].mean()), float(waits_s[hot].mean())
-    if cold_s < max(1.0, _STARVED * hot_s):
-        return
+    cold_s, hot_s = waits_s
     aging = max(1, int(np.median(run.column("input_tokens")[hot])) // _PASSES)
     yield Finding(
         f"instances[{groups[0]}].scheduler.aging_tokens_per_step",

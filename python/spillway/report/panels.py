@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spillway.config.formatting import counted, number
+from spillway.data.figures import SHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _BINS = 120
 _FEWEST = 5  # latencies of a bin, for a percentile
-_SHED = ("rejected", "expired", "evicted")
 _LATENCIES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el"}
 _NAMES = {"ttft": "TTFT", "tpot": "time per output token", "e2e": "E2E latency"}
 _DIGITS = 5  # of numbers in charts
@@ -185,7 +185,7 @@ def cards(run: ResultData) -> str:
         if value is not None and not any(f"p99 {_NAMES[metric]}" in card[0] for card in shown):
             shown.append((f"p99 {_NAMES[metric]}", f"{number(value)} ms", "no target", None))
     if summary["offered"]:
-        refused = sum(int(summary[name] or 0) for name in _SHED) / summary["offered"]
+        refused = sum(int(summary[name] or 0) for name in SHED) / summary["offered"]
         shown.append(("shed", f"{refused:.1%}", "rejected, expired, evicted", None))
     throughput = number(summary["output_throughput"])
     shown.append(("throughput", throughput, "output tokens/s", None))
@@ -216,7 +216,7 @@ def _over_time(run: ResultData) -> Iterator[dict[str, Any]]:
     edges_s = np.linspace(0.0, float(arrival_s.max()) or 1.0, _BINS + 1)
     middle_s, width_s = (edges_s[1:] + edges_s[:-1]) / 2, edges_s[1]
     outcomes = run._names()["outcomes"]
-    shed = np.isin(columns["outcome"], [i for i, name in enumerate(outcomes) if name in _SHED])
+    shed = np.isin(columns["outcome"], [i for i, name in enumerate(outcomes) if name in SHED])
     offered, lost = (np.histogram(at, edges_s)[0] / width_s for at in (arrival_s, arrival_s[shed]))
     yield {
         "title": "Requests per second, by arrival",

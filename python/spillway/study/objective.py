@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from spillway._core.sim import ConfigError
 from spillway.config.classes import config_error
 from spillway.data import bounds
-from spillway.data.figures import FIGURES
+from spillway.data.figures import FIGURES, SHED
 from spillway.study.checks import mapping, number
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Figure:
         if figure == "shed":
             if not figures["offered"]:
                 raise NoFigureError(f"{self.name} has no value: no requests arrived")
-            lost = sum(figures[key] or 0 for key in ("rejected", "expired", "evicted"))
+            lost = sum(figures[key] or 0 for key in SHED)
             return float(lost / figures["offered"])
         if figure not in figures:
             raise self._no_such(figure, figures)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from optuna.storages import BaseStorage
 
+    from spillway._core.cluster import Simulation
     from spillway.config.progress import Report
     from spillway.study.racing import Racing
     from spillway.study.space import Point
@@ -192,11 +193,10 @@ def ask(study: StudyData, place: BaseStorage, *, is_shared: bool) -> tuple[optun
     raise UsageError(f"{_MOST_INVALID} proposals in turn were invalid combinations")
 
 
-def record_of(study: StudyData, number: int, point: Point, measured: Measured) -> Trial:
+def record_of(
+    study: StudyData, number: int, point: Point, simulation: Simulation, measured: Measured
+) -> Trial:
     """The trial of measurements that were made outside of a batch."""
-    frozen = study.optuna.trials[number]
-    is_baseline = _BASELINE in frozen.user_attrs
-    simulation = study.simulation if is_baseline else study.bound.apply(point)
     return dataclasses.replace(
         judged(study, number, point, measured),
         fingerprint=files.fingerprint(simulation),
@@ -287,7 +287,8 @@ class Search:
         measured = self._evaluator.measure_all([study.simulation], study.seeds)[0]
         point = study.bound.current()
         with interruption.deferred():
-            tell(study, self._storage, trial, record_of(study, trial.number, point, measured))
+            record = record_of(study, trial.number, point, study.simulation, measured)
+            tell(study, self._storage, trial, record)
 
     def _run_batch(self, size: int, most: int, limit: int | None) -> list[int]:
         """Proposes this many trials and runs the first `most`; returns their numbers.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from spillway.study.confirmation import Confirmation
     from spillway.study.objective import Constraint
     from spillway.study.records import Trial
-    from spillway.study.space import Point, Space
+    from spillway.study.space import Space
 
 
 class Study(StudyData):
@@ -117,7 +117,7 @@ class Study(StudyData):
         from spillway.study.search import opened
 
         self._seed = seed
-        self._asked: dict[int, tuple[optuna.Trial, Point]] = {}
+        self._asked: dict[int, tuple[optuna.Trial, Proposal]] = {}
         self.stopped_by = ""
         self._is_shared = storage is not None
         self.optuna, self._storage = opened(self, sampler, seed, storage, name)
@@ -283,10 +283,12 @@ class Study(StudyData):
         from spillway.study.search import ask
 
         trial, point = ask(self, self._storage, is_shared=self._is_shared)
-        self._asked[trial.number] = (trial, point)
         is_first = "baseline" in trial.user_attrs
         simulation = self.simulation if is_first else self.bound.apply(point)
-        return Proposal(number=trial.number, point=point, simulation=simulation, seeds=self.seeds)
+        seeds = self.seeds
+        proposal = Proposal(number=trial.number, point=point, simulation=simulation, seeds=seeds)
+        self._asked[trial.number] = (trial, proposal)
+        return proposal
 
     def tell(
         self,
@@ -312,11 +314,9 @@ class Study(StudyData):
         number = asked if isinstance(asked, int) else asked.number
         if number not in self._asked:
             raise UsageError(f"trial {number} is not one that this study has asked for")
-        trial, point = self._asked[number]
-        is_first = "baseline" in trial.user_attrs
-        simulation = self.simulation if is_first else self.bound.apply(point)
-        measured = by_hand.measured(self, simulation, results)
-        record = record_of(self, number, point, measured)
+        trial, proposal = self._asked[number]
+        measured = by_hand.measured(self, proposal.simulation, results)
+        record = record_of(self, number, proposal.point, proposal.simulation, measured)
         tell(self, self._storage, trial, record)
         del self._asked[number]
         return self._by_number(number)

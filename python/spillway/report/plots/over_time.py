@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spillway.data.figures import FIGURES
+from spillway.data.figures import FIGURES, SHED
 from spillway.report.plots.counted_runs import (
     bin_edges,
     distinct_runs,
@@ -47,8 +47,6 @@ STATES: Mapping[str, str] = {
     "waiting": "requests waiting in the engines",
     "kv_utilization": "KV blocks in use (mean share)",
 }
-
-_SHED = ("rejected", "expired", "evicted")
 
 _COLUMNS = {"e2el": "e2e_s", "itl": "itl_mean_s"}
 """The column of a request's latency where it is not that of the figure with `_s`."""
@@ -156,7 +154,7 @@ def _binned(
             [
                 within_targets(run)
                 if quantity == "goodput"
-                else np.isin(run.requests["outcome"], _SHED).astype(float)
+                else np.isin(run.requests["outcome"], SHED).astype(float)
                 for run in runs
             ]
         )
