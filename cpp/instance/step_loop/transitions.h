@@ -22,8 +22,9 @@ inline bool can_hold(const EngineState& s, sim::RequestId id) {
   const std::int64_t whole = input + s.settings.requests.output_tokens(id);
   // The last token is not computed, unless the prompt is all there is.
   if (s.settings.has_special_rules && !can_hold_by_rules(s, std::max(input, whole - 1)))
-      [[unlikely]]
+      [[unlikely]] {
     return false;
+  }
   return s.memory.blocks_for(whole) <= s.memory.total() && input < s.settings.max_model_len &&
          whole <= s.settings.max_model_len;
 }
