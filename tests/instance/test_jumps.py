@@ -13,6 +13,7 @@ from support.effort import in_parts, often, trials
 from support.engine_trials import (
     Latency,
     depends_on_context,
+    random_preemption,
     random_step_table,
     with_async_scheduling,
     with_spare_memory,
@@ -341,8 +342,7 @@ def with_priorities(simulation: Simulation, seed: int) -> Simulation:
     changes: dict[str, Any] = {
         f"instances[{i}].scheduler": instance.PriorityFcfs(
             age_weight_per_s=rng.choice((0, 0, 1, 10)),
-            victim=rng.choice(("last", "lowest_priority", "least_computed")),
-            preemption_margin=rng.choice((None, 1, 1, 4)),
+            **random_preemption(rng, (1, 1, 1, 1, 4, 4)),
             max_preemptions_per_step=rng.choice((1, 3, 1000)),
         )
         for i in range(len(simulation.instances))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ from support.engine_trials import (
     depends_on_context,
     random_kv_cache,
     random_latency,
+    random_preemption,
     random_scheduler,
     trace_of,
     with_async_scheduling,
@@ -27,7 +29,7 @@ from support.engine_trials import (
 from support.twins import instance as oracle
 from support.watchdog import watched
 
-from spillway import Simulation, gateway, instance, metrics, profiles, router, simulate
+from spillway import ConfigError, Simulation, gateway, instance, metrics, profiles, router, simulate
 from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
@@ -102,8 +104,7 @@ def random_priorities(rng: random.Random) -> instance.PriorityFcfs:
             ((), [instance.ClassPriority(name=name, priority=value) for name, value in named])
         ),
         age_weight_per_s=rng.choice((0, 0, 1e-6, 10, 10 ** rng.uniform(-2, 5))),
-        victim=rng.choice(("last", "lowest_priority", "least_computed")),
-        preemption_margin=rng.choice((None, 1, 2, 5, 9)),
+        **random_preemption(rng, (1, 2, 5, 9)),
         max_preemptions_per_step=rng.choice((1, 2, 3)),
     )
 
@@ -182,6 +183,30 @@ def random_case_of_priorities(rng: random.Random) -> tuple[Simulation, list[orac
 @given(rng=randoms())
 def test_priorities_that_grow_and_preempt(rng: random.Random) -> None:
     assert_same(*random_case_of_priorities(rng))
+
+
+def test_an_urgent_head_is_no_victim_of_the_requests_that_it_preempts() -> None:
+    """With few tokens it would be, and both could preempt each other forever."""
+    scheduler = instance.PriorityFcfs(preemption_margin=1)
+    with pytest.raises(ConfigError, match="victim = least_computed: must be last or lowest_prio"):
+        scheduler.replace(victim="least_computed")
+    requests = [
+        oracle.Request("large", 0, input_tokens=43, output_tokens=16, priority=0),
+        oracle.Request("urgent", 1000, input_tokens=12, output_tokens=23, priority=7),
+    ]
+    for victim, preemption in product(("last", "lowest_priority"), ("keep_emitted", "restart")):
+        group = BLIS_SERVER.replace(
+            num_kv_blocks=4,
+            scheduler=scheduler.replace(victim=victim),
+            preemption=preemption,
+            async_scheduling=False,
+        )
+        simulation = Simulation(
+            workload=trace_of(requests, random.Random(0)), slo_classes=CLASSES, instances=[group]
+        )
+        run = assert_same(simulation, requests)
+        assert [outcome.outcome for outcome in run.outcomes] == ["completed"] * 2
+        assert sum(outcome.preemptions for outcome in run.outcomes) > 0
 
 
 def test_seeded_cases_of_priorities_reach_what_they_are_meant_to() -> None:

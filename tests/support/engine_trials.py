@@ -113,6 +113,15 @@ def random_scheduler(rng: random.Random) -> Any:
     return rng.choice(drawable("InstanceGroup.scheduler"))(rng)
 
 
+def random_preemption(rng: random.Random, margins: tuple[int, ...]) -> dict[str, Any]:
+    """Of PriorityFcfs."""
+    margin = rng.choice((None, None, *margins))
+    victims = (
+        ("last", "lowest_priority") if margin else ("least_computed", "least_computed", "last")
+    )
+    return {"victim": rng.choice(victims), "preemption_margin": margin}
+
+
 def random_kv_cache(rng: random.Random) -> dict[str, Any]:
     return {
         "instances[0].kv_cache.prefix_caching": rng.choice((True, True, True, False)),

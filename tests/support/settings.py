@@ -217,6 +217,8 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
             drawn["age_weight_per_s"] = 0.0
         if drawn["class_priorities"] or drawn["age_weight_per_s"] or drawn["preemption_margin"]:
             drawn["priority"] = "slo_class"
+        if drawn["preemption_margin"] and drawn["victim"] == "least_computed":
+            drawn["victim"] = "last"
     if name == "PredictiveTtft":
         drawn["budgets"] = unique(drawn["budgets"], "slo_class")
         if drawn["estimator"] in ("queue_depth", "priority_aware", "exact"):

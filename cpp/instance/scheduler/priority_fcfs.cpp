@@ -66,6 +66,13 @@ void PriorityFcfs::validate(const std::string& path, std::vector<sim::Violation>
     out.push_back({sim::join_path(sim::index_path(priorities, i), "name"), class_priorities[i].name,
                    "must differ from the previous ones"});
   }
+  if (preemption_margin && victim == Victim::least_computed) {
+    // An urgent head preempts a larger request for its memory and, as the smaller of the two, is
+    // its victim in turn; neither need ever finish.
+    out.push_back({sim::join_path(path, "victim"), "least_computed",
+                   "must be last or lowest_priority with a preemption_margin: two requests could "
+                   "preempt each other forever"});
+  }
   if (priority == Priority::slo_class) return;
   const auto needs_classes = [&](bool is_set, const char* name, const std::string& value) {
     if (!is_set) return;

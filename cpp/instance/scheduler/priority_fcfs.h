@@ -62,7 +62,8 @@ struct PriorityFcfs {
           "Victim of a preemption when memory is short. last: the last request that entered the "
           "batch; lowest_priority: the one with the lowest priority, of equals the last to arrive "
           "(vLLM's policies fcfs and priority); least_computed: the one with the fewest tokens in "
-          "memory, of equals the last to enter, so that little is computed again.");
+          "memory, of equals the last to enter, so that little is computed again (not with a "
+          "preemption_margin).");
     field("preemption_margin", &P::preemption_margin,
           "If the head of the queue finds no seat or no memory, the running request with the "
           "lowest priority is preempted if its priority is lower than the head's by at least this "
