@@ -26,10 +26,6 @@ constexpr int kTailTerms = 80;
 // one.
 constexpr std::size_t kMostExchanges = 16;
 constexpr int kExchangeRounds = 3;
-// The discount of the edges: its strength if all variation were noise, and the share of a
-// coordinate over which it falls off.
-constexpr double kEdgeStrength = 0.4;
-constexpr double kEdgeWidth = 0.02;
 
 const double kLogRootTwoPi = 0.5 * std::log(2.0 * std::numbers::pi);
 
@@ -77,23 +73,6 @@ void add_slope(VectorXd& gradient, const LogWithSlope& log, double z, double sd,
   gradient -= log.slope / sd * (posterior.mean_gradient + z * sd_gradient);
 }
 
-/// 0 in the middle of [0, 1], lowest at its ends.
-LogWithSlope log_edge_discount(double coordinate, double strength) {
-  const double inside = 4.0 * coordinate * (1.0 - coordinate) + kEdgeWidth;
-  return {strength * std::log(inside / (1.0 + kEdgeWidth)),
-          strength * 4.0 * (1.0 - 2.0 * coordinate) / inside};
-}
-
-/// Standard deviation of the noise relative to that of the observed values, at most 1.
-double noise_share(const GaussianProcess& process) {
-  const Observations& observations = process.observations();
-  const Eigen::ArrayXd deviations = observations.values.array() - observations.values.mean();
-  const double noise =
-      observations.noise_variance.mean() + process.hyperparameters().extra_noise_variance;
-  const double total = std::max(deviations.square().mean(), noise);
-  return total > 0.0 ? std::sqrt(noise / total) : 0.0;
-}
-
 double nearest(const std::vector<double>& allowed, double value) {
   const auto above = std::lower_bound(allowed.begin(), allowed.end(), value);
   if (above == allowed.begin()) return *above;
@@ -131,8 +110,7 @@ double log_probability_of_feasibility(double mean, double sd) {
 Acquisition::Acquisition(GaussianProcess objective, std::vector<GaussianProcess> constraints)
     : objective_(std::move(objective)),
       constraints_(std::move(constraints)),
-      observed_(objective_.observations().points.rows()),
-      edge_strength_(kEdgeStrength * noise_share(objective_)) {
+      observed_(objective_.observations().points.rows()) {
   for (const GaussianProcess& constraint : constraints_) {
     const MatrixXd& its = constraint.observations().points;
     const MatrixXd& ours = objective_.observations().points;
@@ -183,11 +161,6 @@ void Acquisition::check_coordinates(Index number) const {
 VectorXd Acquisition::values(const MatrixXd& points) const {
   check_coordinates(points.cols());
   VectorXd sum = VectorXd::Zero(points.rows());
-  for (Index d = 0; d < points.cols(); ++d) {
-    if (is_categorical(d)) continue;
-    sum += points.col(d).unaryExpr(
-        [&](double at) { return log_edge_discount(at, edge_strength_).value; });
-  }
   if (best_) {
     const Posterior posterior = objective_.predict(points);
     for (Index i = 0; i < points.rows(); ++i) {
@@ -208,12 +181,6 @@ double Acquisition::value(const VectorXd& point, VectorXd& gradient) const {
   check_coordinates(point.size());
   double sum = 0.0;
   gradient.setZero(point.size());
-  for (Index d = 0; d < point.size(); ++d) {
-    if (is_categorical(d)) continue;
-    const LogWithSlope discount = log_edge_discount(point[d], edge_strength_);
-    sum += discount.value;
-    gradient[d] += discount.slope;
-  }
   if (best_) {
     const PointPosterior posterior = objective_.predict_with_gradient(point);
     const double sd = std::sqrt(posterior.variance);

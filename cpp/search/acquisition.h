@@ -29,11 +29,6 @@ struct MaximumOptions {
 /// expected improvement over the best *posterior mean* among points that are feasible by their
 /// posterior mean, plus the log probability of each constraint. As long as no point seems feasible,
 /// it is the log probability of feasibility alone. A lucky measurement does not move the best.
-/// Toward the ends of a coordinate's range the value is discounted, more strongly the larger the
-/// noise is relative to the spread of the values: a process is least certain at the ends, beyond
-/// which there are no points, and would put every third coordinate of a noisy search there (Siivola
-/// et al., "Correcting boundary over-exploration deficiencies in Bayesian optimization", MLSP'18,
-/// with a different remedy).
 class Acquisition {
  public:
   /// All processes have observed the same points.
@@ -62,16 +57,12 @@ class Acquisition {
   void find_best();
   void check_coordinates(Eigen::Index number) const;
   bool known(const Eigen::VectorXd& point) const;
-  bool is_categorical(Eigen::Index coordinate) const {
-    return objective_.observations().categorical[static_cast<std::size_t>(coordinate)];
-  }
   Eigen::VectorXd ascend(Eigen::VectorXd point, const std::vector<Coordinate>& coordinates,
                          int max_evaluations) const;
 
   GaussianProcess objective_;
   std::vector<GaussianProcess> constraints_;
   Eigen::Index observed_;
-  double edge_strength_;
   std::optional<double> best_;
 };
 

@@ -7,17 +7,16 @@ import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
-from scipy.special import ndtri
 from scipy.stats import qmc
 
 from spillway._core import search
+from spillway.study.gp_space import Parameter, Space
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from optuna import Study
@@ -25,17 +24,19 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     Array: TypeAlias = NDArray[np.float64]
+    _Key: TypeAlias = tuple[str, tuple[int, ...], tuple[str, ...]]
 
 
-# Integer or stepped ranges with up to this many values are searched value by value, larger ones as
-# if continuous.
-_MOST_STEPS = 50
 # Parameters with their own Sobol column; further ones draw at random.
 _SOBOL_COLUMNS = 64
-# Candidates near the recommended point: their share, their spread, how often a choice changes.
+# Share of the candidates near the recommended point.
 _NEAR_SHARE = 0.25
-_NEAR_SD = 0.1
-_NEAR_CHANGE = 0.2
+# Sets of parameters that apply together, of which the most promising are searched for a maximum.
+_MOST_BRANCHES = 3
+# Trials in the model, because the time of a fit grows with the cube of their number; and how many
+# more may join before they are chosen anew.
+_MOST_TRIALS = 300
+_MORE_TRIALS = 30
 # The first fits start from scratch, since the data are few; later ones continue from the last one.
 _ANEW_UNTIL = 50
 # Augmented Chebyshev scalarization: weight of the sum beside the maximum (Knowles 2006).
@@ -64,14 +65,15 @@ class GpSampler(BaseSampler):
     strongly the fewer runs it has; otherwise they are taken as exact. Unknown noise is estimated.
 
     A proposal maximizes the log expected improvement on the best *posterior mean*, times the
-    probability that all constraints hold, with a penalty towards the ends of the ranges that grows
-    with the noise of the values. Running trials count with their expected values, so that a batch
-    of proposals spreads out; the model is fitted once per batch. Several objectives are reduced to
-    one by augmented Chebyshev weights, which are drawn anew for each batch.
+    probability that all constraints hold. Running trials count with their expected values, so that
+    a batch of proposals spreads out; the model is fitted once per batch. Several objectives are
+    reduced to one by augmented Chebyshev weights, which are drawn anew for each batch.
 
-    The model covers the parameters that all finished trials share with the same range; the others,
-    such as those of only one kind of policy, are drawn at random. All random numbers derive from
-    the seed and the trial's number.
+    The model covers the parameters that have the same range in all finished trials that have them,
+    if all have them or a choice of another parameter decides which do, such as the kind of a policy
+    whose parameter it is; other parameters are drawn at random. Of more than 330 trials it holds
+    about 300: the half whose posterior means are best, and others spread over the rest. All random
+    numbers derive from the seed and the trial's number.
 
     Parameters
     ----------
@@ -82,6 +84,12 @@ class GpSampler(BaseSampler):
         trials enqueued by hand; >= 2.
     n_candidates : int
         Points at which the acquisition is computed before the best ones are refined; >= 8.
+
+    Attributes
+    ----------
+    is_valid : callable, optional
+        Whether a mapping of parameters is a possible trial. The model proposes no other, as long as
+        one of its candidates is.
     """
 
     def __init__(
@@ -95,11 +103,13 @@ class GpSampler(BaseSampler):
             raise ValueError(f"seed = {seed}: must be >= 0")
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
+        self.is_valid: Callable[[Mapping[str, Any]], bool] | None = None
         self._seed = seed
         self._n_startup_trials = n_startup_trials
         self._n_candidates = n_candidates
         self._columns: dict[str, int] = {}
         self._model: _Model | None = None
+        self._space: tuple[tuple[int, ...], Space] | None = None
         self._sobol: tuple[int, Array, np.random.Generator] | None = None
 
     def reseed_rng(self) -> None:
@@ -116,7 +126,7 @@ class GpSampler(BaseSampler):
         earlier = sum(other.number < trial.number for other in trials)
         if earlier < self._n_startup_trials or len(finished) < 2:
             return {}
-        return _shared_space(finished)
+        return dict(self._space_of(finished).distributions)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -124,21 +134,21 @@ class GpSampler(BaseSampler):
         """The most valuable point for the trial."""
         if not search_space:
             return {}
-        model = self._model_of(study, search_space)
+        model = self._model_of(study)
         running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         acquisition = model.believing(
             other.params
             for other in running
-            if other.number != trial.number and search_space.keys() <= other.params.keys()
+            if other.number != trial.number and model.space.common <= other.params.keys()
         )
         rng = np.random.default_rng([self._seed, trial.number])
         candidates = model.candidates(self._n_candidates, rng)
         others = [
             other for other in study.get_trials(deepcopy=False) if other.number != trial.number
         ]
-        point = model.best_new(acquisition, candidates, _tried(others))
-        if point is None:  # everything has been tried
-            point = acquisition.maximum(candidates, model.space.allowed)
+        point = model.best_new(acquisition, candidates, _tried(others), self.is_valid)
+        if point is None:  # everything has been tried, or is invalid
+            point = model.best(acquisition, candidates)
         return model.space.decode(point)
 
     def sample_independent(
@@ -159,7 +169,7 @@ class GpSampler(BaseSampler):
             self._sobol = (trial.number, row, beyond)
         _, row, beyond = self._sobol
         uniform = float(row[column]) if column < len(row) else float(beyond.random())
-        parameter = _Parameter.of(param_name, param_distribution)
+        parameter = Parameter.of(param_name, param_distribution)
         return parameter.decode(float(parameter.spread(np.array([uniform]))[0]))
 
     def recommend(self, study: Study) -> FrozenTrial:
@@ -177,20 +187,28 @@ class GpSampler(BaseSampler):
         if len(study.directions) > 1:
             raise ValueError("with several objectives no single trial is best; see best_trials")
         finished = _evidence(study.get_trials(deepcopy=False))
-        space = _shared_space(finished)
-        if len(finished) < 2 or not space:
+        if len(finished) < 2 or not self._space_of(finished).parameters:
             raise ValueError("a recommendation needs two finished trials with a common parameter")
-        return finished[self._model_of(study, space).recommended]
+        return self._model_of(study).recommended
 
-    def _model_of(self, study: Study, search_space: Mapping[str, BaseDistribution]) -> _Model:
+    def _space_of(self, finished: Sequence[FrozenTrial]) -> Space:
+        numbers = tuple(trial.number for trial in finished)
+        if self._space is None or self._space[0] != numbers:
+            self._space = numbers, Space.of(finished)
+        return self._space[1]
+
+    def _model_of(self, study: Study) -> _Model:
         finished = _evidence(study.get_trials(deepcopy=False))
-        key = (study.study_name, tuple(trial.number for trial in finished), tuple(search_space))
+        space = self._space_of(finished)
+        numbers = tuple(trial.number for trial in finished)
+        key = (study.study_name, numbers, tuple(space.distributions))
         if self._model is None or self._model.key != key:
             rng = np.random.default_rng([self._seed, len(finished), 2])
             values, errors = _objectives(finished, study.directions, rng)
-            space = _Space([_Parameter.of(*item) for item in search_space.items()])
-            last = self._model
-            self._model = _Model.of(key, space, finished, values=values, errors=errors, last=last)
+            data = _Data.of(finished, values, errors)
+            if len(finished) > _MOST_TRIALS + _MORE_TRIALS:
+                data = _chosen(data, key, space, self._model)
+            self._model = _Model.of(key, space, data, last=self._model)
         return self._model
 
 
@@ -202,15 +220,14 @@ def expected_gain(study: Study) -> float:
     seems feasible.
     """
     finished = _evidence(study.get_trials(deepcopy=False))
-    space = _shared_space(finished)
-    if len(finished) < _LEAST_FOR_GAIN or not space:
+    if len(finished) < _LEAST_FOR_GAIN or not Space.of(finished).parameters:
         return math.nan
-    model = GpSampler(seed=0)._model_of(study, space)
+    model = GpSampler(seed=0)._model_of(study)
     acquisition = model.believing(())
     if acquisition.best is None:
         return math.inf
     candidates = model.candidates(_CANDIDATES_FOR_GAIN, np.random.default_rng(len(finished)))
-    best = model.best_new(acquisition, candidates, _tried(study.get_trials(deepcopy=False)))
+    best = model.best_new(acquisition, candidates, _tried(study.get_trials(deepcopy=False)), None)
     if best is None:
         return 0.0
     return model.fitted[0].scale * math.exp(float(acquisition.values(best[None, :])[0]))
@@ -228,103 +245,6 @@ def _evidence(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
         for trial in trials
         if trial.state == TrialState.COMPLETE and "duplicate_of" not in trial.user_attrs
     ]
-
-
-def _shared_space(trials: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]:
-    """Parameters that can vary and that all trials share with the same range, by name."""
-    if not trials:
-        return {}
-    return {
-        name: distribution
-        for name, distribution in sorted(trials[0].distributions.items())
-        if not distribution.single()
-        and all(trial.distributions.get(name) == distribution for trial in trials)
-    }
-
-
-@dataclasses.dataclass(frozen=True)
-class _Parameter:
-    """One coordinate of the model: in [0, 1], or the number of a category."""
-
-    name: str
-    low: float
-    high: float
-    log: bool
-    step: float | None
-    choices: tuple[Any, ...] | None
-    allowed: tuple[float, ...]  # coordinates, if they are few
-
-    @classmethod
-    def of(cls, name: str, distribution: BaseDistribution) -> _Parameter:
-        if isinstance(distribution, CategoricalDistribution):
-            choices = tuple(distribution.choices)
-            allowed = tuple(float(i) for i in range(len(choices)))
-            return cls(name, 0.0, 1.0, False, None, choices, allowed)
-        assert isinstance(distribution, FloatDistribution | IntDistribution)
-        low, high, step = distribution.low, distribution.high, distribution.step
-        parameter = cls(name, low, high, distribution.log, step, None, ())
-        if step is None or (count := round((high - low) / step) + 1) > _MOST_STEPS:
-            return parameter
-        allowed = tuple(parameter.encode(low + i * step) for i in range(count))
-        return dataclasses.replace(parameter, allowed=allowed)
-
-    def encode(self, value: Any) -> float:
-        if self.choices is not None:
-            return float(self.choices.index(value))
-        if self.high == self.low:
-            return 0.0
-        if self.log:
-            return math.log(value / self.low) / math.log(self.high / self.low)
-        return float((value - self.low) / (self.high - self.low))
-
-    def decode(self, coordinate: float) -> Any:
-        if self.choices is not None:
-            return self.choices[round(coordinate)]
-        if self.log:
-            value = self.low * math.exp(coordinate * math.log(self.high / self.low))
-        else:
-            value = self.low + coordinate * (self.high - self.low)
-        if self.step is not None:
-            value = self.low + round((value - self.low) / self.step) * self.step
-        value = min(max(value, self.low), self.high)
-        return int(value) if isinstance(self.step, int) else float(value)
-
-    def spread(self, uniform: Array) -> Array:
-        """Coordinates from uniform numbers in [0, 1); all allowed ones are equally likely."""
-        if not self.allowed:
-            return uniform
-        chosen: Array = np.array(self.allowed)[(uniform * len(self.allowed)).astype(int)]
-        return chosen
-
-    def near(self, coordinate: float, uniform: Array) -> Array:
-        """Coordinates near a given one."""
-        if self.choices is None:
-            normal: Array = ndtri(np.clip(uniform, 1e-9, 1 - 1e-9))
-            return np.clip(coordinate + _NEAR_SD * normal, 0.0, 1.0)
-        changed = self.spread(np.minimum(uniform / _NEAR_CHANGE, np.nextafter(1.0, 0.0)))
-        return np.where(uniform < _NEAR_CHANGE, changed, coordinate)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Space:
-    parameters: Sequence[_Parameter]
-
-    @property
-    def categorical(self) -> list[bool]:
-        return [parameter.choices is not None for parameter in self.parameters]
-
-    @property
-    def allowed(self) -> list[tuple[float, ...]]:
-        return [parameter.allowed for parameter in self.parameters]
-
-    def encode(self, params: Mapping[str, Any]) -> Array:
-        return np.array([parameter.encode(params[parameter.name]) for parameter in self.parameters])
-
-    def decode(self, point: Array) -> dict[str, Any]:
-        return {
-            parameter.name: parameter.decode(float(coordinate))
-            for parameter, coordinate in zip(self.parameters, point, strict=True)
-        }
 
 
 def _attribute(trials: Sequence[FrozenTrial], name: str, size: int) -> Array:
@@ -407,7 +327,7 @@ class _Fitted:
     def of(
         cls,
         points: Array,
-        space: _Space,
+        space: Space,
         *,
         values: Array,
         errors: Array,
@@ -433,46 +353,96 @@ class _Fitted:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Model:
-    """The state of the model after a set of finished trials."""
+class _Data:
+    """What was measured: values to be minimized and constraints to be <= 0, by trial."""
 
-    key: tuple[str, tuple[int, ...], tuple[str, ...]]
-    space: _Space
-    fitted: list[_Fitted]  # objective, then constraints
-    recommended: int
-    recommended_point: Array
+    trials: Sequence[FrozenTrial]
+    values: Array
+    errors: Array
+    constraints: Array  # one column each
+    constraint_errors: Array
 
     @classmethod
-    def of(
-        cls,
-        key: tuple[str, tuple[int, ...], tuple[str, ...]],
-        space: _Space,
-        trials: Sequence[FrozenTrial],
-        *,
-        values: Array,
-        errors: Array,
-        last: _Model | None,
-    ) -> _Model:
-        points = np.array([space.encode(trial.params) for trial in trials])
+    def of(cls, trials: Sequence[FrozenTrial], values: Array, errors: Array) -> _Data:
         size = len(trials[0].user_attrs.get("constraints", ()))
         constraints = _attribute(trials, "constraints", size)
         if not np.isfinite(constraints).all():
             raise ValueError("if one trial has finite constraints, every trial must have them")
         constraint_errors = _errors(trials, "constraints_se", size)
+        return cls(trials, _tamed(values), errors, constraints, constraint_errors)
+
+    def only(self, rows: NDArray[np.int_]) -> _Data:
+        """What was measured in these trials."""
+        return _Data(
+            [self.trials[row] for row in rows],
+            self.values[rows],
+            self.errors[rows],
+            self.constraints[rows],
+            self.constraint_errors[rows],
+        )
+
+
+def _chosen(data: _Data, key: _Key, space: Space, last: _Model | None) -> _Data:
+    """The trials that the model holds.
+
+    They are chosen by posterior mean: by their values, the luckiest would be.
+    """
+    if last and last.key[::2] == key[::2]:
+        held = {trial.number for trial in last.data.trials}
+        seen = set(last.key[1])
+        is_held = [trial.number in held or trial.number not in seen for trial in data.trials]
+        rows = np.flatnonzero(is_held)
+        if len(rows) <= _MOST_TRIALS + _MORE_TRIALS:
+            return data.only(rows)
+    else:
+        spread = np.linspace(0, len(data.trials) - 1, _MOST_TRIALS).round().astype(int)
+        last = _Model.of(key, space, data.only(spread), last=None)
+    points = np.array([space.encode(trial.params) for trial in data.trials])
+    means = [surrogate.process.predict(points)[0] for surrogate in last.fitted]
+    excess = np.maximum(means[1:], 0.0).max(axis=0) if means[1:] else np.zeros(len(points))
+    order = np.lexsort((means[0], excess))
+    best, rest = order[: _MOST_TRIALS // 2], np.sort(order[_MOST_TRIALS // 2 :])
+    spread = np.linspace(0, len(rest) - 1, _MOST_TRIALS - len(best)).round().astype(int)
+    return data.only(np.sort(np.concatenate([best, rest[spread]])))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Model:
+    """The state of the model after a set of finished trials."""
+
+    key: _Key
+    space: Space
+    data: _Data
+    fitted: list[_Fitted]  # objective, then constraints
+    recommended: FrozenTrial
+    recommended_point: Array
+
+    @classmethod
+    def of(
+        cls,
+        key: _Key,
+        space: Space,
+        data: _Data,
+        *,
+        last: _Model | None,
+    ) -> _Model:
+        points = np.array([space.encode(trial.params) for trial in data.trials])
         # A constraint keeps its zero, the bound of feasibility.
-        tamed = _tamed(values)
-        data = [(tamed, errors, float(tamed.mean()))]
-        data += [(constraints[:, i], constraint_errors[:, i], 0.0) for i in range(size)]
-        warm: list[_Fitted | None] = [None] * len(data)
-        continues = last and last.key[::2] == key[::2] and len(last.fitted) == len(data)
-        if last and continues and len(trials) > _ANEW_UNTIL:
+        columns = [(data.values, data.errors, float(data.values.mean()))]
+        columns += [
+            (values, errors, 0.0)
+            for values, errors in zip(data.constraints.T, data.constraint_errors.T, strict=True)
+        ]
+        warm: list[_Fitted | None] = [None] * len(columns)
+        continues = last and last.key[::2] == key[::2] and len(last.fitted) == len(columns)
+        if last and continues and len(data.trials) > _ANEW_UNTIL:
             warm = list(last.fitted)
         fitted = [
             _Fitted.of(points, space, values=values, errors=error, centre=centre, last=start)
-            for (values, error, centre), start in zip(data, warm, strict=True)
+            for (values, error, centre), start in zip(columns, warm, strict=True)
         ]
-        recommended = _acquisition(fitted).recommended()
-        return cls(key, space, fitted, recommended, points[recommended])
+        row = _acquisition(fitted).recommended()
+        return cls(key, space, data, fitted, data.trials[row], points[row])
 
     def believing(self, pending: Iterable[Mapping[str, Any]]) -> search.Acquisition:
         """The acquisition while trials with these parameters are running."""
@@ -487,36 +457,48 @@ class _Model:
         acquisition: search.Acquisition,
         candidates: Array,
         tried: set[frozenset[tuple[str, Any]]],
+        is_valid: Callable[[Mapping[str, Any]], bool] | None,
     ) -> Array | None:
-        """The most valuable point whose parameters are not those of a trial; None without one.
+        """The most valuable point whose parameters are valid and not those of a trial, or None.
 
         Different points have the same parameters where these are whole numbers.
         """
 
         def is_new(point: Array) -> bool:
-            return frozenset(self.space.decode(point).items()) not in tried
+            params = self.space.decode(point)
+            is_known = frozenset(params.items()) in tried
+            return not is_known and (is_valid is None or is_valid(params))
 
-        best = acquisition.maximum(candidates, self.space.allowed)
+        best = self.best(acquisition, candidates)
         if is_new(best):
             return best
         order = np.argsort(-acquisition.values(candidates), kind="stable")
         return next((point for point in candidates[order] if is_new(point)), None)
 
+    def best(self, acquisition: search.Acquisition, candidates: Array) -> Array:
+        """The most valuable point of all."""
+        branches = sorted(
+            self.space.branches(candidates),
+            key=lambda branch: -float(acquisition.values(branch[0]).max()),
+        )
+        peaks = np.array(
+            [acquisition.maximum(points, allowed) for points, allowed in branches[:_MOST_BRANCHES]]
+        )
+        peak: Array = peaks[np.argmax(acquisition.values(peaks))]
+        return peak
+
     def candidates(self, count: int, rng: np.random.Generator) -> Array:
         """Points over the whole space and near the recommended one."""
-        parameters = self.space.parameters
         # Sobol points are balanced only in powers of two.
         size = 2 ** math.ceil(math.log2(count))
-        uniform = qmc.Sobol(len(parameters), scramble=True, seed=rng).random(size)[:count]
+        dimensions = len(self.space.parameters)
+        uniform = qmc.Sobol(dimensions, scramble=True, seed=rng).random(size)[:count]
         near = int(_NEAR_SHARE * count)
-        return np.column_stack(
-            [
-                np.concatenate([parameter.near(at, column[:near]), parameter.spread(column[near:])])
-                for parameter, at, column in zip(
-                    parameters, self.recommended_point, uniform.T, strict=True
-                )
-            ]
-        )
+        points = [
+            self.space.near(self.recommended_point, uniform[:near]),
+            self.space.spread(uniform[near:]),
+        ]
+        return self.space.pinned(np.concatenate(points))
 
 
 def _acquisition(fitted: Sequence[_Fitted]) -> search.Acquisition:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway.config.progress import Report
     from spillway.study.racing import Racing
-    from spillway.study.space import Point
+    from spillway.study.space import BoundSpace, Point
     from spillway.study.study_data import StudyData
 
 
@@ -54,6 +54,8 @@ def opened(
         n_constraints=len(study.constraints),
         is_conditional=study.bound.is_conditional,
     )
+    if hasattr(made, "is_valid"):
+        made.is_valid = partial(_makes_a_simulation, study.bound)
     is_shared = kept_in is not None
     with samplers.quiet():
         place = storage.resolve(kept_in)
@@ -85,6 +87,19 @@ def opened(
     if is_shared:
         storage.release_abandoned(found, place)
     return found, place
+
+
+def _makes_a_simulation(bound: BoundSpace, params: Mapping[str, Any]) -> bool:
+    """Whether values of parameters that the sampler proposes jointly can be a trial."""
+    try:
+        point = bound.ask(optuna.trial.FixedTrial(dict(params)))
+    except ValueError:  # others are drawn later
+        return True
+    try:
+        bound.apply(bound.ordered(point))
+    except ConfigError:
+        return False
+    return True
 
 
 def _other_sampler(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

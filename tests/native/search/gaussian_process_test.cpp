@@ -305,24 +305,6 @@ void constraints_decide_what_is_best() {
   check(!impossible.best() && impossible.recommended() == 2, "the nearest to being allowed");
 }
 
-void edges_are_discounted_categories_are_not() {
-  // Far from its observations a process is the same everywhere.
-  Observations data{MatrixXd(2, 2), VectorXd(2), VectorXd::Ones(2), {false, true}};
-  data.points << 0.5, 1.0, 0.5, 2.0;
-  data.values << -1.0, 1.0;
-  const Hyperparameters h{VectorXd::Constant(2, 0.02), 1.0, 0.0, 0.0};
-  MatrixXd where(6, 2);
-  where << 0.0, 0.0, 0.02, 0.0, 0.3, 0.0, 0.7, 0.0, 1.0, 0.0, 1.0, 3.0;
-  const VectorXd noisy = Acquisition(GaussianProcess(data, h), {}).values(where);
-  check(noisy[0] < noisy[1] && noisy[1] < noisy[2], "less towards the end");
-  check(close(noisy[0], noisy[4], 1e-12) && close(noisy[2], noisy[3], 1e-12), "at both ends");
-  check(noisy[2] - noisy[0] > std::log(2.0), "to less than half");
-  check(noisy[4] == noisy[5], "a category has no end");
-  data.noise_variance.setZero();
-  const VectorXd sure = Acquisition(GaussianProcess(data, h), {}).values(where);
-  check(close(sure[0], sure[2], 1e-12), "values without noise speak for themselves");
-}
-
 void misuse_is_refused() {
   const Observations data = some_observations(5, 11);
   const Hyperparameters h = some_hyperparameters();
@@ -348,4 +330,4 @@ CASES(posterior_is_that_of_the_definition, slopes_are_those_of_differences,
       belief_is_an_observation_of_the_mean, fit_finds_a_stationary_point_in_the_box,
       minimum_respects_the_box, improvement_is_its_integral, maximum_is_allowed_and_new,
       small_space_is_exhausted_before_a_point_repeats, constraints_decide_what_is_best,
-      edges_are_discounted_categories_are_not, misuse_is_refused);
+      misuse_is_refused);

@@ -11,7 +11,11 @@ import pytest
 optuna = pytest.importorskip("optuna")
 
 
+from optuna.distributions import CategoricalDistribution, FloatDistribution  # noqa: E402
+
+from spillway.study import gp  # noqa: E402
 from spillway.study.gp import GpSampler  # noqa: E402
+from spillway.study.gp_space import Space  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -185,16 +189,102 @@ def test_small_discrete_space_is_exhausted() -> None:
     assert len(set(proposed)) >= 20
 
 
-def test_conditional_parameters_are_drawn_where_they_apply() -> None:
+def test_conditional_parameters_are_searched_where_they_apply() -> None:
     def objective(trial: Trial) -> float:
         x = trial.suggest_float("x", 0.0, 1.0)
         if trial.suggest_categorical("kind", ["plain", "deep"]) == "plain":
-            return (x - 0.2) ** 2 + 1
-        return (x - 0.2) ** 2 + trial.suggest_float("depth", 0.0, 1.0)
+            return (x - 0.2) ** 2 + 0.1
+        depth = trial.suggest_float("depth", 0.0, 1.0)
+        loss = (x - 0.2) ** 2 + (depth - 0.7) ** 2
+        if trial.suggest_categorical("way", ["slow", "fast", "none"]) == "fast":
+            return loss + (trial.suggest_int("speed", 1, 9) - 4) ** 2 / 100
+        return loss + 0.2
 
-    study = batches(GpSampler(seed=3), objective, 15, 2)
-    assert all(("depth" in params) == (params["kind"] == "deep") for params in parameters(study))
-    assert abs(study.best_params["x"] - 0.2) < 0.1
+    study = batches(GpSampler(seed=3), objective, 20, 2)
+    for params in parameters(study):
+        assert ("depth" in params) == ("way" in params) == (params["kind"] == "deep")
+        assert ("speed" in params) == (params.get("way") == "fast")
+    best = study.best_params
+    assert (best["kind"], best["way"], best["speed"]) == ("deep", "fast", 4)
+    assert best["x"] == pytest.approx(0.2, abs=0.03)
+    assert best["depth"] == pytest.approx(0.7, abs=0.03)
+
+
+def test_conditions_follow_from_the_trials() -> None:
+    numbers = FloatDistribution(0.0, 1.0)
+    kinds = CategoricalDistribution(["a", "b", "c"])
+
+    def space_of(*trials: dict[str, Any]) -> Space:
+        return Space.of(
+            [
+                optuna.trial.create_trial(
+                    params=params,
+                    distributions={
+                        name: kinds if isinstance(value, str) else numbers
+                        for name, value in params.items()
+                    },
+                    value=0.0,
+                )
+                for params in trials
+            ]
+        )
+
+    space = space_of({"k": "a", "x": 0.1}, {"k": "b"}, {"k": "c", "x": 0.4, "z": 0.2})
+    assert list(space.distributions) == ["k", "x", "z"]
+    assert space.common == {"k"}
+    assert {name: set(condition.choices) for name, condition in space.conditions.items()} == {
+        "x": {"a", "c"},
+        "z": {"c"},
+    }
+    assert space.decode(space.encode({"k": "a", "x": 0.25})) == {"k": "a", "x": 0.25}
+    assert space.decode(np.array([1.0, 0.3, 0.3])) == {"k": "b"}
+    # The same choice with and without a parameter: it is none that the choice decides.
+    assert list(space_of({"k": "a", "x": 0.1}, {"k": "a"}).distributions) == ["k"]
+    for points, allowed in space.branches(np.array([[0.0, 0.3, 0.5], [1.0, 0.5, 0.5]])):
+        (kind,) = allowed[0]
+        assert points[:, 0].tolist() == [kind]
+        assert allowed[1] == (() if kind == 0 else (0.5,))
+        assert allowed[2] == (0.5,)
+
+
+def test_an_optimum_at_the_ends_of_the_ranges_is_found_under_noise() -> None:
+    losses = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+
+        def objective(trial: Trial, rng: np.random.Generator = rng) -> float:
+            point = [trial.suggest_float(f"x{i}", 0.0, 1.0) for i in range(4)]
+            trial.set_user_attr("objective_se", [0.2])
+            return sum(abs(at - i % 2) for i, at in enumerate(point)) + 0.2 * float(rng.normal())
+
+        sampler = GpSampler(seed=seed)
+        study = batches(sampler, objective, 30, 1)
+        found = sampler.recommend(study).params.values()
+        losses.append(sum(abs(at - i % 2) for i, at in enumerate(found)))
+    assert float(np.median(losses)) < 0.25
+
+
+def test_many_trials_are_represented_by_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gp, "_MOST_TRIALS", 40)
+    monkeypatch.setattr(gp, "_MORE_TRIALS", 10)
+    rng = np.random.default_rng(1)
+
+    def objective(trial: Trial) -> float:
+        x = trial.suggest_float("x", 0.0, 1.0)
+        trial.set_user_attr("objective_se", [0.3])
+        trial.set_user_attr("constraints", [0.5 - x])
+        return (x - 0.3) ** 2 + 0.3 * float(rng.normal())
+
+    sampler = GpSampler(seed=2)
+    study = batches(sampler, objective, 60, 2)
+    model = sampler._model_of(study)
+    numbers = [trial.number for trial in model.data.trials]
+    assert 40 <= len(numbers) <= 50
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == 119  # the last trials always count
+    assert sampler.recommend(study).params["x"] == pytest.approx(0.5, abs=0.1)
+    # Without a model to begin with, too.
+    assert GpSampler(seed=2).recommend(study).params["x"] == pytest.approx(0.5, abs=0.1)
 
 
 def test_constraint_is_kept() -> None:

@@ -310,6 +310,21 @@ def test_invalid_combination_is_recorded_and_the_search_goes_on() -> None:
     assert all(trial.has_values for trial in study.records if trial not in failed)
 
 
+def test_the_model_proposes_no_invalid_combination() -> None:
+    base = overloaded().with_({"gateway.controller": "aimd", "gateway.guard.ceiling": 64})
+    study = Study(
+        base,
+        {"gateway.guard.floor": (1, 100), "gateway.guard.ceiling": (1, 100)},
+        "goodput",
+        seeds=1,
+        sampler={"name": "gp", "n_startup_trials": 8},
+    ).optimize(24, check=False)
+    failed = [trial.number for trial in study.records if trial.state == "failed"]
+    valid = [trial.number for trial in study.records if trial.has_values]
+    assert failed
+    assert max(failed) < valid[8]
+
+
 def test_goodput_without_targets_is_an_error_rather_than_zero() -> None:
     classes = [workload.SloClass(name="critical"), workload.SloClass(name="sheddable")]
     base = overloaded(slo_classes=classes)
