@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _SOBOL_COLUMNS = 64
 # Share of the candidates near the recommended point.
 _NEAR_SHARE = 0.25
-# Sets of parameters that apply together, of which the most promising are searched for a maximum.
+# Of the sets of parameters that apply together, those whose candidates are best are searched for a
+# maximum.
 _MOST_BRANCHES = 3
 # Trials in the model, because the time of a fit grows with the cube of their number; and how many
 # more may join before they are chosen anew.

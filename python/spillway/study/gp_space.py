@@ -114,7 +114,7 @@ class Space:
     """The parameters that have the same range wherever trials have them.
 
     Those that only some trials have are included if the choice of another parameter decides; where
-    they do not apply, their coordinate is pinned, so that only the choice tells such points apart.
+    they do not apply, their coordinate is pinned, so that such points differ by the choice alone.
     """
 
     distributions: Mapping[str, BaseDistribution]
