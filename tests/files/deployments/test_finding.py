@@ -399,3 +399,21 @@ def test_what_no_file_decides_is_named(tmp_path: Path) -> None:
         "gateway.limit (unlimited)",
         "router (round_robin)",
     )
+
+
+@pytest.mark.parametrize("image", ["docker.io/istio/proxyv2:1.24.0", "auto", "envoyproxy/envoy:v1"])
+def test_the_pods_of_a_proxy_are_said_to_count_alone(tmp_path: Path, image: str) -> None:
+    text = f"""\
+kind: Deployment
+metadata: {{name: entry}}
+spec:
+  replicas: 3
+  template: {{spec: {{containers: [{{name: proxy, image: "{image}"}}]}}}}
+---
+kind: DestinationRule
+spec: {{trafficPolicy: {{connectionPool: {{http: {{http2MaxRequests: 200}}}}}}}}
+"""
+    found = import_(written(tmp_path, stack__yaml=text), system="envoy")
+    (entry,) = (entry for entry in found.unread if "Deployment" in entry.field)
+    assert entry.reason.endswith("state them as gateway.replicas")
+    assert entry.value["spec"]["replicas"] == 3

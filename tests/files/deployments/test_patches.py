@@ -177,6 +177,27 @@ def test_objects_of_istio_keep_what_a_patch_does_not_change(tmp_path: Path) -> N
     assert read == found.deployed
 
 
+@pytest.mark.parametrize(
+    ("whole", "note"),
+    [
+        (30, "share of the limit for 3 pods"),
+        (32, "share of the limit for 3 pods, 10 each: 30 in all instead of 32"),
+        (2, "share of the limit for 3 pods, 1 each: 3 in all instead of 2"),
+    ],
+)
+def test_shares_of_sidecars_that_are_rounded_are_said(
+    tmp_path: Path, whole: int, note: str
+) -> None:
+    stack = list(written(tmp_path, stack__yaml=STACK))
+    admission = gateway.RateLimit(
+        max_requests=whole, window_s=1.0, window="sliding", key="gateway", retry_after="none"
+    )
+    limited = LIMITED.with_({"gateway.admission": [admission]})
+    notes = export(limited, to="envoy").as_patches("deployment", stack).notes
+    (found,) = (text for text in notes if text.startswith("local_ratelimit.patch.yaml"))
+    assert found.endswith(note)
+
+
 def test_a_patch_without_its_object_keeps_its_variables(tmp_path: Path) -> None:
     stack = list(written(tmp_path, stack__yaml="kind: Service\nmetadata: {name: other}\n"))
     found = export(LIMITED, to="envoy").as_patches("deployment", stack)

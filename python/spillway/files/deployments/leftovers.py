@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from spillway.files.deployments.secrets import MASK
@@ -44,6 +45,7 @@ _IRRELEVANT = frozenset(
     networkConfig rolloutStrategy startupPolicy networkPolicy namespace applyTo
     """.split()  # noqa: SIM905
 )
+_PROXY = re.compile(r"envoy(?:-.*)?|proxyv2|auto|istio-proxy|.*-envoy")  # Istio replaces `auto`
 _OF_ROUTES = ("timeout", "retries", "fault", "mirror", "mirrors", "weight")
 _IRRELEVANT_KINDS = frozenset(
     """
@@ -102,4 +104,19 @@ def document(where: str, content: Any) -> Unread:
             return Unread(f"{where}: {kind}", content, irrelevant, "irrelevant")
         return Unread(f"{where}: {kind}", found, reason)
     reason = "nothing in it is known"
+    if kind and any(_PROXY.fullmatch(image) for image in _images(content)):
+        reason = "runs a proxy, whose pods count each alone: state them as gateway.replicas"
     return Unread(f"{where}: {kind}" if kind else where, content, reason)
+
+
+def _images(value: Any) -> Iterator[str]:
+    """The last names of the images that containers run."""
+    if isinstance(value, list):
+        for entry in value:
+            yield from _images(entry)
+    elif isinstance(value, dict):
+        image = value.get("image")
+        if isinstance(image, str):
+            yield image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+        for key, entry in value.items():
+            yield from _images(entry) if key != "image" else ()

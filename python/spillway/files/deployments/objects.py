@@ -174,10 +174,19 @@ def _envoy_filter(own: _Patch, entry: dict[str, Any]) -> Done | None:
     new, shared = copy.deepcopy(value), ""
     if context == INBOUND and "token_bucket" in new["typed_config"]:
         bucket = new["typed_config"]["token_bucket"]
+        whole = bucket["max_tokens"]
         bucket |= {key: max(1, bucket[key] // own.pods) for key in _BUCKET}
-        shared = f", and its share of the limit for {own.pods} pods"
+        shared = f", and its share of the limit for {own.pods} pods{_rounded(bucket, whole, own)}"
     places[0]["patch"]["value"] = new
     return _cleaned(done), f"all else of it, such as its context {context}{shared}"
+
+
+def _rounded(bucket: Mapping[str, Any], whole: int, own: _Patch) -> str:
+    """What all pods together have, if their equal shares are not the whole limit."""
+    together = bucket["max_tokens"] * own.pods
+    if together == whole:
+        return ""
+    return f", {bucket['max_tokens']} each: {together} in all instead of {whole}"
 
 
 def _strings(value: Any) -> list[str]:
