@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.deployments import refused, written
 
-from spillway import ConfigError, gateway, router
+from spillway import ConfigError, Simulation, gateway, router
 from spillway.files.deployments import export, import_
 from spillway.systems.dynamo import presets as dynamo
 
@@ -28,7 +28,13 @@ def expressible(name: str) -> dict[str, Any]:
         **thresholds, engine_request_limit=200, track_output_blocks=True, router_queue_threshold=16
     )
     decay = 0.0 if name == "dynamo@1.2" else 0.5  # a flag from 1.3 on
-    router_ = router.KvCost(overlap_credit=0.9, overlap_decay=decay, temperature=0.2)
+    router_ = router.KvCost(
+        overlap_credit=0.9,
+        overlap_decay=decay,
+        temperature=0.2,
+        prefill_unit="tokens" if name == "dynamo@1.6" else "blocks",
+        overlap_refresh_after_s=0 if name == "dynamo@1.2" else 0.25,
+    )
     return preset.apply().replace(router=router_).to_dict()
 
 
@@ -61,12 +67,49 @@ def test_a_flag_overrides_its_variable(tmp_path: Path) -> None:
         f"{DYNAMO} --router-mode kv"
     )
     found = import_(written(tmp_path, a__sh=text), system="dynamo")
-    assert found.simulation.router == router.KvCost(temperature=0.3, overlap="sent")
+    assert found.simulation.router == router.KvCost(
+        temperature=0.3, overlap="sent", prefill_unit="tokens"
+    )
     assert found.simulation.gateway.admission[0].to_dict()["kind"] == "always_admit"
     assert {entry.field.rpartition("$")[2] for entry in found.irrelevant} == {
         "DYN_ROUTER_MODE",
         "DYN_LOG",
     }
+
+
+def test_prompts_are_counted_as_in_the_version(tmp_path: Path) -> None:
+    files = list(written(tmp_path, a__sh=f"{DYNAMO} --router-mode kv"))
+    units = {
+        version: import_(files, system=f"dynamo@{version}").simulation.router.prefill_unit
+        for version in ("1.2", "1.5", "1.6")
+    }
+    assert units == {"1.2": "blocks", "1.5": "blocks", "1.6": "tokens"}
+    assert dynamo.v1_6().apply().router.prefill_unit == "tokens"
+    simulation = Simulation(router=router.KvCost(prefill_unit="tokens"))
+    (loss,) = export(simulation, to="dynamo@1.5").losses
+    assert (loss.path, loss.deployed) == ("router.prefill_unit", "blocks")
+
+
+def test_overlaps_are_refreshed_after_the_time_of_a_variable(tmp_path: Path) -> None:
+    text = f"export DYN_ROUTER_OVERLAP_REFRESH_AFTER_SECS=0.5\n{DYNAMO}"
+    files = list(written(tmp_path, a__sh=f"{text} --router-mode kv"))
+    found = import_(files, system="dynamo@1.3")
+    assert found.simulation.router.overlap_refresh_after_s == 0.5
+    assert found.unread == ()
+    old = import_(files, system="dynamo@1.2")
+    assert old.simulation.router == router.KvCost()
+    assert "$DYN_ROUTER_OVERLAP_REFRESH_AFTER_SECS" in str(old.unread[0])
+    other = import_(list(written(tmp_path, a__sh=text)), system="dynamo@1.3")
+    assert any("OVERLAP_REFRESH" in entry.field for entry in other.irrelevant)
+    wrong = [*written(tmp_path, a__sh=text.replace("0.5", "1s"))]
+    assert "AFTER_SECS = '1s': must be a number of seconds >= 0" in refused(wrong, system="dynamo")
+
+
+def test_a_cooldown_has_no_flag() -> None:
+    preset = dynamo.v1_6(active_prefill_tokens_threshold=9)
+    simulation = preset.apply().with_({"busy_monitor.overload_cooldown_s": 1.0})
+    (loss,) = export(simulation, to="dynamo@1.6").losses
+    assert str(loss).endswith("becomes null; no flag states it: 1 s in versions after 1.6")
 
 
 def test_the_router_queues_where_that_is_the_default(tmp_path: Path) -> None:

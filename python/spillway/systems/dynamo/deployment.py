@@ -35,7 +35,7 @@ from spillway.files.deployments.flag_table import Line, scalar, table
 from spillway.files.deployments.shares import limit_per_instance
 from spillway.files.deployments.target import GATEWAY, MODEL, Piece, Program, Target, Unread
 from spillway.files.deployments.variables import irrelevant, variables
-from spillway.systems.dynamo.presets import filled
+from spillway.systems.dynamo.presets import filled, prefill_unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,6 +70,7 @@ _RANDOM = {
     "picker": {"kind": "random"},
 }
 _STATUS = "DYN_HTTP_OVERLOAD_STATUS_CODE"
+_REFRESH = "DYN_ROUTER_OVERLAP_REFRESH_AFTER_SECS"  # has no flag
 _FRONTEND, _ROUTER = "dynamo.frontend", "dynamo.router"
 ENGINES = {"dynamo.vllm": "vllm", "dynamo.sglang": "sglang", "dynamo.trtllm": "tensorrt-llm"}
 """The workers, and the system of the engine of each."""
@@ -82,6 +83,7 @@ ENGINE_FLAGS = {
 """The flags of workers that are those of the engine."""
 
 _LIMIT = "engine-request-limit"
+_REFRESHING = _VERSIONS[1:]  # the versions that know `_REFRESH`
 _QUEUES = {"1.2": 4.0, "1.3": 16.0}  # the default of --router-queue-threshold
 _ORDERS = {order: order for order in ("fcfs", "lcfs", "wspt")}
 _DISAGGREGATED = "prefill and decode on workers of their own are not modeled"
@@ -123,6 +125,9 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
         else:
             words.append(f"--{name} {value}")
     text = " \\\n  ".join(words) + "\n"
+    refresh_s = settings["router"].get("overlap_refresh_after_s", 0)
+    if refresh_s and version in _REFRESHING:
+        text = f"export {_REFRESH}={refresh_s:.15g}\n{text}"
     named = {
         key: options[flag]
         for key, flag in _CONFIG_KEYS.items()
@@ -232,6 +237,7 @@ def apply(
     unread: list[Unread] = []
     found: dict[str, Any] = {}
     where, status = pieces[0].where if pieces else "dynamo", None
+    refresh_s = 0.0
     workers = [piece for piece in by_name(pieces) if piece.program in ENGINES]
     for i, piece in enumerate(workers):
         unread += _worker(piece, i, len(workers), settings["instances"], version)
@@ -246,6 +252,8 @@ def apply(
                 reason = "one frontend decides here"
                 own.append(Unread(f"{where}: replicas", piece.replicas, reason))
             status = piece.environment.get(_STATUS, status)
+            if version in _REFRESHING and (text := piece.environment.get(_REFRESH)):
+                refresh_s = _seconds(text, f"{where}: ${_REFRESH}")
         unread += [
             Unread(f"{piece.where}: {name}", found[name], "is stated again elsewhere", "irrelevant")
             for name in found.keys() & given.keys()
@@ -254,6 +262,11 @@ def apply(
         found |= given
         unread += own
     unread += _frontend(Fields(where, found), settings, version, status)
+    if settings["router"]["kind"] == "kv_cost":
+        settings["router"]["overlap_refresh_after_s"] = refresh_s
+    elif refresh_s:
+        reason = "is of the mode kv"
+        unread.append(Unread(f"{where}: ${_REFRESH}", refresh_s, reason, "irrelevant"))
     return classified(unread, _IRRELEVANT)
 
 
@@ -273,7 +286,7 @@ def _command(piece: Piece, version: str) -> tuple[dict[str, Any], list[Unread]]:
     unread = [*line.unread]
     unread += [Unread(f"{piece.where}: words", word, "is not a flag") for word in line.words]
     found: dict[str, Any] = {}
-    taken = {_STATUS}
+    taken = {_STATUS, _REFRESH} if version in _REFRESHING else {_STATUS}
     for flag in known.all:
         if not flag.variable or flag.variable not in piece.environment:
             continue
@@ -395,7 +408,9 @@ def _frontend(
     }
     events = fields.take("router-kv-events", "bool", default=True)
     if mode == "kv":
-        settings["router"] = KvCost(overlap="kv_events" if events else "sent", **values).to_dict()
+        settings["router"] = KvCost(
+            overlap="kv_events" if events else "sent", prefill_unit=prefill_unit(version), **values
+        ).to_dict()
     elif mode == "random":
         settings["router"] = dict(_RANDOM)
     else:
@@ -459,6 +474,12 @@ def _thresholds(fields: Fields, version: str) -> dict[str, Any]:
     }
 
 
+def _seconds(text: str, where: str) -> float:
+    if not re.fullmatch(r"[0-9]+\.?[0-9]*|\.[0-9]+", text):
+        raise config_error([(where, repr(text), "must be a number of seconds >= 0")])
+    return float(text)
+
+
 def _code(text: str) -> int:
     if not text.isdigit():
         raise config_error([(_STATUS, repr(text), "must be a status, e.g. 529")])
@@ -491,7 +512,10 @@ TARGET = Target(
         ("gateway.limit", "in 1.2, the router always has a queue"),
         ("gateway", "the frontend rejects, or the router queues by prefill load"),
         ("router.overlap_credit", "the credit is at most 1"),
+        ("router.overlap_refresh_after_s", f"{_REFRESH} is known from 1.3 on"),
+        ("router.prefill_unit", "the version decides it: tokens from 1.6 on, blocks before"),
         ("router", "of the modes of Dynamo's router, kv, round-robin and random are written"),
+        ("busy_monitor.overload_cooldown_s", "no flag states it: 1 s in versions after 1.6"),
         ("busy_monitor", "thresholds are written with the admission policy busy_threshold"),
         ("instances[].ingress.queue_size", "its environment variable could not be verified"),
         ("instances[].ingress", "of the gates of workers, engine_request_limit is written"),

@@ -160,6 +160,11 @@ def v1_3(
     )
 
 
+def prefill_unit(version: str) -> Literal["blocks", "tokens"]:
+    """In what the router of a version counts prompts that are to be computed."""
+    return "tokens" if version == "1.6" else "blocks"
+
+
 def filled(
     decode: float | None, prefill: int | None, frac: float | None
 ) -> tuple[float | None, int | None, float | None]:
@@ -329,7 +334,7 @@ def _preset(
         source=source,
         settings={
             "gateway.admission": BusyThreshold(overload_status=overload_status),
-            "router": KvCost(),
+            "router": KvCost(prefill_unit=prefill_unit(version)),
             "busy_monitor": busy_monitor,
             "instances[].ingress": ingress,
             **(queue or {}),

@@ -1,3 +1,4 @@
+export DYN_ROUTER_OVERLAP_REFRESH_AFTER_SECS=0.25
 python -m dynamo.frontend \
   --router-mode kv \
   --router-kv-overlap-score-credit 0.9 \
