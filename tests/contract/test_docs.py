@@ -165,6 +165,32 @@ def test_every_format(pages: dict[str, str]) -> None:
     same(labels(pages, "preset"), presets.names())
 
 
+def test_who_carries_a_policy_and_what_no_system_decides() -> None:
+    found = {
+        "gateway.limit.fixed": (deployments.Carrier("envoy@v3", ()),),
+        "instances.scheduler.priority_fcfs": (
+            deployments.Carrier("vllm@0.29", ("victim",)),
+            deployments.Carrier("vllm@0.33", ("victim",)),
+        ),
+        "router.cache_aware": (),
+    }
+    text = formats.pages(ROOT, found.get)["reference/formats/deployments"]
+    rows = [
+        line
+        for line in text.splitlines()
+        if line.startswith(("| `gateway", "| `router", "| `inst"))
+    ]
+    carried = [row for row in rows if row.split("`")[1] in found]
+    assert sorted(carried) == [
+        "| `gateway.limit.fixed` | envoy v3 |  |",
+        "| `instances.scheduler.priority_fcfs` |  | vllm without victim 0.29, 0.33 |",
+        "| `router.cache_aware` |  |  |",
+    ]
+    (line,) = (line for line in text.splitlines() if "`instances[].front_end`" in line)
+    assert "`instances[].scheduler`" not in line
+    assert "`instances[].ingress`" not in line
+
+
 def test_every_system_with_its_versions(pages: dict[str, str]) -> None:
     modules = [path for path in SYSTEMS.glob("*/*.py") if path.stem != "__init__"]
     rows = re.findall(

@@ -22,17 +22,22 @@ from documentation.settings import MissingTextError
 from documentation.versions import versions_page
 from spillway import presets
 from spillway.cli import explanations
+from spillway.config.describe import paths
 from spillway.files import deployments, export, recordings, traces
 from spillway.presets import by_name
 from spillway.traffic import loads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
 
-def pages(root: Path) -> dict[str, str]:
+def pages(
+    root: Path, carriers: Callable[[str], Iterable[Any] | None] = lambda _: None
+) -> dict[str, str]:
     """The pages of formats, presets and systems, by their names in the site.
+
+    `carriers`: the systems that carry the policy at a path, as `files.deployments.carriers`.
 
     Raises MissingTextError for a system without a page of its own.
     """
@@ -41,7 +46,7 @@ def pages(root: Path) -> dict[str, str]:
         "reference/formats/traces": _traces(),
         "reference/formats/measurements": _measurements(),
         "reference/formats/loads": _loads(),
-        "reference/formats/deployments": _deployments(root),
+        "reference/formats/deployments": _deployments(root, carriers),
         "reference/formats/results": _results(),
         "reference/formats/study": _keys("study"),
         "reference/formats/sweep": _keys("sweep"),
@@ -159,7 +164,52 @@ def _flags(root: Path, form: deployments.Target) -> Iterator[str]:
     yield table(["approximated flag", "how"], flags.near(form))
 
 
-def _deployments(root: Path) -> str:
+def _carried(carriers: Callable[[str], Iterable[Any] | None]) -> list[list[str]]:
+    """Of every policy that a system could decide: who carries it, whole and in part."""
+    rows = []
+    for path, is_policy in paths():
+        found = carriers(path) if is_policy else None
+        if found is None:
+            continue
+        exact: dict[str, list[str]] = {}
+        part: dict[str, list[str]] = {}
+        for each in found:
+            system, _, version = each.target.partition("@")
+            if each.lost:
+                system = f"{system} without {', '.join(each.lost)}"
+            (part if each.lost else exact).setdefault(system, []).append(version)
+        rows.append(
+            [code(path), *("; ".join(map(_of_versions, ways.items())) for ways in (exact, part))]
+        )
+    return rows
+
+
+def _of_versions(item: tuple[str, Sequence[str]]) -> str:
+    system, versions = item
+    return f"{system} {', '.join(versions)}"
+
+
+def _undecided() -> str:
+    """The settings of deployments that no system decides."""
+    of = ("gateway", "router", "busy_monitor", "signals", "fleet", "instances", "tenants")
+    every = deployments.TARGETS.values()
+    found = [
+        path
+        for path in dict.fromkeys(_in_lists(path) for path, _ in paths(kinds=False))
+        if path.partition(".")[0].removesuffix("[]") in of
+        and not any(target.decides(path) for target in every)
+    ]
+    outer = [path for path in found if path.rpartition(".")[0] not in found]
+    return _codes(outer)
+
+
+def _in_lists(path: str) -> str:
+    """A path with `[]` behind the lists at the root."""
+    first, point, rest = path.partition(".")
+    return f"{first}{'[]' if first in ('instances', 'tenants') else ''}{point}{rest}"
+
+
+def _deployments(root: Path, carriers: Callable[[str], Iterable[Any] | None]) -> str:
     blocks = [
         "# Deployments",
         (
@@ -169,6 +219,13 @@ def _deployments(root: Path) -> str:
             "not modeled: an import refuses these unless `--allow-lossy`."
         ),
     ]
+    if rows := _carried(carriers):
+        blocks += [
+            "## Policies",
+            "Which policies the systems carry, by exports of each one; nothing: no system.",
+            table(["policy", "as it is", "in part"], rows),
+        ]
+    blocks += ["## Settings that no system decides", sentence(_undecided())]
     for name, form in deployments.TARGETS.items():
         lost = [[code(path), prose(reason)] for path, reason in form.reasons]
         blocks += _entry(

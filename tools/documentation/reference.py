@@ -5,6 +5,7 @@ It needs the package `spillway` and the repository, and nothing of Sphinx.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ def pages(
     Raises settings.MissingTextError for a policy, command or system without the text that the
     repository must hold for it.
     """
+    carriers = functools.cache(carriers)
     described = Simulation._describe() if description is None else description
     return {
         "reference/index": page(
@@ -63,5 +65,5 @@ def pages(
         **results.pages(described, root),
         **interfaces.command_pages(commands, root),
         **interfaces.python_pages(),
-        **formats.pages(root),
+        **formats.pages(root, carriers),
     }

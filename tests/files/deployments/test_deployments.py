@@ -18,9 +18,9 @@ from support.random_simulations import random_simulation
 from support.readers import changed_at, places_of
 
 import spillway
-from spillway import ConfigError, Simulation, gateway, instance
+from spillway import ConfigError, Simulation, fleet, gateway, instance, router
 from spillway.config.differences import differences
-from spillway.files.deployments import TARGETS, Export, carriers, export, import_
+from spillway.files.deployments import TARGETS, Export, carriers, export, import_, unchecked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,6 +97,44 @@ def test_losses_are_all_that_differs(name: str, seed: int) -> None:
             assert lost.pop(difference.path) == difference.after
     assert not lost
     assert all(loss.reason for loss in found.losses)
+
+
+@pytest.mark.parametrize(
+    ("changes", "to", "path", "reason"),
+    [
+        (
+            {"instances[0].scheduler": instance.PriorityFcfs(victim="least_computed")},
+            "vllm",
+            "instances[0].scheduler.victim",
+            "vLLM preempts the last one of the lowest priority",
+        ),
+        (
+            {"instances[0].scheduler": instance.LongestPrefix(aging_tokens_per_step=4)},
+            "sglang",
+            "instances[0].scheduler.aging_tokens_per_step",
+            "no flag of SGLang makes prefixes age",
+        ),
+        (
+            {"gateway.limit": gateway.Saturation(staleness_policy="ignore")},
+            "llm-d",
+            "gateway.limit[0].staleness_policy",
+            "llm-d counts an old metric as saturated",
+        ),
+        (
+            {"fleet.autoscaler": fleet.WvaScaler(), "instances[0].count": 4},
+            "kubernetes",
+            "fleet.autoscaler",
+            "an autoscaler of pods has targets of metrics; other scalers",
+        ),
+        ({"router": router.CacheAware()}, "dynamo", "router", "of the modes of Dynamo's router"),
+    ],
+)
+def test_what_no_file_states_is_lost_with_its_reason(
+    changes: dict[str, Any], to: str, path: str, reason: str
+) -> None:
+    found = unchecked(Simulation().with_(changes), to=to)
+    (loss,) = (loss for loss in found.losses if loss.path == path)
+    assert loss.reason.startswith(reason)
 
 
 def test_settings_of_other_systems_are_losses() -> None:

@@ -260,7 +260,10 @@ TARGET = Target(
         ("fleet.autoscaler.poll_s", "a flag of the controller manager, 15 s"),
         ("fleet.autoscaler.down_share", "a whole number of percent"),
         ("fleet.autoscaler.up_share", "a whole number of percent"),
-        ("fleet.autoscaler", "a horizontal pod autoscaler has targets of metrics"),
+        (
+            "fleet.autoscaler",
+            "an autoscaler of pods has targets of metrics; other scalers have objects of their own",
+        ),
     ),
     write=write,
     read=read,

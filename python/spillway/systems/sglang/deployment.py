@@ -251,7 +251,9 @@ TARGET = Target(
     covers=COVERS,
     reasons=(
         ("instances[].ingress", "SGLang bounds the waiting requests, from 0.5 on"),
-        ("instances[].scheduler", "SGLang orders its queue by arrival, or by priority"),
+        ("instances[].scheduler.victim", "SGLang preempts the lowest priority"),
+        ("instances[].scheduler.aging_tokens_per_step", "no flag of SGLang makes prefixes age"),
+        ("instances[].scheduler", "SGLang orders its queue by arrival, by prefixes or by priority"),
         ("instances[].long_prefill_token_threshold", "SGLang has one chunk for all prompts"),
     ),
     write=write,

@@ -520,6 +520,7 @@ TARGET = Target(
             "instances[].ingress",
             "from 0.29 on, vLLM limits waiting and running requests together, and tokens",
         ),
+        ("instances[].scheduler.victim", "vLLM preempts the last one of the lowest priority"),
         ("instances[].scheduler", "vLLM orders its queue by arrival, or by priority and arrival"),
         ("instances[].kv_cache.reserve_full_prompt", "a flag of vLLM from 0.19 on"),
         ("instances[].prefill_schedule_interval", "a flag of vLLM from 0.24 on"),
