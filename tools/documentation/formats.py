@@ -165,7 +165,7 @@ def _flags(root: Path, form: deployments.Target) -> Iterator[str]:
 
 
 def _carried(carriers: Callable[[str], Iterable[Any] | None]) -> list[list[str]]:
-    """Of every policy that a system could decide: who carries it, whole and in part."""
+    """The systems that carry each policy that one could decide, whole and in part."""
     rows = []
     for path, is_policy in paths():
         found = carriers(path) if is_policy else None

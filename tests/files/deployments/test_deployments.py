@@ -30,6 +30,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* is newer than the rules for i
 NAMES = [f"{target.name}@{version}" for target in TARGETS.values() for version in target.versions]
 
 
+LLM_D = {"llm-d@0.8", "llm-d@0.9", "llm-d@0.10"}
+
+
 def module_of(name: str) -> Any:
     """The tests of a system."""
     tool = name.partition("@")[0].replace("-", "_")
@@ -285,8 +288,8 @@ def test_other_values_of_rest_are_refused() -> None:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("gateway.limit.saturation", {"llm-d@0.10"}),
-        ("gateway.usage_limit.priority_holdback", {"llm-d@0.10"}),  # beside saturation only
+        ("gateway.limit.saturation", LLM_D),
+        ("gateway.usage_limit.priority_holdback", LLM_D),  # beside saturation only
         ("gateway.controller.aimd", {"vllm-on-eks@2dca487", "vllm-on-eks@0c78403"}),
         (
             "gateway.admission.busy_threshold",
@@ -296,7 +299,7 @@ def test_other_values_of_rest_are_refused() -> None:
             "instances[0].ingress.vllm_queue_limits",
             {"vllm@0.29", "vllm@0.33", "sglang@0.4", "sglang@0.5.6", "sglang@0.5.23"},
         ),
-        ("router.weighted.scorers.queue_depth", {"llm-d@0.10"}),
+        ("router.weighted.scorers.queue_depth", LLM_D),
         ("gateway.limit.dual_limit", set()),
         ("fleet.autoscaler.queue", set()),
         ("gateway.limit", None),

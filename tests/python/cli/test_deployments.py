@@ -203,7 +203,7 @@ def test_a_loss_is_priced(tmp_path: Path, called: Callable[..., Any]) -> None:
 
 def test_describe_names_the_systems_that_carry_a_policy(called: Callable[..., Any]) -> None:
     ending = "\n\nCarried by (spillway export): {}\n"
-    for path, known in (("saturation", "llm-d@0.10"), ("dual_limit", "none")):
+    for path, known in (("saturation", "llm-d@0.8, llm-d@0.9, llm-d@0.10"), ("dual_limit", "none")):
         assert called("describe", f"gateway.limit.{path}")[1].endswith(ending.format(known))
     assert "Carried by" not in called("describe", "gateway.limit")[1]
     assert "Carried by" not in called("describe", "gateway.limit.fixed.max_in_flight")[1]

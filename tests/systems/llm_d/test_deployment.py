@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def expressible(_name: str) -> dict[str, Any]:
+def _scale(name: str) -> str:
+    return "range" if name == "llm-d@0.8" else "prompt"
+
+
+def expressible(name: str) -> dict[str, Any]:
     """Settings that the files carry, all that the system decides."""
     fairness = gateway.LeastAttainedService(
         service_weight=0.7, half_life_s=30, decay="always", scope="gateway"
@@ -74,7 +78,7 @@ def expressible(_name: str) -> dict[str, Any]:
                 {"kind": "slo_headroom", "exploration": 0.02},
             ],
             "scorers": [
-                {"kind": "precise_prefix_cache", "weight": 3, "scale": "prompt"},
+                {"kind": "precise_prefix_cache", "weight": 3, "scale": _scale(name)},
                 {"kind": "load_aware", "weight": 1.5, "threshold": 64},
                 {"kind": "active_requests", "idle_threshold": 2, "max_busy_score": 0.5},
                 {"kind": "token_load", "queue_threshold_tokens": 100_000},
@@ -564,3 +568,34 @@ REFUSED = {
         ),
     ]
 }
+
+
+PRECISE = f"{HEAD}plugins: [{{type: precise-prefix-cache-scorer}}, {{type: max-score-picker}}]"
+
+
+@pytest.mark.parametrize(("version", "scale"), [("0.8", "range"), ("0.9", "prompt")])
+def test_the_precise_scorer_is_that_of_the_version(
+    tmp_path: Path, version: str, scale: str
+) -> None:
+    found = import_(written(tmp_path, epp__yaml=PRECISE), system=f"llm-d@{version}")
+    (scorer,) = found.simulation.router.scorers
+    assert scorer == router.PrecisePrefixCache(scale=scale)  # type: ignore[arg-type]
+    assert any("has the rules of 0.10, but for" in note for note in found.notes)
+    exported = export(found.simulation, to=f"llm-d@{'0.10' if version == '0.8' else '0.8'}")
+    (loss,) = (loss for loss in exported.losses if loss.path.startswith("router"))
+    assert loss.path == "router.scorers[0].scale"
+    assert "the version decides it" in loss.reason
+
+
+def test_what_0_10_refuses_is_listed_in_older_versions(tmp_path: Path) -> None:
+    text = f"""{HEAD}plugins:
+- {{type: my-scorer}}
+- {{type: prefix-cache-scorer, parameters: {{blockSize: 5}}}}
+- {{type: max-score-picker}}
+"""
+    path = list(written(tmp_path, epp__yaml=text))
+    with pytest.raises(ConfigError, match=r"is not a type of plugin of llm-d 0\.10"):
+        import_(path, system="llm-d")
+    found = import_(path, system="llm-d@0.9")
+    listed = {entry.field.partition(": ")[2]: entry.value for entry in found.unread}
+    assert listed == {"plugins[0]: type": "my-scorer", "plugins[1]: parameters: blockSize": 5}

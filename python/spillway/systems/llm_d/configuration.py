@@ -138,8 +138,11 @@ def load(text: str, where: str) -> Configuration:
     return _default() if not text else decode(Fields(where, parse(text, where)))
 
 
-def decode(fields: Fields) -> Configuration:
-    """The configuration of a document; raises ConfigError where the router refuses it."""
+def decode(fields: Fields, *, is_strict: bool = True) -> Configuration:
+    """The configuration of a document; raises ConfigError where the router refuses it.
+
+    `is_strict`: without it, plugins and parameters that the router does not know are kept.
+    """
     kind, version = fields.required("kind", "str"), fields.required("apiVersion", "str")
     for name, value, allowed in (("kind", kind, (KIND,)), ("apiVersion", version, _VERSIONS)):
         if value not in allowed:
@@ -161,7 +164,7 @@ def decode(fields: Fields) -> Configuration:
     }
     if unknown := fields.rest():
         raise config_error([(field.field, "", "is an unknown field") for field in unknown])
-    known = _instances(entries)
+    known = _instances(entries, is_strict=is_strict)
     return Configuration(
         gates=gates,
         plugins=known,
@@ -220,12 +223,14 @@ def _entries(fields: Fields) -> list[tuple[Fields, str, str, Any]]:
     return found
 
 
-def _instances(entries: list[tuple[Fields, str, str, Any]]) -> dict[str, Plugin]:
+def _instances(
+    entries: list[tuple[Fields, str, str, Any]], *, is_strict: bool
+) -> dict[str, Plugin]:
     known: dict[str, Plugin] = {}
     for entry, name, kind, parameters in entries:
         if name in known:
             raise _refusal(entry, "name", name, "must not be the name of two plugins")
-        known[name] = plugin(kind, name, parameters, entry.where)
+        known[name] = plugin(kind, name, parameters, entry.where, is_strict=is_strict)
     programs = [name for name, found in known.items() if found.type == "program-aware-fairness"]
     if len(programs) > 1:
         allowed = "must be one at most: with two of program-aware-fairness the router panics"

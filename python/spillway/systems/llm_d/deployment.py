@@ -4,6 +4,10 @@
 written, because a simulation has no counterpart: bounds in bytes, the time to live while no
 endpoint is ready, `dataLayer`, `requestHandler`.
 
+The rules of all versions are those of 0.10, but for two: up to 0.8 the precise scorer relates
+blocks to their range over the endpoints, and plugins and parameters that 0.10 refuses are listed in
+older versions, because what these know is not recorded.
+
 A priority of the classes without a band of its own gets one, as llm-d creates it when the first
 request arrives, and band 0 always exists. So no band takes several priorities.
 """
@@ -76,14 +80,19 @@ _HANDLER = "single-profile-handler"
 _ORDERING_OF = {name: kind for kind, name in ORDERINGS.items()}
 
 
-def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> list[Unread]:  # noqa: ARG001
+_VERSIONS = ("0.8", "0.9", "0.10")
+
+
+def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> list[Unread]:
     """Changes gateway, router, signals and priorities to those of the files."""
     configs: list[tuple[str, Configuration]] = []
     unread: list[Unread] = []
     for document in _documents(files):
         kind = document.values.get("kind")
         if kind == epp.KIND:
-            configs.append((document.where, epp.decode(document)))
+            configs.append(
+                (document.where, epp.decode(document, is_strict=version == _VERSIONS[-1]))
+            )
         elif kind == "InferenceObjective":
             with _within(document.where):
                 unread += _objective(document, settings["slo_classes"])
@@ -97,8 +106,11 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     if len(configs) != 1:
         allowed = f"must contain one {epp.KIND}, also as the data of a ConfigMap"
         raise config_error([(", ".join(files), f"{len(configs)}", allowed)])
+    if version != _VERSIONS[-1]:
+        reason = f"has the rules of {_VERSIONS[-1]}, but for the precise scorer of 0.8"
+        unread.append(Unread(f"{configs[0][0]}: version", version, reason, "assumed"))
     with _within(configs[0][0]):
-        unread += _picker(*configs[0], settings)
+        unread += _picker(*configs[0], settings, version)
         Weighted.from_dict(settings["router"])  # refuses weights that no simulation has
     return unread
 
@@ -198,7 +210,9 @@ class _Used:
                     yield Unread(where, value, no_counterpart)
 
 
-def _picker(where: str, config: Configuration, settings: dict[str, Any]) -> list[Unread]:
+def _picker(
+    where: str, config: Configuration, settings: dict[str, Any], version: str
+) -> list[Unread]:
     unread = [
         *(
             Unread(f"{where}: {name}", part, no_counterpart)
@@ -212,7 +226,7 @@ def _picker(where: str, config: Configuration, settings: dict[str, Any]) -> list
     rule, stale_s = _rule(config.detector, used)
     signals = Scraped(period_s=_PERIOD_S, stale_after_s=stale_s, when_stale="fail_closed")
     settings["signals"] = signals.to_dict()
-    settings["router"] = _router(where, config, used, unread)
+    settings["router"] = _router(where, config, used, unread, version)
     gateway = settings["gateway"]
     defaults = Gateway().to_dict()
     gateway |= {name: defaults[name] for name in GATEWAY}
@@ -261,7 +275,9 @@ def _admitters(config: Configuration, used: _Used) -> Iterator[dict[str, Any]]:
             yield LatencySlo().to_dict()
 
 
-def _router(where: str, config: Configuration, used: _Used, unread: list[Unread]) -> dict[str, Any]:
+def _router(
+    where: str, config: Configuration, used: _Used, unread: list[Unread], version: str
+) -> dict[str, Any]:
     """The router of the first profile; the others stay unread."""
     profile, *others = config.profiles
     at = f"{where}: schedulingProfiles"
@@ -282,7 +298,7 @@ def _router(where: str, config: Configuration, used: _Used, unread: list[Unread]
                     Unread(f"{at}: {plugin.name}: weight", parameters.number(weight), reason)
                 )
             elif weight > 0:
-                settings = parameters.scorer(scorer, plugin.parameters)
+                settings = parameters.scorer(scorer, plugin.parameters, version)
                 scorers.append(parameters.default_scorer(scorer) | {"weight": weight} | settings)
             simulated = parameters.scorer_parameters(scorer)
             used.take(plugin, "prefixMatchInfoProducerName", *simulated)
@@ -419,7 +435,7 @@ def is_document(content: Any) -> bool:
 
 TARGET = Target(
     name="llm-d",
-    versions=("0.10",),
+    versions=_VERSIONS,
     doc="the EndpointPickerConfig of the router, and an InferenceObjective per class",
     covers=(
         *(f"gateway.{name}" for name in GATEWAY),
@@ -452,6 +468,10 @@ TARGET = Target(
         ("gateway.guard", "llm-d does not move its limits"),
         ("gateway.sensor", "llm-d does not move its limits"),
         ("gateway.eviction", "llm-d evicts up to 2 requests per decision, or none"),
+        (
+            "router.scorers[].scale",
+            "the version decides it: the range of the endpoints in 0.8, then the prompt",
+        ),
         ("router", "its parameters are not among those of llm-d's plugins"),
         ("signals", "llm-d scrapes every 50 ms; an old metric counts as saturated"),
     ),

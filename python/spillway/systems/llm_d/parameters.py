@@ -58,9 +58,11 @@ def scorer_parameters(kind: str) -> tuple[str, ...]:
     return tuple(_SCORERS.get(kind, ()))
 
 
-def scorer(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def scorer(kind: str, values: Mapping[str, Any], version: str) -> dict[str, Any]:
     """The settings of a scorer other than its weight."""
-    found: dict[str, Any] = {"scale": "prompt"} if kind == "precise_prefix_cache" else {}
+    found: dict[str, Any] = {}
+    if kind == "precise_prefix_cache":
+        found["scale"] = "range" if version == "0.8" else "prompt"
     for name, setting in _SCORERS.get(kind, {}).items():
         value = values.get(name)
         is_default = value is None or (setting in _POSITIVE and value <= 0)

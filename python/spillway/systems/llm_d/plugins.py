@@ -273,24 +273,27 @@ class Plugin:
         }
 
 
-def plugin(kind: str, name: str, given: Any, where: str) -> Plugin:
+def plugin(kind: str, name: str, given: Any, where: str, *, is_strict: bool = True) -> Plugin:
     """The plugin that the router makes of a type and its parameters.
+
+    `is_strict`: without it, types and parameters that the router does not know are kept.
 
     Raises ConfigError where the router refuses.
     """
-    if kind not in TYPES:
+    if kind not in TYPES and is_strict:
         allowed = "is not a type of plugin of llm-d 0.10"
         raise config_error([(f"{where}: type", repr(kind), allowed)])
     fields = Fields(f"{where}: parameters", {} if given is None else given)
     known = PARAMETERS.get(kind, {})
     if not known and kind != _WITHOUT:
         return Plugin(name, kind, dict(fields.values), where)
-    if unknown := [key for key in fields.values if key not in known]:
+    unknown = [key for key in fields.values if key not in known]
+    if unknown and is_strict:
         raise config_error([(f"{fields.where}: {key}", "", _unknown(kind, key)) for key in unknown])
     values = {key: _value(fields, key, parameter) for key, parameter in known.items()}
     if problem := _contradiction(kind, values):
         raise config_error([(fields.where, f"{dict(fields.values)!r:.60}", problem)])
-    return Plugin(name, kind, values, where)
+    return Plugin(name, kind, values | {key: fields.values[key] for key in unknown}, where)
 
 
 def _unknown(kind: str, key: str) -> str:
