@@ -29,7 +29,7 @@ define run_installed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-fuzz fuzz-readers portability specimens weekly mutants smoke test-dist test-dist-full bench bench-check build-check experiments docs docs-links check $(QUICK_CHECKS) analyze format stubs golden notebooks notebooks-check clean
+.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-fuzz fuzz-readers portability specimens command-lines weekly mutants smoke test-dist test-dist-full bench bench-check build-check experiments docs docs-links check $(QUICK_CHECKS) analyze format stubs golden notebooks notebooks-check clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -93,6 +93,9 @@ weekly: $(VENV)/.dev  ## What takes too long for every change, one target after 
 
 portability: $(VENV)/.dev  ## Equal outcomes with other compilers, levels of optimization, C libraries; half an hour
 	$(BIN)/python tools/portability.py $(VARIANTS)
+
+command-lines: $(VENV)/.dev  ## Parse the command lines that are written for vLLM with its own parser; needs a package index, gigabytes
+	$(BIN)/python tools/command_lines.py $(VERSIONS)
 
 specimens: $(VENV)/.tools  ## Compare the files of the newest load generators with the stored specimens; needs a package index
 	$(BIN)/python -m tools.specimens $(or $(SPECIMENS),--newest)

@@ -27,6 +27,7 @@ TARGETS = {
     "analyze": "",
     "bench-check": "",
     "build-check": "",
+    "command-lines": "",
     "docs-links": "",
     "fuzz-readers": "SECONDS=120",
     "notebooks-check": "",
