@@ -417,3 +417,55 @@ spec: {{trafficPolicy: {{connectionPool: {{http: {{http2MaxRequests: 200}}}}}}}}
     (entry,) = (entry for entry in found.unread if "Deployment" in entry.field)
     assert entry.reason.endswith("state them as gateway.replicas")
     assert entry.value["spec"]["replicas"] == 3
+
+
+SCALES = "scales the servers: state it as fleet.autoscaler in --onto"
+ROUTES = "routes by ROUTING_ALGORITHM: state it as router in --onto"
+PLUGIN = """
+kind: Deployment
+spec:
+  template:
+    spec:
+      containers:
+      - {name: plugin, image: aibrix/plugins, env: [{name: ROUTING_ALGORITHM, value: random}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("kind: PodAutoscaler\nspec: {scalingStrategy: KPA}", SCALES),
+        ("kind: ScaledObject\nspec: {maxReplicaCount: 4}", SCALES),
+        (PLUGIN, ROUTES),
+    ],
+)
+def test_what_else_decides_is_named(tmp_path: Path, text: str, reason: str) -> None:
+    found = import_(written(tmp_path, a__yaml=text, b__sh="vllm serve m"))
+    (entry,) = (entry for entry in found.unread if "a.yaml" in entry.field)
+    assert entry.reason == reason
+
+
+def test_three_hyphens_in_a_text_begin_no_document(tmp_path: Path) -> None:
+    hyphens = "|\n    a\n    ---\n    b\n"
+    envoy = f"""\
+http_filters:
+- name: lua
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua
+    inline_code: {hyphens.replace(" " * 4, " " * 6)}
+clusters:
+- circuit_breakers: {{thresholds: [{{max_requests: 7, max_connections: 99}}]}}
+"""
+    read = import_(written(tmp_path, envoy__yaml=envoy), system="envoy").simulation
+    assert read.gateway.limit[0].max_in_flight == 7
+    picker = f"""\
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: openai-parser
+  parameters:
+    a: {hyphens.replace(" " * 4, " " * 6)}
+- type: queue-scorer
+"""
+    found = import_(written(tmp_path, epp__yaml=picker), system="llm-d").simulation
+    assert [scorer.kind for scorer in found.router.scorers] == ["queue_depth"]

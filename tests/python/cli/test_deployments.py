@@ -205,6 +205,9 @@ def test_describe_names_the_systems_that_carry_a_policy(called: Callable[..., An
     ending = "\n\nCarried by (spillway export): {}\n"
     for path, known in (("saturation", "llm-d@0.8, llm-d@0.9, llm-d@0.10"), ("dual_limit", "none")):
         assert called("describe", f"gateway.limit.{path}")[1].endswith(ending.format(known))
+    in_part = "llm-d@0.8, llm-d@0.9 (not scale), llm-d@0.10 (not scale)"
+    path = "router.weighted.scorers.precise_prefix_cache"
+    assert called("describe", path)[1].endswith(ending.format(in_part))
     assert "Carried by" not in called("describe", "gateway.limit")[1]
     assert "Carried by" not in called("describe", "gateway.limit.fixed.max_in_flight")[1]
 

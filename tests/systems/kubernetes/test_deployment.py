@@ -171,6 +171,7 @@ REFUSED = {
     "a.yaml": [
         (HEAD.replace("  maxReplicas: 8\n", ""), "maxReplicas: is missing"),
         (HEAD.replace('"4"', "many"), "averageValue = 'many': must be a number"),
+        (HEAD.replace('"4"', '"."'), "averageValue = '.': must be a number"),
         (f"{HEAD}---\n{HEAD}", "must contain one HorizontalPodAutoscaler"),
         (
             f"{HEAD}  behavior: {{scaleUp: {{policies: [{{type: Pods, value: 0}}]}}}}",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse
 from spillway.files.deployments.fields import Fields
-from spillway.files.deployments.target import Unread
+from spillway.files.deployments.target import MODEL, Unread
 from spillway.files.deployments.variables import variables
 from spillway.servers.model import model, models
 
@@ -111,6 +111,29 @@ def count(fields: Fields, name: str, default: Any) -> Any:
             raise config_error([(where, repr(value), "must be a whole number, e.g. 8192 or 8K")])
         value = int(float(found[1]) * _MULTIPLES[found[2]])
     return default if value is None else value
+
+
+def described(
+    fields: Fields, names: Iterable[str], pipelines: Iterable[str], gpu: str | None
+) -> list[Unread]:
+    """What of a server, by the names of its flags, nothing simulates.
+
+    Without an accelerator that is model, types and parallelism; pipelines are never modeled.
+    """
+    unread = []
+    for name in pipelines:
+        if count(fields, name, 1) != 1:
+            reason = "pipeline parallelism is not modeled"
+            unread.append(
+                Unread(f"{fields.where}: {name}", fields.values[name], reason, "not_modeled")
+            )
+    for name in names:
+        value = fields.values.get(name)
+        fields.drop(name)
+        if gpu is None and value not in (None, 1, "auto", MODEL, "$MODEL"):
+            reason = "describes the server: give gpu, and it is computed"
+            unread.append(Unread(f"{fields.where}: {name}", value, reason))
+    return unread
 
 
 def auto_length(group: Mapping[str, Any], own_len: int) -> int:

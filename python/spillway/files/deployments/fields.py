@@ -6,12 +6,15 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from spillway.config.classes import config_error
+from spillway.config.yaml import ManifestLoader, parse
 from spillway.files.deployments.secrets import masked
 from spillway.files.deployments.target import Unread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 no_counterpart = "has no counterpart in a simulation"
@@ -20,6 +23,20 @@ no_counterpart = "has no counterpart in a simulation"
 def _is_number(value: Any) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and math.isfinite(value)
+
+
+def documents_of(text: str, name: str) -> Iterator[tuple[str, Any]]:
+    """Place and content of each document in a file of YAML, or of the one in a file of JSON."""
+    if name.endswith(".json"):
+        yield name, parse(text, name, is_json=True)
+        return
+    try:
+        found = [one for one in yaml.load_all(text, Loader=ManifestLoader) if one is not None]
+    except (yaml.YAMLError, RecursionError):
+        parse(text, name)  # names the line
+        raise
+    for i, content in enumerate(found):
+        yield f"{name} document {i + 1}" if len(found) > 1 else name, content
 
 
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {

@@ -127,7 +127,9 @@ class _Finder(Commands):
             found += left or []
             if left is not None:
                 many = many or True
-        is_known = len(others) < sum(content is not None for content in contents)
+        is_known = len(others) < sum(content is not None for content in contents) or any(
+            entry.reason != leftovers.UNKNOWN for entry in others
+        )
         return [*found, *others] if is_known else None
 
     def document(self, where: str, content: Any) -> list[Unread] | None:

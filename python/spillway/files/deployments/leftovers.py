@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ from spillway.files.deployments.variables import irrelevant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+UNKNOWN = "nothing in it is known"
+"""The reason of a document of which not even the kind says anything."""
 
 _SMALL = frozenset(
     """
@@ -46,6 +50,12 @@ _IRRELEVANT = frozenset(
     """.split()  # noqa: SIM905
 )
 _PROXY = re.compile(r"envoy(?:-.*)?|proxyv2|auto|istio-proxy|.*-envoy")  # Istio replaces `auto`
+_ASIDE = {  # of kinds of objects that decide something that their files do not say in full
+    "PodAutoscaler": "scales the servers: state it as fleet.autoscaler in --onto",
+    "ScaledObject": "scales the servers: state it as fleet.autoscaler in --onto",
+    "VariantAutoscaling": "scales the servers: state it as fleet.autoscaler in --onto",
+}
+_STRATEGY = "ROUTING_ALGORITHM"  # of AIBrix
 _OF_ROUTES = ("timeout", "retries", "fault", "mirror", "mirrors", "weight")
 _IRRELEVANT_KINDS = frozenset(
     """
@@ -103,8 +113,10 @@ def document(where: str, content: Any) -> Unread:
         if not found:
             return Unread(f"{where}: {kind}", content, irrelevant, "irrelevant")
         return Unread(f"{where}: {kind}", found, reason)
-    reason = "nothing in it is known"
-    if kind and any(_PROXY.fullmatch(image) for image in _images(content)):
+    reason = _ASIDE.get(str(kind), UNKNOWN)
+    if kind and _STRATEGY in json.dumps(content, default=str):
+        reason = f"routes by {_STRATEGY}: state it as router in --onto"
+    elif kind and any(_PROXY.fullmatch(image) for image in _images(content)):
         reason = "runs a proxy, whose pods count each alone: state them as gateway.replicas"
     return Unread(f"{where}: {kind}" if kind else where, content, reason)
 

@@ -21,7 +21,6 @@ but not the requests between two bursts.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.gateway import (
@@ -34,8 +33,14 @@ from spillway._core.gateway import (
 )
 from spillway._core.signals import Sensor
 from spillway.config.classes import config_error
-from spillway.config.yaml import parse, to_yaml
-from spillway.files.deployments.fields import Fields, duration, no_counterpart, seconds
+from spillway.config.yaml import to_yaml
+from spillway.files.deployments.fields import (
+    Fields,
+    documents_of,
+    duration,
+    no_counterpart,
+    seconds,
+)
 from spillway.files.deployments.patches import POOL
 from spillway.files.deployments.target import GATEWAY, Target, Unread, unrecognized
 
@@ -223,7 +228,7 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     known = dict.fromkeys(files, False)
     unread: list[Unread] = []
     for name, text in files.items():
-        for content in _documents(text, name):
+        for _, content in documents_of(text, name):
             for kind, fields, scope in _pieces(name, content, unread):
                 known[name] = True
                 if kind == "local_ratelimit" and "token_bucket" not in fields:
@@ -283,17 +288,6 @@ def _scoped(kind: str, where: str, scope: str, settings: dict[str, Any]) -> list
         return [Unread(f"{where}: context", scope, reason)]
     reason = f"each pod counts alone; {name} = {rule[name]:g} is that of all pods, here {pods}"
     return [Unread(f"{where}: context", scope, reason, "assumed")]
-
-
-def _documents(text: str, name: str) -> list[Any]:
-    """The documents of a file; YAML may hold several."""
-    if name.endswith(".json"):
-        return [parse(text, name, is_json=True)]
-    return [
-        parse(document, name)
-        for document in re.split(r"(?m)^---[ \t]*$", text)
-        if document.strip() or document == text
-    ]
 
 
 def is_configuration(content: Any) -> bool:

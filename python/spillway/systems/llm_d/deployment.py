@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.gateway import (
@@ -38,8 +37,7 @@ from spillway._core.signals import Scraped
 from spillway._core.sim import ConfigError
 from spillway._core.workload import SloClass
 from spillway.config.classes import config_error
-from spillway.config.yaml import parse
-from spillway.files.deployments.fields import Fields, duration, no_counterpart
+from spillway.files.deployments.fields import Fields, documents_of, duration, no_counterpart
 from spillway.files.deployments.target import GATEWAY, Target, Unread
 from spillway.systems.llm_d import configuration as epp
 from spillway.systems.llm_d import parameters
@@ -131,14 +129,7 @@ def _within(where: str) -> Iterator[None]:
 
 def _documents(files: Mapping[str, str]) -> Iterator[Fields]:
     for name, text in files.items():
-        documents = [
-            document for document in re.split(r"(?m)^---[ \t]*$", text) if document.strip()
-        ]
-        for i, document in enumerate(documents):
-            where = f"{name} document {i + 1}" if len(documents) > 1 else name
-            content = parse(document, where)
-            if content is None:
-                continue
+        for where, content in documents_of(text, name):
             fields = Fields(where, content)
             if fields.values.get("kind") == "ConfigMap":
                 data = fields.take("data", "map", {})

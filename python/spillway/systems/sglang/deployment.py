@@ -23,6 +23,7 @@ from spillway.files.deployments.engines import (
     change_groups,
     classified,
     count,
+    described,
     has_flags,
     resize,
     with_config,
@@ -158,7 +159,17 @@ def _spelled(fields: Fields, name: str) -> Any:
 
 
 def _apply(fields: Fields, group: dict[str, Any], gpu: str | None) -> list[Unread]:
-    unread: list[Unread] = []
+    for name in ("tp", "pp"):
+        _spelled(fields, name)  # refuses what is no number
+    unread = described(
+        fields,
+        (
+            *("model-path", *_SPELLINGS["tp"], "quantization", "kv-cache-dtype"),
+            "mem-fraction-static",
+        ),
+        _SPELLINGS["pp"],
+        gpu,
+    )
     where = fields.where
 
     def listed(name: str, reason: str, effect: Any = "not_simulated") -> None:
@@ -166,19 +177,6 @@ def _apply(fields: Fields, group: dict[str, Any], gpu: str | None) -> list[Unrea
         unread.append(Unread(f"{where}: {name}", fields.values[name], reason, effect))
 
     fields.drop("model")
-    if "model-path" in fields and gpu is None and fields.values["model-path"] != "$MODEL":
-        listed("model-path", "describes the server: give gpu, and it is computed")
-    for name in ("tp", "pp"):
-        value = _spelled(fields, name)
-        if value != 1 and (gpu is None or name == "pp"):
-            given = next(key for key in _SPELLINGS[name] if key in fields)
-            reason = "describes the server: give gpu, and it is computed"
-            is_pipeline = name == "pp"
-            reason = "pipeline parallelism is not modeled" if is_pipeline else reason
-            listed(given, reason, "not_modeled" if is_pipeline else "not_simulated")
-    for name in ("quantization", "kv-cache-dtype", "mem-fraction-static"):
-        if name in fields and gpu is None and fields.values[name] != "auto":
-            listed(name, "describes the server: give gpu, and it is computed")
     for name in ("kv-cache-dtype", "mem-fraction-static", "quantization", "model-path"):
         fields.take(name, "float" if name == "mem-fraction-static" else "str")
     group["data_parallel_size"] = _spelled(fields, "dp")

@@ -23,6 +23,7 @@ from spillway.files.deployments.engines import (
     change_groups,
     classified,
     count,
+    described,
     resize,
 )
 from spillway.files.deployments.fields import Fields
@@ -144,19 +145,13 @@ def _dashed(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _apply(fields: Fields, group: dict[str, Any], gpu: str | None) -> list[Unread]:
-    unread: list[Unread] = []
+    unread = described(fields, ("model", "tensor-parallel-size"), ("pipeline-parallel-size",), gpu)
     where = fields.where
 
     def listed(name: str, reason: str, effect: Any = "not_simulated") -> None:
         fields.drop(name)
         unread.append(Unread(f"{where}: {name}", fields.values[name], reason, effect))
 
-    for name in ("model", "tensor-parallel-size"):
-        if fields.values.get(name) not in (None, 1, "$MODEL") and gpu is None:
-            listed(name, "describes the server: give gpu, and it is computed")
-        fields.drop(name)
-    if count(fields, "pipeline-parallel-size", 1) != 1:
-        listed("pipeline-parallel-size", "pipeline parallelism is not modeled", "not_modeled")
     cache = fields.map("kv-cache-config")
     group["data_parallel_size"] = 1
     group["max_num_seqs"] = count(fields, "max-batch-size", _SEATS)
