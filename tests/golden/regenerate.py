@@ -141,6 +141,24 @@ def predictive() -> Simulation:
     )
 
 
+def longest_prefix() -> Simulation:
+    """Two prefix groups and cold prompts, on a server with few seats that sorts a short queue."""
+    rows = range(NUM_REQUESTS)
+    groups = [("system", "agent", None)[row % 3] for row in rows]
+    return Simulation(
+        workload=requests(
+            prefix_group=groups, prefix_tokens=[32 if group else 0 for group in groups]
+        ),
+        instances=[
+            BLIS_SERVER.replace(
+                num_kv_blocks=120,
+                max_num_seqs=2,
+                scheduler=instance.LongestPrefix(aging_tokens_per_step=2, max_sorted_requests=20),
+            )
+        ],
+    )
+
+
 _CLASSES = [
     workload.SloClass(name="critical", priority=4, target_ttft_s=0.1),
     workload.SloClass(name="standard", priority=3, target_ttft_s=0.3, target_e2e_s=0.5),
@@ -184,6 +202,7 @@ def flow_control() -> Simulation:
 
 RUNS = {
     "busy_threshold": busy_threshold,
+    "longest_prefix": longest_prefix,
     "predictive_ttft": predictive,
     "token_bucket_least_loaded": token_bucket_least_loaded,
     "flow_control": flow_control,

@@ -13,6 +13,7 @@ from golden import regenerate
 from support.random_simulations import VARIANTS, alternatives_of
 from support.specimens import at
 
+from spillway import simulate
 from spillway.config import describe
 
 
@@ -64,6 +65,21 @@ def test_the_run_shows_what_it_is_for() -> None:
     assert {row["instance"] for row in rows} == {"", "0", "1", "2"}
     assert sum(float(row["queue_s"] or 0) > 0.001 for row in rows) >= 5, "the limit makes some wait"
     assert {row["output_tokens"] for row in rows} > {"0", "1"}
+
+
+def test_prefixes_overtake_others_until_these_have_aged() -> None:
+    ordered = regenerate.longest_prefix()
+    ways = [
+        {},
+        {"instances[0].scheduler.aging_tokens_per_step": 0},
+        {"instances[0].scheduler": "fcfs"},
+    ]
+    delays = [
+        tuple(simulate(ordered.with_(way), regenerate.SEED).requests["scheduling_delay_s"])
+        for way in ways
+    ]
+    assert len(set(delays)) == 3
+    assert max(delays[0]) < max(delays[1])
 
 
 @pytest.mark.parametrize(

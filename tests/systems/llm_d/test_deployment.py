@@ -599,3 +599,15 @@ def test_what_0_10_refuses_is_listed_in_older_versions(tmp_path: Path) -> None:
     found = import_(path, system="llm-d@0.9")
     listed = {entry.field.partition(": ")[2]: entry.value for entry in found.unread}
     assert listed == {"plugins[0]: type": "my-scorer", "plugins[1]: parameters: blockSize": 5}
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_endpoints_to_fall_back_to_are_listed(tmp_path: Path, number: int) -> None:
+    text = f"""{HEAD}plugins:
+- {{type: queue-scorer}}
+- {{type: weighted-random-picker, parameters: {{maxNumOfEndpoints: {number}}}}}
+"""
+    found = import_(written(tmp_path, epp__yaml=text), system="llm-d")
+    assert found.simulation.router.picker == router.WeightedRandom()
+    listed = [(entry.value, entry.reason.partition(";")[0]) for entry in found.unread]
+    assert listed == ([(2, "the first one gets the request")] if number == 2 else [])

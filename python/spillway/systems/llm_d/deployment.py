@@ -296,7 +296,8 @@ def _router(
             if scorer == "precise_prefix_cache":
                 used.take_producer(_PRECISE)
         elif plugin.type in _PICKER_OF:
-            picker = _PICKER_OF[used.take(plugin).type]
+            picker = _PICKER_OF[used.take(plugin, "maxNumOfEndpoints").type]
+            unread += _fallbacks(plugin)
         elif found := _filter(plugin, used):
             filters.append(found)
         else:
@@ -304,6 +305,14 @@ def _router(
     if not scorers:  # all scores are equal
         scorers, picker = [parameters.default_scorer("load_balance")], _PICKER_OF["random-picker"]
     return {"kind": "weighted", "filters": filters, "scorers": scorers, "picker": dict(picker)}
+
+
+def _fallbacks(plugin: Plugin) -> Iterator[Unread]:
+    """The endpoints behind the first one that a picker names."""
+    number = plugin.parameters["maxNumOfEndpoints"]
+    if number > 1:
+        reason = "the first one gets the request; the proxy's fallback to the others is not modeled"
+        yield Unread(f"{plugin.where}: parameters: maxNumOfEndpoints", number, reason)
 
 
 def _filter(plugin: Plugin, used: _Used) -> dict[str, Any] | None:
