@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure, SubFigure
+    from numpy.typing import NDArray
 
     from spillway._core.cluster import Simulation
     from spillway.data.intervals import Interval
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 
 _CELLS = 60
+_MOST_TICKS = 12
 _KNOWN = 0.8
 """Share of the prior standard deviation from which on a place is left blank."""
 
@@ -205,6 +207,39 @@ def sweep(
     name_seeds(axes, [seeds], 0.95)
     mark_unvalidated(axes, simulations)
     return axes
+
+
+def heat_map(
+    coordinates: Mapping[str, Sequence[Any]],
+    means: NDArray[np.float64],
+    metric: str,
+    *,
+    seeds: int,
+    simulations: Iterable[Simulation],
+    ax: Axes | None = None,
+) -> Axes:
+    """See `Sweep.heat_map`; `means` has a row for each value of the first of two settings."""
+    axes = axes_or_new(ax)
+    image = axes.imshow(means.T, cmap="cividis", aspect="auto", origin="lower")
+    (x, x_values), (y, y_values) = coordinates.items()
+    axes.set_xticks(*_ticks(x_values), rotation=30 if len(str(x_values)) > 60 else 0)
+    axes.set_yticks(*_ticks(y_values))
+    axes.set(xlabel=x, ylabel=y)
+    label = FIGURES[metric].label if metric in FIGURES else metric
+    drawn: Any = axes.figure
+    drawn.colorbar(image, ax=axes, label=label)
+    axes.set_title(
+        f"mean of {seeds} seeds" if seeds > 1 else "1 seed", loc="right", fontsize="small"
+    )
+    mark_unvalidated(axes, simulations)
+    return axes
+
+
+def _ticks(values: Sequence[Any]) -> tuple[list[int], list[str]]:
+    """Places and names of at most `_MOST_TICKS` values of an axis."""
+    every = math.ceil(len(values) / _MOST_TICKS)
+    places = list(range(0, len(values), every))
+    return places, [formatting.setting(values[place]) for place in places]
 
 
 def _curves(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
     from spillway.config.progress import Progress
     from spillway.data.intervals import Interval
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 DEFAULT_METRICS = ("weighted_goodput", "request_throughput", "p50_ttft_ms", "p99_ttft_ms", "shed")
 """Metrics of a sweep that names none; NaN if a run has no such figure."""
+
+_SHOWN_ROWS = 40
 
 Planned = tuple[str, dict[str, Any], Simulation | ConfigError]
 """A configuration of a sweep: its name, its settings, and itself or why it is invalid."""
@@ -127,6 +130,89 @@ class Sweep:
         attrs = frames.provenance(seeds=self.seeds, fingerprint=self._fingerprints)
         return frames.frame(lines, attrs)
 
+    def array(
+        self, metric: str | None = None, *, at: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, list[Any]], NDArray[np.float64]]:
+        """The means of a metric as an array with one axis per setting, and its coordinates.
+
+        Parameters
+        ----------
+        metric
+            One of `metrics`; None: the first.
+        at
+            Values of settings, by path: only the rows that have them, without axes for these.
+
+        Returns
+        -------
+        The values of each setting in the order of the rows, by path; the array, in which a
+        combination without a row, or whose row failed, is NaN.
+
+        Raises KeyError for an unknown metric, ValueError if rows have other settings than the rest,
+        as in `isolation`, several rows have the same ones, or no row has what `at` states.
+
+        Examples
+        --------
+        >>> import spillway
+        >>> simulation = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 300})
+        >>> values = {"workload.requests_per_s": [5, 10], "instances[0].count": [1, 2, 4]}
+        >>> sweep = spillway.study.grid(simulation, values, metrics=["completed"], seeds=1)
+        >>> coordinates, means = sweep.array()
+        >>> coordinates["instances[0].count"], means.shape
+        ([1, 2, 4], (2, 3))
+        """
+        column = self._column(metric or self.metrics[0])
+        fixed = dict(at or {})
+        rows = [row for row in self.rows if fixed.items() <= row.settings.items()]
+        if not rows:
+            raise ValueError(f"no row has {formatting.point(fixed)}")
+        paths = [path for path in rows[0].settings if path not in fixed]
+        coordinates: dict[str, list[Any]] = {path: [] for path in paths}
+        for row in rows:
+            if row.settings.keys() - fixed.keys() != coordinates.keys():
+                raise ValueError(f"{row.name} has other settings than {rows[0].name}")
+            for path, known in coordinates.items():
+                if row.settings[path] not in known:
+                    known.append(row.settings[path])
+        means = np.full([len(known) for known in coordinates.values()], np.nan)
+        cells = set()
+        for row in rows:
+            cell = tuple(known.index(row.settings[path]) for path, known in coordinates.items())
+            if cell in cells:
+                raise ValueError(f"several rows are {row.name}")
+            cells.add(cell)
+            if row.failure is None and (found := self._mean(row, column)) is not None:
+                means[cell] = found.mean
+        return coordinates, means
+
+    def heat_map(
+        self,
+        metric: str | None = None,
+        *,
+        at: Mapping[str, Any] | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Draws the means of a metric over two settings (extra `plot`).
+
+        `metric` and `at` as for `array`; two settings must be left. What failed is blank.
+
+        Raises KeyError for an unknown metric, ValueError unless two settings are left.
+        """
+        from spillway.study import study_plots
+
+        chosen = metric or self.metrics[0]
+        coordinates, means = self.array(chosen, at=at)
+        if len(coordinates) != 2:
+            left = ", ".join(coordinates) or "none"
+            raise ValueError(f"a heat map has two settings, not {left}; `at` fixes the others")
+        return study_plots.heat_map(
+            coordinates,
+            means,
+            chosen,
+            seeds=len(self.seeds),
+            simulations=[simulation for simulation in self.simulations if simulation is not None],
+            ax=ax,
+        )
+
     @property
     def _fingerprints(self) -> list[str | None]:
         return [None if known is None else fingerprint(known) for known in self.simulations]
@@ -191,7 +277,7 @@ class Sweep:
         keeps_up = all(row.saturation in (None, "unsaturated") for row in self.rows)
         last = [] if keeps_up else ["saturation"]
         lines = [["configuration", *self.metrics, *last]]
-        for row in self.rows:
+        for row in self.rows[:_SHOWN_ROWS]:
             if row.failure is not None:
                 lines.append([row.name, *["failed"] * len(self.metrics), *["-"] * len(last)])
                 continue
@@ -201,7 +287,9 @@ class Sweep:
         head = f"{len(self.seeds)} seeds, means with 95% confidence intervals"
         if len(self.seeds) == 1:
             head = "1 seed: no confidence intervals"
-        return head, [lines], self.notes()
+        hidden = len(self.rows) - _SHOWN_ROWS
+        more = [f"{hidden:,} more rows: to_frame() and write() have them"] if hidden > 0 else []
+        return head, [lines], [*more, *self.notes()]
 
     def notes(self) -> list[str]:
         """Remarks: copies, doubtful intervals, saturated systems, unvalidated servers."""

@@ -24,6 +24,8 @@ from spillway.study.solvers import max_rate_under_slo, min_instances_for_rate
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from spillway.study.sweeps import Sweep
+
 LIMIT, TIMEOUT = SMALL_SPACE
 RATE = "workload.requests_per_s"
 QUEUE_SLO = {"mean_queue_ms": "<=50", "shed": "<=0"}
@@ -403,3 +405,60 @@ def test_solvers_need_promises_about_who_got_through() -> None:
         max_rate_under_slo(server(1), {})
     with pytest.warns(RuntimeWarning, match="these constraints apply only to served requests"):
         max_rate_under_slo(server(1), {"p99_ttft_ms": "<=1000"}, high=2, seeds=1)
+
+
+SMALL = Simulation(workload=workload.Synthetic(num_requests=60))
+
+
+def grid_of_two(**options: Any) -> Sweep:
+    values = {"workload.requests_per_s": [5, 10], "instances[0].count": [1, 2, 4]}
+    return grid(SMALL, values, metrics=["completed", "p99_ttft_ms"], seeds=2, **options)
+
+
+def test_a_grid_is_an_array_with_coordinates() -> None:
+    sweep = grid_of_two()
+    coordinates, means = sweep.array("p99_ttft_ms")
+    assert coordinates == {"workload.requests_per_s": [5, 10], "instances[0].count": [1, 2, 4]}
+    assert means.shape == (2, 3)
+    for row in sweep.rows:
+        cell = [known.index(row.settings[path]) for path, known in coordinates.items()]
+        interval = sweep.interval(row.name, "p99_ttft_ms")
+        assert interval is not None
+        assert means[tuple(cell)] == interval.mean
+    left, line = sweep.array("p99_ttft_ms", at={"instances[0].count": 4})
+    assert left == {"workload.requests_per_s": [5, 10]}
+    assert line.tolist() == means[:, 2].tolist()
+    with pytest.raises(ValueError, match="no row has"):
+        sweep.array(at={"instances[0].count": 3})
+    with pytest.raises(KeyError, match="was not recorded"):
+        sweep.array("goodput")
+
+
+def test_an_array_leaves_invalid_combinations_blank_and_refuses_what_is_no_grid() -> None:
+    values = {"instances[0].num_kv_blocks": [-1, 5000], "workload.requests_per_s": [5]}
+    _, means = grid(SMALL, values, metrics=["completed"], seeds=1).array()
+    assert np.isnan(means[0, 0])
+    assert means[1, 0] > 0
+    components = {"a": {"router": "least_loaded"}, "b": {"instances[0].count": 2}}
+    sides = isolation(SMALL, components, metrics=["completed"], seeds=1)
+    with pytest.raises(ValueError, match="other settings"):
+        sides.array()
+
+
+def test_a_heat_map_has_the_cells_of_the_array() -> None:
+    sweep = grid_of_two()
+    axes = sweep.heat_map("p99_ttft_ms")
+    (image,) = axes.images
+    assert image.get_array().tolist() == sweep.array("p99_ttft_ms")[1].T.tolist()
+    assert axes.get_xlabel() == "workload.requests_per_s"
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["1", "2", "4"]
+    with pytest.raises(ValueError, match="a heat map has two settings"):
+        sweep.heat_map(at={"instances[0].count": 4})
+
+
+def test_what_is_printed_of_a_large_sweep_fits_a_screen() -> None:
+    rates = [5 + i / 100 for i in range(100)]
+    sweep = grid(SMALL, {RATE: rates}, metrics=["completed"], seeds=1)
+    assert len(repr(sweep).splitlines()) < 60
+    assert "60 more rows: to_frame() and write() have them" in repr(sweep)
+    assert len(sweep.to_rows()) == 100
