@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -240,6 +241,21 @@ py::dict timeline_of(const metrics::Timeline& timeline) {
   return result;
 }
 
+void add_counters(py::dict& entry, const cluster::SeenInstance& instance) {
+  const instance::Counters& counters = instance.counters;
+  entry["is_ready"] = instance.is_ready;
+  entry["prefill_tokens"] = instance.signal.prefill_tokens;
+  entry["entered"] = counters.entered;
+  entry["refused"] = counters.refused;
+  entry["completed"] = counters.completed;
+  entry["cancelled"] = counters.cancelled;
+  entry["preemptions"] = counters.preemptions;
+  entry["steps"] = counters.steps;
+  entry["tokens_emitted"] = counters.tokens_emitted;
+  entry["kv_hits"] = instance.signal.prefix_hits;
+  entry["kv_lookups"] = instance.signal.prefix_lookups;
+}
+
 // Of ints and floats, because that is cheaper than arrays of one value.
 py::dict state_of(const cluster::Observation& seen, const std::vector<std::string>& tenants,
                   bool is_true) {
@@ -267,30 +283,37 @@ py::dict state_of(const cluster::Observation& seen, const std::vector<std::strin
     by_tenant[py::str(tenants[i])] = entry;
   }
   result["tenants"] = by_tenant;
-  if (is_true) return result;
   py::dict instances;
   for (const cluster::SeenInstance& instance : seen.instances) {
     py::dict entry;
     entry["waiting"] = instance.signal.waiting;
     entry["running"] = instance.signal.running;
     entry["kv_utilization"] = instance.signal.kv_utilization;
+    entry["in_flight"] = instance.in_flight;
+    instances[py::int_(instance.id.value)] = entry;
+    if (is_true) {
+      add_counters(entry, instance);
+      continue;
+    }
     entry["age_s"] =
         sim::is_set(instance.signal.measured)
             ? py::object(py::float_(sim::to_seconds(state.at - instance.signal.measured)))
             : py::object(py::none());
-    entry["in_flight"] = instance.in_flight;
-    instances[py::int_(instance.id.value)] = entry;
   }
   result["instances"] = instances;
   return result;
 }
 
-py::dict status_of(const cluster::SubmissionStatus& found) {
+const std::string& reason_of(const cluster::SubmissionStatus& found) {
   static const std::vector<std::string> reasons = metrics::reason_names();
+  return reasons.at(metrics::reason_index(found.reason));
+}
+
+py::dict status_of(const cluster::SubmissionStatus& found) {
   py::dict result;
   result["state"] = std::string(found.state);
   result["has_ended"] = found.has_ended;
-  result["reason"] = reasons.at(metrics::reason_index(found.reason));
+  result["reason"] = reason_of(found);
   result["row"] = found.row;
   result["attempts"] = found.attempts;
   result["instance"] = found.instance;
@@ -300,6 +323,23 @@ py::dict status_of(const cluster::SubmissionStatus& found) {
   result["tpot_s"] = found.tpot_s;
   result["e2e_s"] = found.e2e_s;
   result["queue_s"] = found.queue_s;
+  result["cached_tokens"] = found.cached_tokens;
+  result["preemptions"] = found.preemptions;
+  result["scheduled_s"] = sim::is_set(found.scheduled) ? sim::to_seconds(found.scheduled)
+                                                       : std::numeric_limits<double>::quiet_NaN();
+  return result;
+}
+
+py::list events_of(const std::vector<cluster::SubmissionEvent>& events) {
+  static constexpr std::array kKinds{"dispatched", "first_token", "ended"};
+  py::list result;
+  for (const cluster::SubmissionEvent& event : events) {
+    const cluster::SubmissionStatus& found = event.status;
+    result.append(py::make_tuple(kKinds.at(static_cast<std::size_t>(event.kind)), event.number,
+                                 sim::to_seconds(event.at), found.instance,
+                                 std::string(found.state), reason_of(found), found.output_tokens,
+                                 found.cached_tokens, found.preemptions));
+  }
   return result;
 }
 
@@ -555,19 +595,25 @@ void bind_cluster(py::module_& module) {
              py::arg("requests") = py::none(),
              "Runs one experiment under one seed; see spillway.simulate for the public form.");
   py::class_<cluster::Session>(module, "Session", "See spillway.Session for the public form.")
-      .def(py::init([](const Settings& simulation, std::uint64_t seed) {
+      .def(py::init([](const Settings& simulation, std::uint64_t seed, bool open_ended,
+                       bool reference) {
              return std::make_unique<cluster::Session>(
                  simulation.as<Simulation>(), seed,
-                 cluster::RunOptions{.is_checked = true, .interrupted = signal_raised});
+                 cluster::RunOptions{.is_checked = true,
+                                     .reference = reference,
+                                     .is_open = open_ended,
+                                     .interrupted = signal_raised});
            }),
-           py::arg("simulation"), py::arg("seed"))
+           py::arg("simulation"), py::arg("seed"), py::arg("open_ended") = false,
+           py::arg("reference") = false)
       .def(
           "advance",
-          [](cluster::Session& self, double until_s) {
+          [](cluster::Session& self, double until_s, std::uint64_t max_events) {
             const py::gil_scoped_release unlocked;
-            self.advance(sim::from_seconds(until_s));
+            self.advance(sim::from_seconds(until_s), max_events);
           },
-          py::arg("until_s"), "Handles all events up to an instant.")
+          py::arg("until_s"), py::arg("max_events") = std::numeric_limits<std::uint64_t>::max(),
+          "Handles all events up to an instant, or about this many.")
       .def("advance_by", &cluster::Session::advance_by, py::arg("requests"),
            py::call_guard<py::gil_scoped_release>(),
            "Handles all events up to the arrival of this many more requests.")
@@ -586,6 +632,38 @@ void bind_cluster(py::module_& module) {
           },
           py::arg("number"), "How far a submitted request has come.")
       .def_property_readonly("num_submitted", &cluster::Session::num_submitted)
+      .def(
+          "knows",
+          [](const cluster::Session& self, const Settings& request) {
+            return self.knows(request.as<workload::Submission>());
+          },
+          py::arg("request"), "Whether the run has the tenant and the class of a request.")
+      .def(
+          "cancel",
+          [](cluster::Session& self, std::size_t number) -> std::optional<double> {
+            const std::optional<sim::Time> at = self.cancel(number);
+            if (!at) return std::nullopt;
+            return sim::to_seconds(*at);
+          },
+          py::arg("number"),
+          "The client of a submitted request withdraws it. Returns when; None: it has ended.")
+      .def(
+          "take_events",
+          [](cluster::Session& self, bool forgets) { return events_of(self.take_events(forgets)); },
+          py::arg("forgets"), "What has happened to submitted requests since the last call.")
+      .def(
+          "progress",
+          [](cluster::Session& self, const std::vector<std::size_t>& numbers) {
+            return self.progress(numbers);
+          },
+          py::arg("numbers"), "Output tokens of submitted requests up to now.")
+      .def("close", &cluster::Session::close, "No further request is expected.")
+      .def_property_readonly("next_due_s",
+                             [](cluster::Session& self) -> std::optional<double> {
+                               const sim::Time next = self.next_due();
+                               if (next == sim::kForever) return std::nullopt;
+                               return sim::to_seconds(next);
+                             })
       .def(
           "set",
           [](cluster::Session& self, const py::dict& values, double at_s) {

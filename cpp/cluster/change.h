@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -15,11 +16,12 @@ struct Change {
   double at_s = 0;
   sim::Value set{sim::Value::Map{}};
   std::vector<workload::Submission> submit;
+  std::vector<std::int64_t> cancel;
 
   static constexpr std::string_view type_name = "Change";
   static constexpr std::string_view doc =
       "Settings that change during a run, as an operator changes those of a running deployment, "
-      "and requests from outside the workload. Only settings that are marked as changeable can "
+      "and requests from outside the workload, which may be withdrawn. Only settings that are marked as changeable can "
       "change.";
   static void fields(auto field) {
     field("at_s", &Change::at_s,
@@ -32,6 +34,10 @@ struct Change {
         "New values by path, e.g. {gateway.limit[0].max_in_flight: 12, tenants[gold].weight: 3}.");
     field("submit", &Change::submit,
           "Requests that arrive at this time, e.g. {tenant: gold, input_tokens: 100}.");
+    field("cancel", &Change::cancel,
+          "Requests of this list of changes whose clients withdraw them at this time, by their "
+          "position among all that it submits, from 0. Each has arrived before.")
+        .range(sim::at_least(0));
   }
 };
 

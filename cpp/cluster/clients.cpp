@@ -57,6 +57,7 @@ void Clients::make_reactions() {
   }
   if (is_passive) return;
   reactions_ = std::make_unique<workload::Reactions>(simulation.reaction, own, context_.seed);
+  may_withdraw_ = true;
   context_.states.counts_attempts = true;
   context_.states.keeps_retry_after = obeys;
   context_.requests.keep_attempts();
@@ -89,7 +90,7 @@ void Clients::expect(Time at, Phase phase, std::uint32_t subject, std::uint32_t 
 
 // The numbers of requests order those of one instant, whenever they were submitted.
 std::size_t Clients::submit(const workload::Submission& request, Time at) {
-  const std::size_t number = submissions_.add(request);
+  const std::size_t number = submissions_.add(request, at);
   const auto subject = static_cast<std::uint32_t>(number);
   expect(at, Phase::outside_arrival, subject, subject);
   return number;
@@ -101,8 +102,9 @@ RequestId Clients::take(const sim::Event& event) {
   --num_expected_;
   const std::uint32_t subject = event.subject();
   if (event.phase() == Phase::user_arrival) return requests.add(users_->ask(subject));
-  return requests.add_from_outside(submissions_.request(subject), submissions_.tenant(subject),
-                                   submissions_.slo_class(subject), context_.now);
+  return requests.add_from_outside(submissions_.request(subject), submissions_.segments(subject),
+                                   submissions_.tenant(subject), submissions_.slo_class(subject),
+                                   context_.now);
 }
 
 RequestId Clients::arrive(const sim::Event& event) {
@@ -158,7 +160,22 @@ std::optional<RequestId> Clients::timer_of(const sim::Event& event) const {
   return context_.requests.find({RequestId{event.subject()}, event.tie()});
 }
 
+std::optional<RequestId> Clients::withdraw(std::size_t number) {
+  may_withdraw_ = true;
+  submissions_.withdraw(number);
+  return submissions_.find(number);
+}
+
+bool Clients::gives_up(const sim::Event& event) {
+  if (!submissions_.is_withdrawn(RequestId{event.subject()})) return false;
+  --num_expected_;
+  submissions_.awaits_retry(RequestId{event.subject()}, false);
+  return true;
+}
+
 bool Clients::is_late(RequestId id) const {
+  if (submissions_.is_withdrawn(id)) return true;
+  if (!reactions_) return false;
   if (timeout_of(id) <= context_.now) return true;
   const bool awaits_first = !sim::is_set(context_.states.first_token[id.index()]);
   return awaits_first && first_token_timeout_of(id) <= context_.now;
@@ -186,8 +203,9 @@ bool Clients::left(RequestId id) {
     submissions_.awaits_retry(id, true);
     return true;
   }
-  submissions_.ended(id);
-  if (places_ && !submissions_.include(id)) {
+  const bool is_from_outside = places_ && submissions_.include(id);
+  submissions_.ended(id, context_.now);
+  if (places_ && !is_from_outside) {
     const bool was_full = places_->free.empty();
     places_->free.push_back(context_.now + places_->turnaround);
     if (was_full) schedule_source();
@@ -207,6 +225,7 @@ bool Clients::left(RequestId id) {
 bool Clients::retries(RequestId id) {
   const workload::RequestStates& states = context_.states;
   const workload::Outcome outcome = states.outcome[id.index()];
+  if (submissions_.is_withdrawn(id)) return false;
   // Where a failed call was recorded, so were its repetitions.
   if (outcome == workload::Outcome::completed || outcome == workload::Outcome::failed) return false;
   const auto cause = workload::cause_of(metrics::category_of(states.reason[id.index()]));

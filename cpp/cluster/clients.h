@@ -41,7 +41,17 @@ class Clients {
   /// An event of phase `client_reaction`: the timer of a client. Unset: its request has ended.
   std::optional<sim::RequestId> timer_of(const sim::Event& event) const;
   /// Whether the client's wait for the request has ended.
-  bool has_timed_out(sim::RequestId id) const { return reactions_ && is_late(id); }
+  bool has_timed_out(sim::RequestId id) const { return may_withdraw_ && is_late(id); }
+  /// The client of a submission, known by its number, withdraws it, and sends no other attempt.
+  /// Returns its id if it is in the system.
+  std::optional<sim::RequestId> withdraw(std::size_t number);
+  /// What happened to the submissions (`Submissions::take_events`).
+  std::vector<SubmissionEvent> take_events(sim::Time now, bool forgets) {
+    return submissions_.take_events(now, forgets);
+  }
+  /// An event of phase `retry_arrival`: whether the client has withdrawn its request meanwhile,
+  /// which ends as its last attempt did.
+  bool gives_up(const sim::Event& event);
   /// Number of earlier attempts.
   std::uint64_t retries_of(sim::RequestId id) const {
     const workload::RequestStates& states = context_.states;
@@ -51,9 +61,11 @@ class Clients {
   /// may send the next one.
   bool left(sim::RequestId id);
 
-  /// Whether more arrivals are scheduled.
+  /// From now on another request from outside is always expected, or no longer.
+  void set_open(bool is_open) { is_open_ = is_open; }
+  /// Whether more arrivals are scheduled or expected.
   bool has_pending() const {
-    return context_.requests.next_arrival() != sim::kForever || num_expected_ > 0;
+    return is_open_ || context_.requests.next_arrival() != sim::kForever || num_expected_ > 0;
   }
   /// Last arrival of a request, without retries.
   sim::Time last_arrival() const { return last_arrival_; }
@@ -94,6 +106,8 @@ class Clients {
   std::unique_ptr<workload::Reactions> reactions_;     // null: all clients are passive
   std::vector<std::optional<std::uint32_t>> user_of_;  // by request; only if there are users
   std::int64_t num_expected_ = 0;                      // scheduled arrivals, but of the source
+  bool is_open_ = false;
+  bool may_withdraw_ = false;  // some client may have ended its wait
   sim::Time last_arrival_{0};
 };
 

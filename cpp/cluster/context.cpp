@@ -71,6 +71,8 @@ Context::Context(const Simulation& of, std::uint64_t with_seed,
       requests(record->requests),
       states(record->states),
       statistics(of, *record),
-      events(num_engines(of)) {}
+      events(num_engines(of)) {
+  states.keeps_cached = is_observed && requests.shares_segments();
+}
 
 }  // namespace spillway::cluster

@@ -228,6 +228,24 @@ void Fleet::add_to(metrics::Sample& state, std::span<metrics::TenantSample> tena
   }
 }
 
+void Fleet::note_emitted(Time now) {
+  for (const auto& instance : instances_) instance->note_emitted(now);
+}
+
+Time Fleet::next_token(Time now) {
+  Time next = sim::kForever;
+  for (const auto& instance : instances_) next = std::min(next, instance->next_token(now));
+  return next;
+}
+
+instance::Counters Fleet::counters(InstanceId id) {
+  instance::Instance& instance = at(id);
+  if (instance.num_ranks() == 1) return instance.counters();
+  instance::Counters sum;
+  for (std::size_t i = 0; i < instance.num_ranks(); ++i) sum += instance.rank(i).counters();
+  return sum;
+}
+
 void Fleet::close(Time end) {
   for (const auto& instance : instances_) instance->close(end);
   context_.states.token_gaps.close();

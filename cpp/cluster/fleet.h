@@ -116,6 +116,15 @@ class Fleet final : public gateway::ServiceMeter {
   /// Adds the state of the instances, and the tokens emitted for each tenant. Precondition: there
   /// is a timeline, or policies need `tokens_by_group`, so instances count them.
   void add_to(metrics::Sample& state, std::span<metrics::TenantSample> tenants);
+  /// Brings the states' `emitted` of the requests in instances up to now.
+  void note_emitted(sim::Time now);
+  /// When the next tokens after `now` are emitted whose event is not in the queue.
+  sim::Time next_token(sim::Time now);
+  /// What an instance has counted so far.
+  instance::Counters counters(sim::InstanceId id);
+  bool is_ready(sim::InstanceId id) const {
+    return std::ranges::find(state_.ready(), id) != state_.ready().end();
+  }
   /// Ends the run: advances the instances to `end`, inclusive.
   void close(sim::Time end);
 

@@ -24,8 +24,9 @@ class HeldRun {
 
   /// Handles all events up to an instant, those of the instant included.
   virtual void advance(sim::Time until) = 0;
-  /// The same while there are requests, or requests to come.
-  virtual void advance_while_busy(sim::Time until) = 0;
+  /// The same while there are requests, or requests to come; ends early after about `max_events`
+  /// more events, between two instants. Returns the instant up to which all has happened.
+  virtual sim::Time advance_while_busy(sim::Time until, std::uint64_t max_events) = 0;
   /// The same until `requests` more have arrived. Returns the instant up to which all has happened.
   virtual sim::Time advance_by(std::int64_t requests) = 0;
 
@@ -34,6 +35,19 @@ class HeldRun {
   /// as if no request would follow.
   virtual std::optional<std::size_t> submit(const workload::Submission& request, sim::Time at) = 0;
   virtual const Submissions& submissions() const = 0;
+  /// Whether the run knows the tenant and the class of a request, and its instance.
+  virtual bool knows(const workload::Submission& request) const = 0;
+  /// The client of a submission that has arrived by then withdraws it at an instant after all that
+  /// has happened. Precondition: it is known and has not ended.
+  virtual void cancel(std::size_t number, sim::Time at) = 0;
+  /// See `Submissions::take_events`.
+  virtual std::vector<SubmissionEvent> take_events(sim::Time now, bool forgets) = 0;
+  /// Brings the tokens of running requests up to an instant up to which all has happened.
+  virtual void note_emitted(sim::Time now) = 0;
+  /// When something happens after that instant, if nothing comes from outside; kForever: never.
+  virtual sim::Time next_due(sim::Time now) = 0;
+  /// No further request is expected.
+  virtual void close() = 0;
   /// Changes settings at an instant after all that has happened. Throws ConfigError. False: this
   /// takes a run from the start, because of what this one has scheduled or measures.
   virtual bool set(const sim::Value::Map& values, sim::Time at) = 0;

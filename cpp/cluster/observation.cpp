@@ -7,8 +7,18 @@
 
 namespace spillway::cluster {
 
-Observation true_state(const Context& context, Fleet& fleet, const Gateways& gateways,
-                       const Sampler& sampler) {
+namespace {
+
+std::int64_t in_flight_at(const Gateways& gateways, sim::InstanceId id) {
+  std::int64_t sum = 0;
+  for (const auto& gateway : gateways.replicas()) {
+    sum += gateway->local_state().in_flight[id.index()];
+  }
+  return sum;
+}
+
+Observation totals(const Context& context, Fleet& fleet, const Gateways& gateways,
+                   const Sampler& sampler) {
   Observation seen{.state = {.at = context.now}, .tenants = {}, .instances = {}};
   seen.tenants.resize(context.requests.tenants.size());
   fleet.add_to(seen.state, seen.tenants);
@@ -17,9 +27,25 @@ Observation true_state(const Context& context, Fleet& fleet, const Gateways& gat
   return seen;
 }
 
+}  // namespace
+
+Observation true_state(const Context& context, Fleet& fleet, const Gateways& gateways,
+                       const Sampler& sampler) {
+  Observation seen = totals(context, fleet, gateways, sampler);
+  for (std::size_t i = 0; i < fleet.instances().size(); ++i) {
+    const sim::InstanceId id{i};
+    seen.instances.push_back({.id = id,
+                              .signal = fleet.at(id).read(context.now),
+                              .in_flight = in_flight_at(gateways, id),
+                              .is_ready = fleet.is_ready(id),
+                              .counters = fleet.counters(id)});
+  }
+  return seen;
+}
+
 Observation seen_state(const Context& context, Fleet& fleet, const Gateways& gateways,
                        const Sampler& sampler) {
-  Observation seen = true_state(context, fleet, gateways, sampler);
+  Observation seen = totals(context, fleet, gateways, sampler);
   seen.state.waiting = seen.state.running = 0;
   seen.state.kv_utilization = 0;
   if (fleet.num_ready() == 0) return seen;
@@ -27,9 +53,7 @@ Observation seen_state(const Context& context, Fleet& fleet, const Gateways& gat
     SeenInstance& instance = seen.instances.emplace_back();
     instance.id = id;
     instance.signal = fleet.seen(id);
-    for (const auto& gateway : gateways.replicas()) {
-      instance.in_flight += gateway->local_state().in_flight[id.index()];
-    }
+    instance.in_flight = in_flight_at(gateways, id);
     seen.state.waiting += instance.signal.waiting;
     seen.state.running += instance.signal.running;
     seen.state.kv_utilization += instance.signal.kv_utilization;

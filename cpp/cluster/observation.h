@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "instance/instance.h"
 #include "metrics/timeline.h"
 #include "signals/signal_source.h"
 #include "sim/ids.h"
@@ -14,18 +15,20 @@ class Fleet;
 class Gateways;
 class Sampler;
 
-/// A ready instance as the gateway sees it.
+/// A ready instance as the gateway sees it, or any instance as it is.
 struct SeenInstance {
   sim::InstanceId id;
-  signals::InstanceSignal signal;  ///< as last reported
+  signals::InstanceSignal signal;  ///< as last reported, or true
   std::int64_t in_flight = 0;      ///< routed there and not finished: the gateways' own count
+  bool is_ready = true;
+  instance::Counters counters;  ///< only of the true state
 };
 
 /// The state at an instant.
 struct Observation {
   metrics::Sample state;  ///< of gateway and fleet; as reported or true
   std::vector<metrics::TenantSample> tenants;
-  std::vector<SeenInstance> instances;  ///< empty in the true state
+  std::vector<SeenInstance> instances;
 };
 
 /// The true state now.

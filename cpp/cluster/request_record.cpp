@@ -13,7 +13,28 @@
 
 namespace spillway::cluster {
 
-void check_has_requests(const Simulation& simulation) {
+namespace {
+
+bool may_share_from_outside(const Simulation& simulation) {
+  const auto* synthetic = std::get_if<workload::Synthetic>(&simulation.workload);
+  if (synthetic && synthetic->is_empty()) return true;
+  return std::ranges::any_of(simulation.changes, [](const Change& change) {
+    return std::ranges::any_of(change.submit,
+                               [](const auto& request) { return !request.segments.empty(); });
+  });
+}
+
+}  // namespace
+
+void check_has_requests(const Simulation& simulation, bool is_open) {
+  const auto* synthetic = std::get_if<workload::Synthetic>(&simulation.workload);
+  const bool submits = std::ranges::any_of(
+      simulation.changes, [](const Change& change) { return !change.submit.empty(); });
+  if (synthetic && synthetic->is_empty() && !submits && !is_open) {
+    throw sim::ConfigError({{"workload.num_requests", "0",
+                             "leaves no request: changes must submit some, or an open-ended "
+                             "session"}});
+  }
   const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
   if (trace && trace->requests && trace->requests->files) {
     if (simulation.metrics.streaming && trace->transforms.empty()) return;
@@ -63,6 +84,7 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
                                         simulation.tenants, simulation.slo_classes, warm_up);
   }
   record->requests.start_warm(std::move(warm));
+  if (may_share_from_outside(simulation)) record->requests.share_from_outside();
   workload::InternedNames submitted_tenants, submitted_classes;
   for (const Change& change : simulation.changes) {
     for (const workload::Submission& submission : change.submit) {

@@ -25,8 +25,9 @@ struct RequestRecord {
   std::size_t offered = 0;
 };
 
-/// Throws ConfigError for a trace without requests.
-void check_has_requests(const Simulation& simulation);
+/// Throws ConfigError for a trace without requests, and, unless more requests may be submitted
+/// (`is_open`), for a simulation without any.
+void check_has_requests(const Simulation& simulation, bool is_open = false);
 
 /// The requests that `simulation` offers under `seed`: the trace's after its transforms, or
 /// generated ones; null if they arise during the run, in streaming mode or in a closed loop.

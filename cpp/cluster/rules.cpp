@@ -241,6 +241,42 @@ void submissions_are_known(Inspection& seen) {
   }
 }
 
+void submissions_have_instances(Inspection& seen) {
+  const std::vector<Change>& changes = seen.simulation.changes;
+  const auto fleet = static_cast<std::int64_t>(num_instances(seen.simulation));
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    for (std::size_t j = 0; j < changes[i].submit.size(); ++j) {
+      const std::int64_t instance = changes[i].submit[j].instance.value_or(0);
+      if (instance < fleet) continue;
+      seen.report(entry(entry("changes", i, "submit"), j) + ".instance", std::to_string(instance),
+                  "must be one of the " + std::to_string(fleet) + " instances, from 0");
+    }
+  }
+}
+
+void cancellations_follow_arrivals(Inspection& seen) {
+  const std::vector<Change>& changes = seen.simulation.changes;
+  std::vector<double> arrival_s;
+  for (const Change& change : changes) {
+    arrival_s.resize(arrival_s.size() + change.submit.size(), change.at_s);
+  }
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    for (std::size_t j = 0; j < changes[i].cancel.size(); ++j) {
+      const std::int64_t number = changes[i].cancel[j];
+      const std::string at = entry(entry("changes", i, "cancel"), j);
+      if (number >= std::ssize(arrival_s)) {
+        seen.report(at, std::to_string(number),
+                    "must be one of the " + std::to_string(arrival_s.size()) +
+                        " submitted requests, from 0");
+      } else if (arrival_s[static_cast<std::size_t>(number)] >= changes[i].at_s) {
+        seen.report(at, std::to_string(number),
+                    "arrives at " + sim::to_text(arrival_s[static_cast<std::size_t>(number)]) +
+                        " s: it must have arrived before at_s");
+      }
+    }
+  }
+}
+
 // ---- the fleet -----------------------------------------------------------------------------
 
 void fleet_has_instances(Inspection& seen) {
@@ -402,6 +438,8 @@ constexpr Rule kRules[] = {
     {"submissions_are_known",
      {"changes[].submit[].tenant", "changes[].submit[].slo_class"},
      submissions_are_known},
+    {"submissions_have_instances", {"changes[].submit[].instance"}, submissions_have_instances},
+    {"cancellations_follow_arrivals", {"changes[].cancel[]"}, cancellations_follow_arrivals},
     {"changes_are_possible", {"changes[].set"}, changes_are_possible},
 };
 

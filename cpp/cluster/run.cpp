@@ -65,10 +65,11 @@ class Run final : public HeldRun, workload::RequestListener {
       gateway->set_busy_workers(load_events_.known_to(gateway->index()));
       is_decision_special_ = is_decision_special_ || gateway->may_reject();
     }
+    clients_.set_open(options_.is_open);
     for (const Change& change : simulation.changes) {
-      for (const workload::Submission& submission : change.submit) {
-        clients_.submit(submission, sim::from_seconds(change.at_s));
-      }
+      const Time at = sim::from_seconds(change.at_s);
+      for (const workload::Submission& submission : change.submit) add(submission, at);
+      for (const std::int64_t number : change.cancel) cancel(static_cast<std::size_t>(number), at);
     }
   }
 
@@ -91,20 +92,47 @@ class Run final : public HeldRun, workload::RequestListener {
   }
 
   std::optional<std::size_t> submit(const workload::Submission& request, Time at) override {
-    if (has_wound_down_ || !clients_.submissions().are_known(request)) return std::nullopt;
-    return clients_.submit(request, at);
+    const bool shares = request.segments.empty() || context_.requests.shares_segments();
+    if (has_wound_down_ || !shares || !knows(request)) return std::nullopt;
+    return add(request, at);
   }
+  bool knows(const workload::Submission& request) const override {
+    return clients_.submissions().are_known(request);
+  }
+  // Settings of the same instant change first.
+  void cancel(std::size_t number, Time at) override {
+    const auto subject = static_cast<std::uint32_t>(number);
+    context_.events.push({at, Phase::settings_change, subject + 1, subject});
+  }
+  std::vector<SubmissionEvent> take_events(Time now, bool forgets) override {
+    return clients_.take_events(now, forgets);
+  }
+  void note_emitted(Time now) override { fleet_.note_emitted(now); }
+  Time next_due(Time now) override {
+    if (is_idle()) return sim::kForever;
+    return std::min(context_.events.next_due_of_all(), fleet_.next_token(now));
+  }
+  void close() override { clients_.set_open(false); }
   const Submissions& submissions() const override { return clients_.submissions(); }
 
-  void advance(Time until) override { handle_events(until, false); }
-  void advance_while_busy(Time until) override { handle_events(until, true); }
+  void advance(Time until) override {
+    pause_after_ = kNever;  // an interruption may have left another value
+    handle_events(until, false);
+  }
+  Time advance_while_busy(Time until, std::uint64_t max_events) override {
+    const std::uint64_t handled = context_.events.popped();
+    pause_after_ = max_events > kNever - handled ? kNever : handled + max_events;
+    handle_events(until, true);
+    return std::exchange(pause_after_, kNever) == kPaused ? context_.now : until_;
+  }
   Time advance_by(std::int64_t requests) override {
+    pause_after_ = kNever;
     const std::size_t enough = context_.record->offered + static_cast<std::size_t>(requests);
     handle_events(horizon_, true, enough);
     const bool is_at_horizon = context_.record->offered < enough && !is_idle() &&
                                context_.events.next_due() != sim::kForever;
     const Time reached = is_at_horizon ? horizon_ : context_.now;
-    advance_while_busy(reached);
+    handle_events(reached, true);
     return reached;
   }
 
@@ -182,8 +210,10 @@ class Run final : public HeldRun, workload::RequestListener {
     switch (event.phase()) {
       case Phase::source_arrival:
       case Phase::user_arrival:
-      case Phase::retry_arrival:
       case Phase::outside_arrival:
+        return submit(clients_.arrive(event));
+      case Phase::retry_arrival:
+        if (clients_.gives_up(event)) return leave(request);
         return submit(clients_.arrive(event));
       case Phase::client_reaction:
         if (const auto waiting = clients_.timer_of(event)) withdraw_if_late(*waiting);
@@ -216,7 +246,9 @@ class Run final : public HeldRun, workload::RequestListener {
       case Phase::permit_release:
         return released(request);
       case Phase::settings_change:
-        return change_settings();
+        if (event.tie() == 0) return change_settings();
+        if (const auto withdrawn = clients_.withdraw(event.subject())) withdraw(*withdrawn);
+        return;
       case Phase::fleet_change:
         return resize_fleet();
       case Phase::telemetry:
@@ -231,6 +263,11 @@ class Run final : public HeldRun, workload::RequestListener {
         }
         return sample();
     }
+  }
+
+  std::size_t add(const workload::Submission& request, Time at) {
+    is_decision_special_ = is_decision_special_ || request.instance.has_value();
+    return clients_.submit(request, at);
   }
 
   // ---- life of a request -------------------------------------------------------------------
@@ -327,13 +364,22 @@ class Run final : public HeldRun, workload::RequestListener {
     send(gateway, request, gateway.decide(request, view));
   }
 
-  // A decision that takes time, or may be that there is no instance.
+  // A decision that takes time, may be that there is no instance, or was taken outside.
   [[gnu::noinline]] void route_specially(GatewayReplica& gateway, RequestId request,
                                          const signals::View& view) {
-    const std::optional<router::Target> target = gateway.decide_or_reject(request, view);
+    const auto stated = clients_.submissions().instance_of(request);
+    const std::optional<router::Target> target =
+        stated ? target_at(InstanceId{static_cast<std::size_t>(*stated)})
+               : gateway.decide_or_reject(request, view);
     if (!target) return reject_unrouted(gateway, request);
     if (decision_latency_ > Time{0}) return send_later(request, *target);
     send(gateway, request, *target);
+  }
+
+  // Unset: it is not ready.
+  std::optional<router::Target> target_at(InstanceId instance) {
+    if (!fleet_.is_ready(instance)) return std::nullopt;
+    return router::Target{instance, fleet_.at(instance).next_rank()};
   }
 
   // The permit returns as if an instance had refused the request.
@@ -497,6 +543,10 @@ class Run final : public HeldRun, workload::RequestListener {
   void check_progress() {
     const std::uint64_t events = context_.events.popped();
     interruption_.ask(events);
+    if (events >= pause_after_) {
+      pause_after_ = kPaused;
+      until_ = context_.now;
+    }
     if (events % LivelockGuard::kInterval != 0) return;
     livelock_.check(context_, clients_, horizon_, gateways_.counters().present(),
                     [this](const Event& event) { handle(event); });
@@ -518,6 +568,9 @@ class Run final : public HeldRun, workload::RequestListener {
   LivelockGuard livelock_;
   bool passes_;                  // requests may `pass`
   Time until_{0};                // up to which events are handled
+  static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::uint64_t kPaused = kNever - 1;
+  std::uint64_t pause_after_ = kNever;  // number of events so far
   bool has_wound_down_ = false;  // something periodic has ended, because all requests have
   Time horizon_;
   Time admission_latency_;

@@ -22,6 +22,8 @@ struct RunOptions {
   std::vector<instance::StepLog>* step_logs = nullptr;
   bool keep_requests = true;  ///< whether the output has a record
   bool is_observed = false;   ///< whether the state will be looked at during the run
+  /// Whether another request from outside is always expected, until the run is closed.
+  bool is_open = false;
   /// Called now and then, also while requests are generated; once it returns true, the run throws
   /// Interrupted.
   std::function<bool()> interrupted;

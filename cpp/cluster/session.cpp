@@ -6,14 +6,28 @@
 #include "cluster/held_run.h"
 #include "cluster/nesting.h"
 #include "sim/error.h"
+#include "sim/value.h"
 #include "sim/schema/codec.h"
 
 namespace spillway::cluster {
 
+namespace {
+
+void check_known(const char* call, const HeldRun& run, std::size_t number) {
+  if (run.submissions().know(number)) return;
+  const bool was_known = number < run.submissions().size();
+  throw sim::UsageError(std::string(call) + ": " +
+                        (was_known ? "forgotten, because it has ended: request "
+                                   : "no request has the number ") +
+                        std::to_string(number));
+}
+
+}  // namespace
+
 Session::Session(Simulation simulation, std::uint64_t seed, RunOptions options)
     : simulation_(std::move(simulation)) {
   if (!options.is_checked) sim::check(simulation_);
-  check_has_requests(simulation_);
+  check_has_requests(simulation_, options.is_open);
   options.is_observed = true;
   const InsideRun inside;
   run_ = hold(simulation_, seed, std::move(options));
@@ -50,11 +64,10 @@ auto Session::ask(const char* call, const auto& work) const {
   return work(run_for(call));
 }
 
-void Session::advance(sim::Time until) {
+void Session::advance(sim::Time until, std::uint64_t max_events) {
   handle("advance", [&](HeldRun& run) {
     const sim::Time last = std::min(until, run.horizon());
-    run.advance_while_busy(last);
-    now_ = std::max(now_.load(), last);
+    now_ = std::max(now_.load(), run.advance_while_busy(last, max_events));
   });
 }
 void Session::advance_by(std::int64_t requests) {
@@ -86,17 +99,58 @@ std::optional<std::size_t> Session::submit(const workload::Submission& request, 
 std::size_t Session::num_submitted() const {
   return ask("num_submitted", [](const HeldRun& run) { return run.submissions().size(); });
 }
+bool Session::knows(const workload::Submission& request) const {
+  return ask("knows", [&](const HeldRun& run) { return run.knows(request); });
+}
+std::optional<sim::Time> Session::cancel(std::size_t number) {
+  return ask("cancel", [&](HeldRun& run) -> std::optional<sim::Time> {
+    check_known("cancel", run, number);
+    const Submissions& submissions = run.submissions();
+    if (submissions.status(number, now_).has_ended) return std::nullopt;
+    const sim::Time next = now_.load() + sim::Time{1};
+    const sim::Time arrival = submissions.arrival(number);
+    if (arrival > next) {
+      throw sim::UsageError("cancel: request " + std::to_string(number) + " arrives later, at " +
+                            sim::to_text(sim::to_seconds(arrival)) + " s");
+    }
+    const sim::Time at = std::max(next, arrival + sim::Time{1});
+    run.cancel(number, at);
+    ++num_changes_;
+    return at;
+  });
+}
+std::vector<SubmissionEvent> Session::take_events(bool forgets) {
+  return ask("take_events", [&](HeldRun& run) { return run.take_events(now_, forgets); });
+}
+std::vector<std::int32_t> Session::progress(std::span<const std::size_t> numbers) {
+  return ask("progress", [&](HeldRun& run) {
+    run.note_emitted(now_);
+    std::vector<std::int32_t> tokens;
+    tokens.reserve(numbers.size());
+    for (const std::size_t number : numbers) {
+      check_known("progress", run, number);
+      tokens.push_back(run.submissions().status(number, now_).output_tokens);
+    }
+    return tokens;
+  });
+}
+sim::Time Session::next_due() {
+  return ask("next_due", [&](HeldRun& run) { return run.next_due(now_); });
+}
 SubmissionStatus Session::status(std::size_t number) const {
   return ask("status", [&](const HeldRun& run) {
-    if (number >= run.submissions().size()) {
-      throw sim::UsageError("status: no request has the number " + std::to_string(number));
-    }
+    check_known("status", run, number);
     return run.submissions().status(number, now_);
   });
 }
 
+void Session::close() {
+  ask("close", [](HeldRun& run) { run.close(); });
+}
+
 Output Session::finish() {
   return handle("finish", [&](HeldRun& run) {
+    run.close();
     run.advance(run.horizon());
     Output output = run.finish();
     run_.reset();

@@ -3,8 +3,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,8 +40,10 @@ class Session {
 
   /// Handles all events up to an instant, that of the horizon at most. Where all requests have
   /// ended, those that follow wait for the next request, or for `observe` or `finish`: whether
-  /// ticks, scrapes and samples continue depends on it.
-  void advance(sim::Time until);
+  /// ticks, scrapes and samples continue depends on it. Ends early after about `max_events` events,
+  /// between two instants; `now` is then before `until`.
+  void advance(sim::Time until,
+               std::uint64_t max_events = std::numeric_limits<std::uint64_t>::max());
   /// The same up to the instant at which `requests` more have arrived, not counting retries. If
   /// fewer come, up to the last event, or the horizon.
   void advance_by(std::int64_t requests);
@@ -56,13 +60,29 @@ class Session {
   std::optional<std::size_t> submit(const workload::Submission& request, sim::Time at);
   /// The requests from outside the workload, those of the simulation's changes included.
   std::size_t num_submitted() const;
-  /// How far one of them has come. Throws UsageError for a number that none of them has.
+  /// How far one of them has come. Throws UsageError for a number that none of them has, or one
+  /// that is forgotten.
   SubmissionStatus status(std::size_t number) const;
+  /// Whether the run knows the tenant and the class of a request.
+  bool knows(const workload::Submission& request) const;
+  /// The client of a submitted request withdraws it after now. Returns when; unset: it has ended.
+  /// Throws UsageError where `status` does, and for a request that arrives later.
+  std::optional<sim::Time> cancel(std::size_t number);
+  /// What has happened to submitted requests since the last call. `forgets`: those whose end is
+  /// among the events are forgotten.
+  std::vector<SubmissionEvent> take_events(bool forgets);
+  /// Output tokens of submitted requests up to now.
+  std::vector<std::int32_t> progress(std::span<const std::size_t> numbers);
+  /// When something happens next, if nothing comes from outside: an event, or tokens; kForever:
+  /// never.
+  sim::Time next_due();
   /// Changes settings at an instant after now. Throws ConfigError. False: this takes a session of a
   /// simulation with that change, advanced to now.
   bool set(const sim::Value::Map& values, sim::Time at);
   /// How often `submit` and `set` have taken effect.
   std::size_t num_changes() const { return num_changes_; }
+  /// No further request is expected.
+  void close();
   /// Handles the remaining events and returns the result. The session is over then.
   Output finish();
 

@@ -1,9 +1,12 @@
 #include "cluster/submissions.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <tuple>
 
 #include "metrics/latencies.h"
+#include "sim/mix.h"
 
 namespace spillway::cluster {
 
@@ -12,6 +15,13 @@ using sim::Time;
 using workload::Outcome;
 
 namespace {
+
+// Contents of requests from outside differ from those of the workload.
+workload::Segment segment_of(const workload::PromptSegment& stated) {
+  constexpr std::uint64_t kOutside = 0x6F757473'69646521;
+  return {sim::mix(kOutside ^ static_cast<std::uint64_t>(stated.content)),
+          static_cast<std::uint32_t>(stated.tokens)};
+}
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
@@ -28,11 +38,15 @@ bool Submissions::are_known(const workload::Submission& request) const {
          position(requests.slo_classes, request.slo_class) < requests.slo_classes.size();
 }
 
-std::size_t Submissions::add(const workload::Submission& request) {
-  all_.push_back({.request = request,
-                  .tenant = position(record_.requests.tenants, request.tenant),
-                  .slo_class = position(record_.requests.slo_classes, request.slo_class)});
-  return all_.size() - 1;
+std::size_t Submissions::add(const workload::Submission& request, Time arrival) {
+  Submitted& added = all_.emplace_back();
+  added.request = request;
+  added.arrival = arrival;
+  added.tenant = position(record_.requests.tenants, request.tenant);
+  added.slo_class = position(record_.requests.slo_classes, request.slo_class);
+  std::ranges::transform(request.segments, std::back_inserter(added.segments), segment_of);
+  pending_.push_back(size_++);
+  return pending_.back();
 }
 
 std::optional<std::size_t> Submissions::number_of(RequestId id) const {
@@ -42,23 +56,75 @@ std::optional<std::size_t> Submissions::number_of(RequestId id) const {
 void Submissions::note_arrival(RequestId id, std::optional<std::size_t> number) {
   number_of_.resize(std::max(number_of_.size(), id.index() + 1));
   number_of_[id.index()] = number;
-  if (number) all_[*number].handle = record_.requests.handle(id);
+  if (number) at(*number).handle = record_.requests.handle(id);
 }
 
 void Submissions::awaits_retry(RequestId id, bool awaits) {
-  if (const auto number = number_of(id)) all_[*number].awaits_retry = awaits;
+  const auto number = number_of(id);
+  if (!number) return;
+  Submitted& submitted = at(*number);
+  submitted.awaits_retry = awaits;
+  submitted.reported_dispatch = submitted.reported_token = sim::kUnset;
 }
 
-void Submissions::keep_final(RequestId id) {
+std::optional<std::int64_t> Submissions::instance_of(RequestId id) const {
+  const auto number = number_of(id);
+  return number ? at(*number).request.instance : std::nullopt;
+}
+
+bool Submissions::was_withdrawn(RequestId id) const {
+  const auto number = number_of(id);
+  return number && at(*number).is_withdrawn;
+}
+
+std::optional<RequestId> Submissions::find(std::size_t number) const {
+  const Submitted& submitted = at(number);
+  if (!submitted.handle || submitted.final) return std::nullopt;
+  return submitted.handle->id;
+}
+
+void Submissions::keep_final(RequestId id, Time now) {
   const auto number = number_of(id);
   if (!number) return;
   SubmissionStatus last = status(*number, sim::kForever);
   last.has_ended = true;
-  all_[*number].final = last;
+  last.ended = now;
+  at(*number).final = last;
+  number_of_[id.index()].reset();
+}
+
+std::vector<SubmissionEvent> Submissions::take_events(Time now, bool forgets) {
+  using Kind = SubmissionEvent::Kind;
+  std::vector<SubmissionEvent> events;
+  for (const std::size_t number : pending_) {
+    Submitted& submitted = at(number);
+    const SubmissionStatus found = status(number, now);
+    const auto add = [&](Kind kind, Time since, Time& reported) {
+      if (!sim::is_set(since) || since == reported || since > now) return;
+      reported = since;
+      events.push_back({kind, number, since, found});
+    };
+    if (!submitted.awaits_retry) {
+      add(Kind::dispatched, found.dispatched, submitted.reported_dispatch);
+      add(Kind::first_token, found.first_token, submitted.reported_token);
+    }
+    if (!found.has_ended) continue;
+    events.push_back({Kind::ended, number, found.ended, found});
+    submitted.is_reported = true;
+  }
+  std::erase_if(pending_, [&](std::size_t number) { return at(number).is_reported; });
+  while (forgets && !all_.empty() && all_.front().is_reported) {
+    all_.pop_front();
+    ++num_forgotten_;
+  }
+  std::ranges::sort(events, {}, [](const SubmissionEvent& event) {
+    return std::tuple(event.at, event.number, event.kind);
+  });
+  return events;
 }
 
 SubmissionStatus Submissions::status(std::size_t number, Time now) const {
-  const Submitted& submitted = all_[number];
+  const Submitted& submitted = at(number);
   if (submitted.final) return *submitted.final;
   SubmissionStatus found{
       .arrival_s = kNone, .ttft_s = kNone, .tpot_s = kNone, .e2e_s = kNone, .queue_s = kNone};
@@ -76,6 +142,11 @@ SubmissionStatus Submissions::status(std::size_t number, Time now) const {
   found.attempts = states.counts_attempts ? states.attempts[i] : std::uint16_t{1};
   found.instance = states.instance[i];
   found.output_tokens = std::min(states.emitted[i], requests.output_tokens(id));
+  found.cached_tokens = states.keeps_cached ? states.cached_tokens[i] : 0;
+  found.preemptions = states.preemptions[i];
+  found.dispatched = states.dispatched[i];
+  if (states.scheduled[i] <= now) found.scheduled = states.scheduled[i];
+  if (states.first_token[i] <= now) found.first_token = states.first_token[i];
   found.arrival_s = sim::to_seconds(requests.first_arrival(id));
   // A step may stamp its end when it starts.
   if (states.first_token[i] <= now) found.ttft_s = latencies.ttft_ns(id) / 1e9;

@@ -154,6 +154,12 @@ class Instance : public signals::SignalSource {
   /// from its end.
   virtual void add_emitted(std::span<std::int64_t> by_group, sim::Time now) = 0;
 
+  /// Brings the states' `emitted` of the requests inside up to `now`; tokens count as above.
+  virtual void note_emitted(sim::Time now) = 0;
+  /// When the next tokens after `now` are emitted whose event is not in the queue; kForever: all of
+  /// them have one.
+  virtual sim::Time next_token(sim::Time now) = 0;
+
   Instance& rank(std::size_t /*i*/) override { return *this; }
   /// Null unless the instance can predict: a step loop without ranks behind an open ingress.
   virtual const Forecaster* forecaster() const { return nullptr; }

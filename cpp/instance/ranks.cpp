@@ -106,6 +106,16 @@ void Ranks::add_emitted(std::span<std::int64_t> by_group, Time now) {
   for (const auto& rank : ranks_) rank->add_emitted(by_group, now);
 }
 
+void Ranks::note_emitted(sim::Time now) {
+  for (const auto& rank : ranks_) rank->note_emitted(now);
+}
+
+sim::Time Ranks::next_token(sim::Time now) {
+  sim::Time next = sim::kForever;
+  for (const auto& rank : ranks_) next = std::min(next, rank->next_token(now));
+  return next;
+}
+
 void Ranks::check_memory() const {
   for (const auto& rank : ranks_) rank->check_memory();
 }

@@ -40,6 +40,8 @@ class Ranks final : public Instance {
   /// The maximum over the ranks.
   std::int64_t cached_blocks(sim::RequestId id, sim::Time now) override;
   void add_emitted(std::span<std::int64_t> by_group, sim::Time now) override;
+  void note_emitted(sim::Time now) override;
+  sim::Time next_token(sim::Time now) override;
   std::size_t num_ranks() const override { return ranks_.size(); }
   Instance& rank(std::size_t i) override { return *ranks_[i]; }
   Stepping stepping() const override { return ranks_.front()->stepping(); }

@@ -93,6 +93,11 @@ class EventQueue {
     heed_all();
     return next_due() <= now;
   }
+  /// Time of the earliest event; kForever: there is none.
+  Time next_due_of_all() {
+    heed_all();
+    return next_due();
+  }
   /// The same, except for the alarm of `owner`.
   bool is_due(Time now, std::uint32_t owner) {
     if (disregarded_ != owner) heed_all();

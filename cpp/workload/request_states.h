@@ -31,6 +31,9 @@ struct RequestStates {
   std::vector<std::int32_t>
       emitted;  ///< output tokens; written when the request leaves or the run ends
   std::vector<std::int32_t> preemptions;
+  std::vector<std::int32_t>
+      cached_tokens;  ///< of the prompt, found when it first entered the batch; kept only if looked
+                      ///< at
   std::vector<sim::Time> reported_ttft;    ///< kept only if latencies are reported
   std::vector<sim::Time> reported_decode;  ///< kept only if latencies are reported
   // the stage that ends the request
@@ -40,6 +43,7 @@ struct RequestStates {
   TokenGaps token_gaps;
 
   bool reports = false;            ///< whether the `reported_*` columns are kept
+  bool keeps_cached = false;       ///< whether the `cached_tokens` column is kept
   bool has_ranks = false;          ///< whether the `rank` column is kept
   bool counts_attempts = false;    ///< whether the `attempts` column is kept
   bool keeps_retry_after = false;  ///< whether the `retry_after` column is kept

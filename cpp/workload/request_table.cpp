@@ -88,6 +88,11 @@ void RequestTable::keep_attempts() {
   arrivals_ = &attempts_;
 }
 
+void RequestTable::share_from_outside() {
+  shares_from_outside_ = true;
+  if (stream_ && keeps_all_ && taken_->segment_begin.empty()) taken_->segment_begin.push_back(0);
+}
+
 void RequestTable::know(const std::vector<std::string>& tenant_names,
                         const std::vector<std::string>& class_names) {
   positions(tenant_names, tenants);
@@ -127,7 +132,9 @@ void RequestTable::copy_from_now_on() {
   taken_->output_tokens = head(source_->output_tokens);
   taken_->tenant = head(source_->tenant);
   taken_->slo_class = head(source_->slo_class);
-  if (!source_->segment_begin.empty()) {
+  if (source_->segment_begin.empty()) {
+    if (shares_from_outside_) taken_->segment_begin.resize(next_row_ + 1);
+  } else {
     const auto& begin = source_->segment_begin;
     taken_->segment_begin.assign(begin.begin(), begin.begin() + size + 1);
     taken_->segments.assign(source_->segments.begin(),
@@ -156,8 +163,10 @@ void RequestTable::keep_names() {
   }
 }
 
-sim::RequestId RequestTable::add_from_outside(const Submission& request, std::size_t tenant,
-                                              std::size_t slo_class, sim::Time now) {
+sim::RequestId RequestTable::add_from_outside(const Submission& request,
+                                              std::span<const Segment> segments,
+                                              std::size_t tenant, std::size_t slo_class,
+                                              sim::Time now) {
   if (!stream_) copy_from_now_on();
   keep_names();
   // The columns hold indices of the source.
@@ -172,7 +181,7 @@ sim::RequestId RequestTable::add_from_outside(const Submission& request, std::si
                                  .output_tokens = static_cast<std::int32_t>(request.output_tokens),
                                  .tenant = index_of(tenant_of_, tenant),
                                  .slo_class = index_of(class_of_, slo_class),
-                                 .segments = {}});
+                                 .segments = segments});
   if (keeps_names_) {
     taken_->request_id[id.index()] = "submitted-" + std::to_string(num_from_outside_);
   }

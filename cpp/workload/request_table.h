@@ -58,8 +58,9 @@ class RequestTable {
   sim::RequestId add(const Arrival& arrival);
   /// Adds a request from outside the workload, which arrives `now`, of a tenant and a class of the
   /// table. From the first one on, requests that several runs share are copied as they arrive.
-  sim::RequestId add_from_outside(const Submission& request, std::size_t tenant,
-                                  std::size_t slo_class, sim::Time now);
+  /// `segments` outlive the request.
+  sim::RequestId add_from_outside(const Submission& request, std::span<const Segment> segments,
+                                  std::size_t tenant, std::size_t slo_class, sim::Time now);
   /// Adds tenants and classes that are not known yet, with defaults. Precondition: the names
   /// differ.
   void know(const std::vector<std::string>& tenant_names,
@@ -70,6 +71,9 @@ class RequestTable {
   void keep_attempts();
   /// From now on the source's requests without output fail. Precondition: none has been taken.
   void fail_empty_outputs() { empty_outputs_fail_ = true; }
+  /// Requests from outside the workload may share segments. Precondition: none has been taken, and
+  /// no instance has been made.
+  void share_from_outside();
   /// Every prefix cache holds these from the start. Precondition: no instance has been made.
   void start_warm(std::vector<CachedPart> parts) { warm_parts_ = std::move(parts); }
   std::span<const CachedPart> warm_parts() const { return warm_parts_; }
@@ -122,6 +126,7 @@ class RequestTable {
   }
   /// Whether any prompt shares a segment.
   bool shares_segments() const {
+    if (shares_from_outside_) return true;
     return stream_ ? stream_->shares_segments() : !source_->segments.empty();
   }
   /// Index into `tenants`.
@@ -172,6 +177,7 @@ class RequestTable {
   std::vector<sim::Time> attempts_;  // arrivals of the current attempts; empty unless kept
   bool keeps_attempts_ = false;
   bool empty_outputs_fail_ = false;
+  bool shares_from_outside_ = false;
   std::uint64_t next_row_ = 0;
 
   // Only if requests come from a stream:

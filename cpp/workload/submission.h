@@ -1,13 +1,39 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "sim/error.h"
 #include "sim/schema/range.h"
 #include "workload/limits.h"
 
 namespace spillway::workload {
+
+/// The next tokens of a prompt, which other prompts may share.
+struct PromptSegment {
+  std::int64_t content = 1;
+  std::int64_t tokens = 16;
+
+  static constexpr std::string_view type_name = "PromptSegment";
+  static constexpr std::string_view doc =
+      "The next tokens of a prompt. Prompts that begin with the same segments share them in a "
+      "prefix cache.";
+  static void fields(auto field) {
+    field("content", &PromptSegment::content,
+          "Number of the content: equal numbers are equal tokens. Prompts of the workload have "
+          "numbers of their own.")
+        .dimensionless()
+        .range(sim::between(1, kMaxContent));
+    field("tokens", &PromptSegment::tokens, "Its length.")
+        .unit("tokens")
+        .range(sim::between(1, kMaxTokens));
+  }
+
+  static constexpr std::int64_t kMaxContent = (std::int64_t{1} << 53) - 1;
+};
 
 /// A request from outside the workload.
 struct Submission {
@@ -15,6 +41,8 @@ struct Submission {
   std::string slo_class = "standard";
   std::int64_t input_tokens = 512;
   std::int64_t output_tokens = 128;
+  std::vector<PromptSegment> segments;
+  std::optional<std::int64_t> instance;
 
   static constexpr std::string_view type_name = "Submission";
   static constexpr std::string_view doc =
@@ -31,7 +59,14 @@ struct Submission {
     field("output_tokens", &Submission::output_tokens, "Length of its output.")
         .unit("tokens")
         .range(sim::between(0, kMaxTokens));
+    field("segments", &Submission::segments,
+          "What its prompt begins with; the rest is shared with no other prompt.");
+    field("instance", &Submission::instance,
+          "The instance that serves it, by position in the fleet: the router is not asked. Unset: "
+          "the router chooses.")
+        .range(sim::at_least(0));
   }
+  void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 
 }  // namespace spillway::workload

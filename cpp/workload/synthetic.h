@@ -19,6 +19,9 @@ struct Requests;
 
 /// Requests generated from distributions.
 struct Synthetic {
+  /// Whether all requests come from outside the workload.
+  bool is_empty() const { return num_requests == 0; }
+
   double requests_per_s = 10;
   std::optional<std::int64_t> num_requests;
   std::optional<double> duration_s;
@@ -36,9 +39,10 @@ struct Synthetic {
         .log_search(0.1, 10000);
     field("num_requests", &Synthetic::num_requests,
           "Stop after this many requests across all clients. Unset: no limit if duration_s is set, "
-          "or if every client sets its own duration_s or num_requests; otherwise 1,000.")
+          "or if every client sets its own duration_s or num_requests; otherwise 1,000. 0: none but "
+          "those from outside (`changes`, sessions), whose prompts may have shared segments.")
         .unit("requests")
-        .range(sim::between(1, 1e9));
+        .range(sim::between(0, 1e9));
     field("duration_s", &Synthetic::duration_s,
           "No request arrives at or after this time. Unset: num_requests and the clients' own "
           "limits decide.")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway import _core
 from spillway._core.sim import Calls, ConfigError, Exclusive, UsageError
-from spillway._core.workload import Submission
+from spillway._core.workload import PromptSegment, Submission
 from spillway.config import memory
 from spillway.config.classes import config_error
 from spillway.config.exclusive import exclusive
@@ -16,20 +19,26 @@ from spillway.config.limits import LONGEST_SPAN_S
 from spillway.simulate import _checked_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from spillway._core.cluster import Simulation
     from spillway.loading import Configuration
     from spillway.result import Result
 
-__all__ = ["Session", "Status", "Submitted", "start"]
+__all__ = ["Event", "Session", "Status", "Submitted", "recorded", "start"]
 
 
 _NS = 1e-9
 _MOST_REQUESTS = 2**62
 
 
-def start(simulation: Configuration, seed: int = 0) -> Session:
+def start(
+    simulation: Configuration,
+    seed: int = 0,
+    *,
+    open_ended: bool = False,
+    record: str | int | Path = "all",
+) -> Session:
     """Begins a run that can be held at any instant.
 
     Parameters
@@ -38,6 +47,16 @@ def start(simulation: Configuration, seed: int = 0) -> Session:
         What to run, or the path of a configuration file.
     seed : int
         Seed of every random stream, 0 <= seed < 2**64.
+    open_ended : bool
+        Whether another request is always expected, until `finish`. What is periodic (ticks,
+        scrapes, samples) then continues while the system is empty, so a request never replays the
+        past, whatever has been observed. The workload may be empty (`num_requests=0`).
+    record : "all", "none", int or path
+        What is kept of the changes that the session makes. "all": everything; memory grows with
+        each request. Otherwise a request is forgotten once `take_events` has returned its end, and
+        nothing can be replayed, so there is no `fork`. "none": no change is kept; a number: the
+        last ones, as `recent_changes`; a path: each is appended to that file, and `recorded` reads
+        the simulation back. With `metrics.streaming` the memory of the run is bounded, too.
 
     Returns
     -------
@@ -62,7 +81,67 @@ def start(simulation: Configuration, seed: int = 0) -> Session:
     """
     from spillway import loading
 
-    return Session(loading.as_simulation(simulation), _checked_seed(seed))
+    return Session(
+        loading.as_simulation(simulation), _checked_seed(seed), open_ended=open_ended, record=record
+    )
+
+
+def recorded(path: str | Path) -> Simulation:
+    """The simulation that a session has recorded in a file, with its changes so far.
+
+    Parameters
+    ----------
+    path : path
+        The `record` of the session.
+
+    Raises
+    ------
+    ConfigError
+        If the file is not a record.
+
+    """
+    from spillway._core.cluster import Simulation
+
+    try:
+        with Path(path).open(encoding="utf-8") as lines:
+            first = json.loads(next(lines))
+            changes = [json.loads(line) for line in lines]
+        begin = Simulation.from_dict(first["simulation"])
+    except (StopIteration, KeyError, TypeError, ValueError) as error:
+        allowed = f"must be the record of a session ({error})"
+        raise config_error([("record", str(path), allowed)]) from None
+    return begin.replace(changes=[*begin.changes, *changes])
+
+
+class Event(NamedTuple):
+    """What has happened to a submitted request.
+
+    Attributes
+    ----------
+    kind : str
+        dispatched (by the gateway), first_token or ended.
+    number : int
+        As in `Submitted`.
+    time_s : float
+        When (s).
+    instance : int
+        Its instance; -1: none.
+    state, reason : str
+        As in `Status`, when the event was taken; at the end, how it ended and why.
+    output_tokens, cached_tokens, preemptions : int
+        As in `Status`; final at the end.
+
+    """
+
+    kind: str
+    number: int
+    time_s: float
+    instance: int
+    state: str
+    reason: str
+    output_tokens: int
+    cached_tokens: int
+    preemptions: int
 
 
 @dataclass(frozen=True)
@@ -83,9 +162,14 @@ class Status:
     row : int or None
         Its row in `Result.requests`; None before its arrival.
     attempts, instance, output_tokens : int
-        Attempts so far; the instance, -1: none; output tokens delivered, known once it has ended.
+        Attempts so far; the instance, -1: none; output tokens delivered, known once it has ended or
+        its `progress` was asked for.
     arrival_s, ttft_s, tpot_s, e2e_s, queue_s : float
         As in `Result.requests` (s); NaN where it has not come that far.
+    cached_tokens, preemptions : int
+        Tokens of its prompt that the prefix cache of its instance held; how often it was preempted.
+    scheduled_s : float
+        When it first entered the batch (s); NaN: it has not.
 
     """
 
@@ -101,6 +185,9 @@ class Status:
     tpot_s: float
     e2e_s: float
     queue_s: float
+    cached_tokens: int
+    preemptions: int
+    scheduled_s: float
 
 
 class Submitted:
@@ -133,6 +220,10 @@ class Submitted:
         """
         return self._session._status(self.number)
 
+    def cancel(self) -> bool:
+        """See `Session.cancel`."""
+        return self._session.cancel(self.number)
+
     def __repr__(self) -> str:
         try:
             return f"<Submitted request {self.number}: {self.state}>"
@@ -161,20 +252,39 @@ class Session:
 
     """
 
-    def __init__(self, simulation: Simulation, seed: int) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        seed: int,
+        *,
+        open_ended: bool = False,
+        record: str | int | Path = "all",
+    ) -> None:
         self._calls = (Exclusive("session", "now_s and seed"),)
         memory.check([simulation])
         self._start = simulation
         self._changes: list[dict[str, Any]] = []
         self.seed = seed
-        self._core: Any = _core.cluster.Session(simulation, seed)
+        self._open_ended = open_ended
+        self._record = _Record(record, simulation)
+        self._num_instances = sum(group.count for group in simulation.instances)
+        self._core: Any = _core.cluster.Session(simulation, seed, open_ended=open_ended)
         self._last: list[Status] = []  # of the submitted requests, once the session is over
 
     @property
     @exclusive
     def simulation(self) -> Simulation:
-        """The configuration, with the changes so far."""
+        """The configuration, with the changes so far.
+
+        Raises UsageError if they are not kept (`record`).
+        """
         return self._stated()
+
+    @property
+    @exclusive
+    def recent_changes(self) -> list[dict[str, Any]]:
+        """The changes that the session keeps: as many as its `record` states, the latest last."""
+        return list(self._record.recent if self._record.keeps_some else self._changes)
 
     @property
     def now_s(self) -> float:
@@ -184,11 +294,30 @@ class Session:
     @property
     @exclusive
     def is_over(self) -> bool:
-        """Whether all requests have arrived and ended, until another one is submitted."""
+        """Whether all requests have arrived and ended, until another one is submitted.
+
+        Never of an open-ended session.
+        """
         return not self._running.has_pending_work
 
+    @property
     @exclusive
-    def advance(self, until_s: float | None = None, *, requests: int | None = None) -> Session:
+    def next_due_s(self) -> float | None:
+        """When something happens next, if nothing comes from outside (s): an event or a token.
+
+        None: nothing will. Up to this instant the state is as it is now.
+        """
+        due_s: float | None = self._running.next_due_s
+        return due_s
+
+    @exclusive
+    def advance(
+        self,
+        until_s: float | None = None,
+        *,
+        requests: int | None = None,
+        max_events: int | None = None,
+    ) -> Session:
         """Runs up to an instant, whose events happen; returns itself.
 
         Parameters
@@ -199,7 +328,11 @@ class Session:
             Instead of `until_s`: up to the instant at which this many more requests (>= 1) have
             arrived at the gateway. Requests of the workload and submitted ones count once, at their
             first attempt; retries do not count. Several may arrive at that instant. If fewer come,
-            the session runs to the end: the last event, or the horizon.
+            the session runs to the end: the last event, or the horizon. Not of an open-ended
+            session, which has no end.
+        max_events : int
+            With `until_s`: ends before it after about this many events (>= 1; a multiple of 64, and
+            whole instants). `now_s` is then what has been reached.
 
         Raises
         ------
@@ -213,12 +346,23 @@ class Session:
         if requests is not None:
             if isinstance(requests, bool) or not isinstance(requests, int) or requests < 1:
                 raise config_error([("requests", repr(requests), "must be a whole number >= 1")])
+            if self._open_ended:
+                allowed = "an open-ended session has no last request: state until_s"
+                raise config_error([("requests", repr(requests), allowed)])
+            if max_events is not None:
+                raise config_error([("max_events", repr(max_events), "goes with until_s")])
             self._running.advance_by(min(requests, _MOST_REQUESTS))
             return self
         if not (isinstance(until_s, int | float) and until_s >= self.now_s):
             allowed = f"must be >= now_s = {self.now_s:g} (s)"
             raise config_error([("until_s", repr(until_s), allowed)])
-        self._running.advance(min(float(until_s), LONGEST_SPAN_S))
+        until_s = min(float(until_s), LONGEST_SPAN_S)
+        if max_events is None:
+            self._running.advance(until_s)
+            return self
+        if isinstance(max_events, bool) or not isinstance(max_events, int) or max_events < 1:
+            raise config_error([("max_events", repr(max_events), "must be a whole number >= 1")])
+        self._running.advance(until_s, min(max_events, _MOST_REQUESTS))
         return self
 
     @exclusive
@@ -244,7 +388,10 @@ class Session:
             instance; their totals waiting and running, and the mean kv_utilization.
 
             With `oracle`, waiting, running and kv_utilization are the true ones of all instances,
-            as in `Timeline`, and there is no `instances`.
+            as in `Timeline`. `instances` has them of every instance, with in_flight, is_ready,
+            prefill_tokens (still to be computed) and what it has counted since the start: requests
+            entered, refused, completed and cancelled, preemptions, steps, tokens_emitted, kv_hits
+            and kv_lookups (blocks of prompts).
 
         """
         state: dict[str, Any] = self._running.observe(oracle)
@@ -258,6 +405,8 @@ class Session:
         output_tokens: int,
         tenant: str = "default",
         slo_class: str = "standard",
+        segments: Iterable[tuple[int, int]] = (),
+        instance: int | None = None,
     ) -> Submitted:
         """Sends a request from outside the workload, after the events of this instant.
 
@@ -265,8 +414,10 @@ class Session:
         reacts as the tenant's clients do. It is part of `simulation` from then on, as an entry of
         its `changes`.
 
-        A tenant that no other request has, or a request after all others had ended and the session
-        was observed, replays the run up to now, which takes as long as the run so far.
+        A tenant that no other request has, the first segments in a run whose prompts share none, or
+        a request after all others had ended and the session was observed, replay the run up to now,
+        which takes as long as the run so far. In an open-ended session whose workload is empty
+        nothing does.
 
         Parameters
         ----------
@@ -274,6 +425,13 @@ class Session:
             Lengths of prompt (>= 1) and output (>= 0).
         tenant, slo_class : str
             A tenant and a class that the simulation or its workload names.
+        segments : sequence of pairs
+            What the prompt begins with: pairs of a number (>= 1), equal for equal content, and a
+            length (tokens). Prompts that begin with the same segments share them in prefix caches;
+            the rest of the prompt is shared with no other.
+        instance : int
+            The instance that serves it, instead of one that the router chooses. If it is not in
+            service, the request is rejected. The gateway treats it as any other request.
 
         Returns
         -------
@@ -283,8 +441,8 @@ class Session:
         Raises
         ------
         ConfigError
-            For an unknown tenant or class, a length out of its range, or at the horizon. The
-            session is as before.
+            For an unknown tenant, class or instance, a length out of its range, or at the horizon.
+            The session is as before.
 
         """
         horizon_s = self._start.horizon_s
@@ -296,14 +454,68 @@ class Session:
             slo_class=slo_class,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
+            segments=[PromptSegment(content=content, tokens=tokens) for content, tokens in segments],
+            instance=instance,
         )
+        if instance is not None and instance >= self._num_instances:
+            allowed = f"must be one of the {self._num_instances} instances, from 0"
+            raise config_error([("instance", str(instance), allowed)])
         change = {"at_s": self.now_s + _NS, "submit": [request]}
         number = self._running.submit(request, change["at_s"])
         if number is None:
-            self._core = self._replayed(self._with([change]))._core
+            if not self._running.knows(request):  # without the changes so far: they may be many
+                _checked(self._start, [change])
+            self._replay_with(change)
             number = self._core.num_submitted - 1
-        self._changes.append(change)
+        self._note(change)
         return Submitted(self, number)
+
+    @exclusive
+    def cancel(self, request: Submitted | int) -> bool:
+        """The client of a submitted request withdraws it, after the events of this instant.
+
+        What happens is as if its patience ended then (`reaction`): queued, it leaves its queue; in
+        the batch, it leaves at the end of the step; on its way, it leaves as it arrives. Its client
+        sends no further attempt. It is part of `simulation`, as an entry of its `changes`.
+
+        Parameters
+        ----------
+        request : Submitted or int
+            The request, or its number.
+
+        Returns
+        -------
+        bool
+            False: it had ended before.
+
+        Raises
+        ------
+        UsageError
+            For a number that no request has, or a request that arrives later.
+
+        """
+        number = request if isinstance(request, int) else request.number
+        at_s = self._running.cancel(number)
+        if at_s is None:
+            return False
+        self._note({"at_s": at_s, "cancel": [number]})
+        return True
+
+    @exclusive
+    def take_events(self) -> list[Event]:
+        """What has happened to submitted requests since the last call, in order of time.
+
+        Of a request whose client has sent another attempt, the events of the attempt before it are
+        only those that an earlier call has returned. Its end is that of the last attempt.
+        """
+        return [Event._make(event) for event in self._running.take_events(self._record.forgets)]
+
+    @exclusive
+    def progress(self, requests: Iterable[Submitted | int]) -> list[int]:
+        """Output tokens of submitted requests up to now; those of a step count from its end."""
+        numbers = [item if isinstance(item, int) else item.number for item in requests]
+        tokens: list[int] = self._running.progress(numbers)
+        return tokens
 
     @property
     @exclusive
@@ -315,6 +527,8 @@ class Session:
     @exclusive
     def _status(self, number: int) -> Status:
         if self._core is None:
+            if number >= len(self._last):
+                raise UsageError(f"status: forgotten, because it has ended: request {number}")
             return self._last[number]
         return Status(**self._core.status(number))
 
@@ -349,21 +563,32 @@ class Session:
 
         Its past is replayed, which takes as long as the run so far.
         """
+        self._record.must_be_whole("fork")
         return self._replayed(self._stated())
 
     @exclusive
     def finish(self) -> Result:
-        """Runs to the end and returns the result. The session is over then."""
+        """Runs to the end and returns the result. The session is over then.
+
+        Raises UsageError if the changes that led to it are not kept (`record`).
+        """
         from spillway.result import Result
 
         running = self._running
+        stated = self._stated()
+        running.close()
         running.advance(LONGEST_SPAN_S)
-        last = [Status(**running.status(i)) for i in range(running.num_submitted)]
+        count = 0 if self._record.forgets else running.num_submitted
+        last = [Status(**running.status(i)) for i in range(count)]
         output = running.finish()
         self._last, self._core = last, None
-        return Result(self._stated(), self.seed, output)
+        self._record.close()
+        return Result(stated, self.seed, output)
 
     def _stated(self) -> Simulation:
+        if self._record.path is not None:
+            return recorded(self._record.path)
+        self._record.must_be_whole("simulation")
         if self._changes:
             self._start, self._changes = self._with([]), []
         return self._start
@@ -371,22 +596,25 @@ class Session:
     def _set(self, values: dict[str, Any]) -> None:
         change = {"at_s": self.now_s + _NS, "set": values}
         if not self._running.set(values, change["at_s"]):
-            self._core = self._replayed(self._with([change]))._core
-        self._changes.append(change)
+            self._replay_with(change)
+        self._note(change)
+
+    def _note(self, change: dict[str, Any]) -> None:
+        if self._record.is_whole:
+            self._changes.append(change)
+        else:
+            self._record.add(change)
+
+    def _replay_with(self, change: dict[str, Any]) -> None:
+        self._record.must_be_whole("a change that replays the run")
+        self._core = self._replayed(self._with([change]))._core
 
     def _with(self, further: list[dict[str, Any]]) -> Simulation:
-        before = self._start.changes
-        try:
-            return self._start.replace(changes=[*before, *self._changes, *further])
-        except ConfigError as error:
-            place = re.compile(r"changes\[\d+\]\.(?:set\[(.*)\]|submit\[\d+\]\.(\w+))")
-            raise config_error(
-                [(place.sub(r"\1\2", path), value, why) for path, value, why in error.violations]
-            ) from None
+        return _checked(self._start, [*self._start.changes, *self._changes, *further])
 
     def _replayed(self, simulation: Simulation) -> Session:
         now_s = self.now_s
-        return Session(simulation, self.seed).advance(now_s)
+        return Session(simulation, self.seed, open_ended=self._open_ended).advance(now_s)
 
     @property
     def _running(self) -> Any:
@@ -403,6 +631,58 @@ class Session:
         if self._core is None:
             return f"<Session of seed {self.seed}, finished>"
         return f"<Session of seed {self.seed} at {self.now_s:g} s>"
+
+
+class _Record:
+    """What a session keeps of its changes: see `start`."""
+
+    def __init__(self, record: str | int | Path, simulation: Simulation) -> None:
+        is_number = isinstance(record, int) and not isinstance(record, bool)
+        if record == "" or not (isinstance(record, str | Path) or (is_number and int(record) >= 1)):
+            allowed = "must be all, none, a number of changes >= 1, or the path of a file"
+            raise config_error([("record", repr(record), allowed)])
+        self.is_whole = record == "all"
+        self.forgets = not self.is_whole
+        self.keeps_some = is_number
+        self.recent: deque[dict[str, Any]] = deque(maxlen=int(record) if is_number else 0)
+        self.path: Path | None = None
+        self._file: Any = None
+        if self.is_whole or record == "none" or is_number:
+            return
+        self.path = Path(record)
+        self._file = self.path.open("x", encoding="utf-8")
+        self._write({"simulation": simulation.to_dict()})
+
+    def add(self, change: dict[str, Any]) -> None:
+        if self._file is None:
+            self.recent.append(change)
+            return
+        stated = dict(change)
+        if "submit" in change:
+            stated["submit"] = [request.to_dict() for request in change["submit"]]
+        self._write(stated)
+
+    def must_be_whole(self, what: str) -> None:
+        if not self.is_whole:
+            raise UsageError(f"{what}: needs all changes of the session: start it with record='all'")
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+
+
+def _checked(begin: Simulation, changes: list[Any]) -> Simulation:
+    try:
+        return begin.replace(changes=changes)
+    except ConfigError as error:
+        place = re.compile(r"changes\[\d+\]\.(?:set\[(.*)\]|submit\[\d+\]\.(\w+))")
+        raise config_error(
+            [(place.sub(r"\1\2", path), value, why) for path, value, why in error.violations]
+        ) from None
 
 
 def _advance_by(
@@ -429,7 +709,7 @@ def _advance_by(
         finally:  # an interrupted run has the change
             for i, (session, values) in enumerate(steps):
                 if session._running.num_changes > counts[i]:
-                    session._changes.append({"at_s": before_s[i] + _NS, "set": values})
+                    session._note({"at_s": before_s[i] + _NS, "set": values})
                 elif values:
                     left.append(i)
         for i in left:

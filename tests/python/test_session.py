@@ -127,7 +127,9 @@ def test_the_gateway_sees_reports_and_its_own_counts() -> None:
     assert sum(observed["in_flight"] for observed in now["instances"].values()) == now["in_flight"]
     own = ("time_s", "in_flight", "permits", "ready_instances", "tenants")
     assert {name: now[name] for name in own} == {name: true[name] for name in own}
-    assert set(now) - set(true) == {"instances"}
+    assert set(now) == set(true)
+    assert sum(held["waiting"] for held in true["instances"].values()) == true["waiting"]
+    assert sum(held["running"] for held in true["instances"].values()) == true["running"]
 
 
 def test_looking_renews_no_reading() -> None:

@@ -457,6 +457,9 @@ _OWN: Mapping[str, Any] = {
     "InstanceGroup.fitted_states": lambda d: d.rng.choice(([], _TRIANGLE)),
     "Change.at_s": _instants,
     "Change.set": _changed_settings,
+    "Change.cancel": lambda _: [],
+    "Submission.segments": lambda _: [],
+    "Submission.instance": lambda _: None,
     "Submission.input_tokens": lambda d: d.rng.randint(1, 400),
     "Submission.output_tokens": lambda d: d.rng.randint(0, 150),
 }

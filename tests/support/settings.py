@@ -201,6 +201,10 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         tenants = [tenant["name"] for tenant in drawn["tenants"]] or ["default"]
         for request in (request for change in drawn["changes"] for request in change["submit"]):
             request["tenant"], request["slo_class"] = tenants[0], drawn["slo_classes"][0]["name"]
+            request["segments"] = [part | {"tokens": 1} for part in request["segments"][:1]]
+            request["instance"] = None if request["instance"] is None else 0
+        for change in drawn["changes"]:
+            change["cancel"] = []
     if name == "Simulation" and drawn["busy_monitor"]["track_output_blocks"]:
         for group in drawn["instances"]:
             group["preemption"] = "keep_emitted"

@@ -32,6 +32,8 @@ class Forwarding : public Instance {
   void add_emitted(std::span<std::int64_t> by_group, sim::Time now) override {
     inner_->add_emitted(by_group, now);
   }
+  void note_emitted(sim::Time now) override { inner_->note_emitted(now); }
+  sim::Time next_token(sim::Time now) override { return inner_->next_token(now); }
   std::size_t num_ranks() const override { return inner_->num_ranks(); }
   Instance& rank(std::size_t i) override { return inner_->rank(i); }
   Stepping stepping() const override { return inner_->stepping(); }

@@ -123,6 +123,25 @@ class Sharing final : public Instance, public Engine {
       if (tokens > 0) by_group[requests_.group(seat.id)] += tokens;
     }
   }
+  void note_emitted(Time now) override {
+    for (const Seat& seat : seats_.all()) {
+      const std::int32_t tokens = tokens_of(seat, progress_.at(now));
+      if (tokens > 0) states_.emitted[seat.id.index()] = tokens;
+    }
+  }
+  Time next_token(Time now) override {
+    Time next = sim::kForever;
+    const double progress = progress_.at(now);
+    for (const Seat& seat : seats_.all()) {
+      const std::int32_t tokens = tokens_of(seat, progress);
+      const std::int32_t later = tokens > 0 ? requests_.target_output_tokens(seat.id) - 1 : 0;
+      if (tokens == 0 || tokens > later) continue;  // completions have an event
+      const double share = static_cast<double>(tokens) / static_cast<double>(later);
+      const double at = seat.first_token_at + share * (seat.done_at - seat.first_token_at);
+      next = std::min(next, now + progress_.time_from(progress, at));
+    }
+    return next;
+  }
   const Counters& counters() const override { return counters_; }
   Stepping stepping() const override { return Stepping::jumps; }
 

@@ -71,8 +71,10 @@ class SharedProgress {
     if (inside_ == 0) value_ = 0;  // small values keep the arithmetic exact
   }
   /// Time until it reaches `target`, if no request enters or leaves before.
-  sim::Time time_to(double target) const {
-    return round_up((target - value_) * e2e_ns_, quantum_ns_);
+  sim::Time time_to(double target) const { return time_from(value_, target); }
+  /// The same from a value on.
+  sim::Time time_from(double value, double target) const {
+    return round_up((target - value) * e2e_ns_, quantum_ns_);
   }
 
  private:

@@ -5,6 +5,7 @@
 
 #include "instance/plant/step_loop.h"
 #include "instance/step_loop/forecast.h"
+#include "instance/step_loop/jump.h"
 #include "instance/step_loop/transitions.h"
 #include "sim/phase.h"
 
@@ -123,17 +124,22 @@ void StepLoopEngine::release_permits(Time now) {
   permits_.clear();
 }
 
-void StepLoopEngine::close(Time end) {
-  stop(state_, recorder_, end);
+void StepLoopEngine::record_emitted(std::int32_t decoders) {
   for (const Slot& slot : state_.slots) recorder_.emitted(slot.id, slot.emitted);
   for (const Slot& slot : state_.ousted) recorder_.emitted(slot.id, slot.emitted);
   for (std::size_t i = 0; i < state_.waiting.size(); ++i) {
     recorder_.emitted(state_.waiting[i].id, state_.waiting[i].emitted);
   }
   for (const Decoders::Member& member : state_.decoders.members()) {
-    recorder_.emitted(member.id, static_cast<std::int32_t>(state_.decoders.emitted(member)));
-    recorder_.left_decoders(member);
+    const auto emitted = static_cast<std::int32_t>(state_.decoders.emitted(member));
+    recorder_.emitted(member.id, emitted + decoders);
   }
+}
+
+void StepLoopEngine::close(Time end) {
+  stop(state_, recorder_, end);
+  record_emitted(0);
+  for (const Decoders::Member& member : state_.decoders.members()) recorder_.left_decoders(member);
   recorder_.close();
 }
 
@@ -180,6 +186,22 @@ void StepLoopEngine::add_emitted(std::span<std::int64_t> by_group, Time now) {
   catch_up(state_, recorder_, now);
   for (std::size_t i = 0; i < by_group.size(); ++i) by_group[i] += state_.emitted_by_group[i];
   if (awaits_effects(state_, now)) state_.decoders.count_tokens(by_group, 1);
+}
+
+void StepLoopEngine::note_emitted(Time now) {
+  take_scrapes(now, false);
+  catch_up(state_, recorder_, now);
+  record_emitted(awaits_effects(state_, now) ? 1 : 0);
+}
+
+Time StepLoopEngine::next_token(Time now) {
+  take_scrapes(now, false);
+  catch_up(state_, recorder_, now);
+  if (!has_steps_ahead(state_) || state_.decoders.empty()) return sim::kForever;
+  const Time end = state_.jump.end_of_step();
+  if (end > now) return end;
+  if (!settings_.durations_vary) return end + state_.jump.duration;
+  return end + duration_of(settings_, following(state_.jump.load), state_.jump.emits);
 }
 
 void StepLoopEngine::check_memory() const { instance::check_memory(state_, id_); }

@@ -49,6 +49,8 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster {
   signals::Capacity capacity() const override;
   std::int64_t cached_blocks(sim::RequestId id, sim::Time now) override;
   void add_emitted(std::span<std::int64_t> by_group, sim::Time now) override;
+  void note_emitted(sim::Time now) override;
+  sim::Time next_token(sim::Time now) override;
   const Counters& counters() const override { return state_.counters; }
   Stepping stepping() const override { return settings_.stepping; }
   void check_memory() const override;
@@ -60,6 +62,8 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster {
   void take_scrapes(sim::Time now, bool inclusive);
   void request_step(sim::Time now);
   void release_permits(sim::Time now);
+  // `decoders`: tokens of each decoder that have not been applied.
+  void record_emitted(std::int32_t decoders);
 
   sim::InstanceId id_;
   std::uint32_t engine_;

@@ -58,6 +58,9 @@ class Recorder {
     if (log_) next_logged_.preempted.push_back(id);
   }
   void admitted(sim::RequestId id, std::int64_t cached_tokens, bool returned) {
+    if (states_ && states_->keeps_cached && !returned) {
+      states_->cached_tokens[id.index()] = static_cast<std::int32_t>(cached_tokens);
+    }
     if (!log_) return;
     auto& list = returned ? next_logged_.readmitted : next_logged_.admitted;
     list.emplace_back(id, cached_tokens);

@@ -60,7 +60,8 @@ EngineSettings::EngineSettings(const InstanceGroup& group, std::uint32_t engine,
       seed(environment.seed),
       rules(group.engine_rules),
       has_special_rules(rules != EngineRules{} || varies_cap || !chunks_prompts ||
-                        prefill_interval > 1 || num_drafts > 0 || environment.step_logs),
+                        prefill_interval > 1 || num_drafts > 0 || environment.step_logs ||
+                        environment.states.keeps_cached),
       max_model_len(cap(group.max_model_len)),
       completion(group.completion),
       preemption(group.preemption),

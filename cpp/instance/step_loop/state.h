@@ -45,8 +45,8 @@ struct EngineSettings {
   std::uint64_t seed;
   EngineRules rules;
   /// Whether anything between `max_admitting_seqs` and `rules`, except the limits themselves, is
-  /// set, or steps are logged. Otherwise steps leave out what only these need: the general way with
-  /// the defaults of all of them gives the same.
+  /// set, or steps are logged, or cached tokens are kept. Otherwise steps leave out what only these
+  /// need: the general way with the defaults of all of them gives the same.
   bool has_special_rules;
   std::int64_t max_model_len;  ///< tokens of prompt and output together
   Completion completion;

@@ -143,6 +143,10 @@ std::vector<Broken> broken() {
        [](Simulation& s) { s.changes = {{.submit = {{.tenant = "gold"}}}}; }},
       {"submissions_are_known", "changes[].submit[].slo_class",
        [](Simulation& s) { s.changes = {{.submit = {{.slo_class = "gold"}}}}; }},
+      {"submissions_have_instances", "changes[].submit[].instance",
+       [](Simulation& s) { s.changes = {{.submit = {{.instance = 1}}}}; }},
+      {"cancellations_follow_arrivals", "changes[].cancel[]",
+       [](Simulation& s) { s.changes = {{.submit = {{}}, .cancel = {0}}}; }},
       {"changes_are_possible", "changes[].set",
        [](Simulation& s) {
          s.changes = {{.at_s = 1, .set = sim::Value::Map{{"quantum_ns", sim::Value(2.0)}}}};

@@ -1,0 +1,402 @@
+"""Sessions to which a server gives requests: what they report, cancel, keep and repeat."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.effort import often, trials
+from support.random_simulations import random_simulation
+
+import spillway
+from spillway import ConfigError, Session, Simulation, gateway, instance, signals, workload
+from spillway import session as sessions
+from spillway._core.sim import UsageError
+
+EMPTY = workload.Synthetic(num_requests=0)
+PERIODIC = {
+    "metrics.timeline_step_s": 0.1,
+    "gateway.controller": gateway.Aimd(target_s=0.05),
+    "gateway.sensor.tick_s": 0.2,
+    "signals": signals.Scraped(period_s=0.3),
+}
+
+
+def fleet(count: int = 2, **settings: Any) -> Simulation:
+    """Servers that decode a few requests at a time, without requests of their own."""
+    return Simulation(
+        workload=EMPTY,
+        gateway=gateway.Gateway(limit=gateway.FixedLimit(max_in_flight=12)),
+        instances=instance.InstanceGroup(
+            count=count, latency=instance.Linear(), max_num_seqs=4, num_kv_blocks=400
+        ),
+    ).with_(settings)
+
+
+def emptied(simulation: Simulation) -> Simulation:
+    """The same gateway and fleet under requests from outside alone."""
+    tenants = list(simulation.tenants) or [workload.Tenant(name="default")]
+    client = workload.Client(tenant=tenants[0].name, slo_class=simulation.slo_classes[0].name)
+    return simulation.replace(
+        workload=EMPTY.replace(clients=[client]), tenants=tenants, horizon_s=None, changes=[]
+    )
+
+
+def submit_at_random(session: Session, rng: random.Random, tenants: list[str]) -> None:
+    for _ in range(rng.randint(1, 6)):
+        input_tokens = rng.randint(33, 400)
+        shared = [(rng.randint(1, 3), 16), (rng.randint(1, 3), 16)]
+        fleet_size = sum(group.count for group in session.simulation.instances)
+        session.submit(
+            input_tokens=input_tokens,
+            output_tokens=rng.randint(0, 80),
+            tenant=rng.choice(tenants),
+            slo_class=session.simulation.slo_classes[0].name,
+            segments=shared[: rng.randint(0, 2)],
+            instance=rng.randrange(fleet_size) if rng.random() < 0.2 else None,
+        )
+
+
+def test_what_was_done_from_outside_is_a_run_of_its_own() -> None:
+    """Random fleets and gateways: requests, cancellations and looks at random instants."""
+    cancelled = reused = targeted = 0
+    for seed in trials(90):
+        rng = random.Random(seed)
+        simulation = emptied(random_simulation(seed).simulation)
+        tenants = [tenant.name for tenant in simulation.tenants]
+        session = spillway.start(simulation, seed, open_ended=True)
+        for _ in range(rng.randint(2, 8)):
+            session.advance(session.now_s + rng.expovariate(2))
+            if rng.random() < 0.5:
+                session.observe(oracle=rng.random() < 0.5)
+            submit_at_random(session, rng, tenants)
+            if rng.random() < 0.5:
+                cancelled += session.cancel(rng.choice(session.submitted))
+            if rng.random() < 0.2:
+                session = session.fork()
+        events = session.take_events()
+        assert [event.time_s for event in events] == sorted(event.time_s for event in events)
+        submitted = [request for change in session.simulation.changes for request in change.submit]
+        targeted += sum(request.instance is not None for request in submitted)
+        handles = session.submitted
+        result = session.finish()
+        again = spillway.simulate(result.simulation, seed)
+        assert again.digest == result.digest, seed
+        assert spillway.simulate(result.simulation, seed, reference=True).digest == result.digest
+        reused += sum(handle.status().cached_tokens > 0 for handle in handles)
+    assert cancelled > often(60)
+    assert reused > often(60)
+    assert targeted > often(60)
+
+
+def test_events_and_tokens_agree_with_the_requests() -> None:
+    rng = random.Random(5)
+    session = spillway.start(fleet(), open_ended=True)
+    events: list[sessions.Event] = []
+    for _ in range(60):
+        submit_at_random(session, rng, ["default"])
+        events += session.advance(session.now_s + rng.expovariate(8)).take_events()
+    handles = session.submitted
+    while not all(handle.status().has_ended for handle in handles):
+        events += session.advance(session.now_s + 0.5).take_events()
+    assert [event.time_s for event in events] == sorted(event.time_s for event in events)
+    assert session.take_events() == []
+    requests = session.finish().requests
+    for handle in handles:
+        own = {event.kind: event for event in events if event.number == handle.number}
+        row = {name: column[handle.status().row] for name, column in requests.items()}
+        assert own["ended"].state == row["outcome"]
+        assert own["ended"].output_tokens == row["output_tokens"]
+        assert own["ended"].instance == row["instance"]
+        if row["outcome"] != "completed":
+            continue
+        assert own["first_token"].time_s - row["arrival_s"] == pytest.approx(row["ttft_s"])
+        assert own["ended"].time_s - row["arrival_s"] == pytest.approx(row["e2e_s"])
+        assert own["dispatched"].time_s <= own["first_token"].time_s <= own["ended"].time_s
+
+
+def test_progress_is_that_of_a_run_without_shortcuts() -> None:
+    """Tokens within jumps, and the next instant, against a core that performs every step singly."""
+    from spillway._core.cluster import Session as Core
+
+    seen = 0
+    for seed in trials(60):
+        rng = random.Random(seed)
+        simulation = random_simulation(seed).simulation.with_({"horizon_s": None})
+        if any(group.completion == "step_start" for group in simulation.instances):
+            continue  # there a token counts from the start of its step
+        changes = [
+            {
+                "at_s": rng.uniform(0, 2),
+                "submit": [
+                    {
+                        "input_tokens": rng.randint(1, 300),
+                        "output_tokens": rng.randint(0, 200),
+                        "slo_class": simulation.slo_classes[0].name,
+                        "tenant": (simulation.tenants or [workload.Tenant(name="default")])[0].name,
+                    }
+                ],
+            }
+            for _ in range(20)
+        ]
+        try:
+            simulation = simulation.replace(changes=changes)
+        except ConfigError:
+            continue
+        fast, slow = Core(simulation, seed), Core(simulation, seed, reference=True)
+        numbers = list(range(20))
+        for until_s in sorted(rng.uniform(0, 6) for _ in range(20)):
+            fast.advance(until_s)
+            slow.advance(until_s)
+            tokens = fast.progress(numbers)
+            assert tokens == slow.progress(numbers), (seed, until_s)
+            seen += sum(tokens)
+            due_s, due_slow_s = fast.next_due_s, slow.next_due_s
+            assert due_s is None or due_slow_s is None or due_s >= until_s
+    assert seen > often(20_000)
+
+
+def test_a_token_is_due_at_every_step() -> None:
+    """A server that wakes when something is due delivers every token, each at its instant."""
+    session = spillway.start(fleet(count=1), open_ended=True)
+    handles = [session.submit(input_tokens=100, output_tokens=40) for _ in range(3)]
+    arrived_s: list[list[float]] = [[] for _ in handles]
+    while not all(handle.status().has_ended for handle in handles):
+        due_s = session.next_due_s
+        assert due_s is not None
+        session.advance(due_s)
+        for tokens, times in zip(session.progress(handles), arrived_s, strict=True):
+            assert tokens - len(times) in (0, 1)
+            times += [session.now_s] * (tokens - len(times))
+    requests = session.finish().requests
+    for handle, times in zip(handles, arrived_s, strict=True):
+        row = handle.status().row
+        assert len(times) == 40
+        assert times[0] == pytest.approx(requests["arrival_s"][row] + requests["ttft_s"][row])
+        assert times[-1] == pytest.approx(requests["arrival_s"][row] + requests["e2e_s"][row])
+        assert np.diff(times).mean() == pytest.approx(requests["tpot_s"][row])
+
+
+def test_a_cancelled_request_is_one_that_timed_out() -> None:
+    """Queued, on its way and in the batch: the others are as if its patience had ended."""
+    where = set()
+    for seed in trials(60):
+        rng = random.Random(seed)
+        patience_s = rng.choice((0.01, 0.1, 0.5, 1.0))
+        tenants = [
+            workload.Tenant(name="default"),
+            workload.Tenant(name="hasty", reaction=workload.Reaction(timeout_s=patience_s)),
+        ]
+        calm = [workload.Tenant(name="default"), workload.Tenant(name="hasty")]
+        requests = [
+            {
+                "at_s": round(rng.uniform(0, 2), 3),
+                "submit": [
+                    {
+                        "tenant": rng.choice(("default", "hasty")),
+                        "input_tokens": rng.randint(1, 500),
+                        "output_tokens": rng.randint(1, 200),
+                    }
+                ],
+            }
+            for _ in range(80)
+        ]
+        requests.sort(key=lambda change: change["at_s"])
+        withdrawals = [
+            {"at_s": change["at_s"] + patience_s, "cancel": [number]}
+            for number, change in enumerate(requests)
+            if change["submit"][0]["tenant"] == "hasty"
+        ]
+        base = fleet(**{"gateway.routing_latency_s": rng.choice((0, 0.02))})
+        timed = spillway.simulate(base.with_({"tenants": tenants, "changes": requests}))
+        told = spillway.simulate(
+            base.with_({"tenants": calm, "changes": [*requests, *withdrawals]})
+        )
+        for name, column in timed.requests.items():
+            assert np.array_equal(
+                column, told.requests[name], equal_nan=column.dtype.kind == "f"
+            ), (seed, name)
+        gone = told.requests["outcome"] == "cancelled"
+        where |= set(np.sign(told.requests["output_tokens"][gone]).tolist())
+        where |= set(told.requests["instance"][gone].tolist())
+    assert {0, 1, -1} <= where
+
+
+def test_scrapes_of_an_idle_fleet_leave_the_next_request_cheap() -> None:
+    """With a controller, 20,000 requests and 10,000 looks later (the bound is 1 ms)."""
+    session = spillway.start(fleet(**PERIODIC), open_ended=True)
+    for _ in range(200):
+        for _ in range(10):
+            session.submit(input_tokens=10, output_tokens=2)
+        session.advance(session.now_s + 1)
+    for _ in range(10_000):
+        session.observe(oracle=True)
+    took_s = []
+    for _ in range(5):
+        session.observe()
+        began_s = time.perf_counter()
+        session.submit(input_tokens=10, output_tokens=2)
+        took_s.append(time.perf_counter() - began_s)
+        session.advance(session.now_s + 1)
+    assert min(took_s) <= 1e-3
+    ended = session.finish()
+    assert spillway.simulate(ended.simulation).digest == ended.digest
+
+
+@pytest.mark.slow
+def test_a_ring_keeps_the_memory_bounded() -> None:
+    """100,000 requests after 10,000 (the bound is 5 MiB)."""
+    settings = {"metrics.streaming": True}
+    session = spillway.start(fleet(**settings), open_ended=True, record=100)
+    page = 4096 / 2**20
+
+    def serve(requests: int) -> float:
+        for _ in range(requests // 10):
+            for _ in range(10):
+                session.submit(input_tokens=10, output_tokens=2)
+            session.advance(session.now_s + 0.5).take_events()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * page
+
+    before_mib = serve(10_000)
+    assert serve(100_000) - before_mib <= 5
+    assert len(session.recent_changes) == 100
+
+
+@pytest.mark.parametrize("record", ["none", 3])
+def test_what_is_not_kept_cannot_be_repeated(record: str | int) -> None:
+    session = spillway.start(fleet(), open_ended=True, record=record)
+    first = session.submit(input_tokens=10, output_tokens=2)
+    for _ in range(4):
+        session.submit(input_tokens=10, output_tokens=2)
+    assert len(session.recent_changes) == (3 if record == 3 else 0)
+    for asks in (session.fork, session.finish, lambda: session.simulation):
+        with pytest.raises(UsageError, match="record='all'"):
+            asks()
+    assert session.advance(5).take_events()[-1].kind == "ended"
+    with pytest.raises(UsageError, match="forgotten, because it has ended: request 0"):
+        first.status()
+
+
+def test_a_record_in_a_file_is_the_run(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    path = tmp_path / "live.jsonl"
+    session = spillway.start(fleet(), 4, open_ended=True, record=path)
+    for _ in range(20):
+        session.submit(
+            input_tokens=rng.randint(40, 90), output_tokens=30, segments=[(rng.randint(1, 2), 32)]
+        )
+        session.advance(session.now_s + rng.expovariate(10))
+    assert session.cancel(19)
+    session.set({"gateway.limit[0].max_in_flight": 3})
+    session.advance(session.now_s + 1).take_events()
+    kept = sessions.recorded(path)
+    assert len(kept.changes) == 22
+    result = session.finish()
+    assert result.simulation == kept
+    assert spillway.simulate(kept, 4).digest == result.digest
+
+
+@pytest.mark.parametrize("text", ["", "{}\n", "[1]\n", "no\n"])
+def test_another_file_is_no_record(tmp_path: Path, text: str) -> None:
+    (tmp_path / "other").write_text(text)
+    with pytest.raises(ConfigError, match="must be the record of a session"):
+        sessions.recorded(tmp_path / "other")
+
+
+@pytest.mark.parametrize("record", [0, -1, "", True, None])
+def test_a_record_is_stated_as_one_of_four(record: Any) -> None:
+    with pytest.raises(ConfigError, match="record = .*must be all, none, a number"):
+        spillway.start(fleet(), open_ended=True, record=record)
+
+
+def test_a_workload_without_requests_needs_some_from_outside() -> None:
+    with pytest.raises(ConfigError, match="num_requests = 0: leaves no request"):
+        spillway.simulate(fleet())
+    with pytest.raises(ConfigError, match="num_requests = 0: leaves no request"):
+        spillway.start(fleet())
+    session = spillway.start(fleet(), open_ended=True).advance(3)
+    assert not session.is_over
+    assert session.next_due_s is None
+    with pytest.raises(ConfigError, match="no last request"):
+        session.advance(requests=1)
+
+
+def test_unknown_names_are_refused_before_anything_is_replayed() -> None:
+    session = spillway.start(fleet(), open_ended=True).advance(1)
+    core = session._core
+    for request, message in (
+        ({"tenant": "nobody"}, "^tenant = 'nobody'"),
+        ({"slo_class": "none"}, "^slo_class = 'none'"),
+        ({"instance": 2}, "^instance = 2: must be one of the 2 instances"),
+        ({"instance": -1}, "^instance = -1"),
+        ({"segments": [(1, 200)]}, "^segments = 200 tokens: must be within the prompt"),
+        ({"segments": [(0, 2)]}, "^content = 0"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            session.submit(input_tokens=10, output_tokens=1, **request)
+    assert session._core is core
+    assert session.submitted == ()
+
+
+def test_a_request_is_cancelled_once_and_only_after_it_arrived() -> None:
+    later = {"at_s": 9, "submit": [{}]}
+    session = spillway.start(fleet(changes=[later]), open_ended=True)
+    with pytest.raises(UsageError, match="request 0 arrives later, at 9 s"):
+        session.cancel(0)
+    with pytest.raises(UsageError, match="no request has the number 1"):
+        session.cancel(1)
+    handle = session.submit(input_tokens=50, output_tokens=500)
+    assert handle.cancel()
+    assert session.advance(1).take_events()[-1].state == "cancelled"
+    assert not handle.cancel()
+    for number, message in ((1, "arrives at 9 s"), (7, "must be one of the 1 submitted")):
+        with pytest.raises(ConfigError, match=message):
+            fleet(changes=[later, {"at_s": 9, "cancel": [number - 1 if number == 1 else number]}])
+
+
+def test_a_request_awaiting_its_retry_gives_up() -> None:
+    retry = workload.Reaction(retries=[{"on": ["saturated", "rate_limited"], "backoff_s": 1.0, "max_attempts": 5}])
+    full = fleet(**{"gateway.admission": [gateway.RejectAll()], "reaction": retry})
+    session = spillway.start(full, open_ended=True)
+    handle = session.submit(input_tokens=10, output_tokens=1)
+    assert session.advance(0.1).take_events() == []
+    assert handle.state == "awaiting_retry"
+    assert handle.cancel()
+    (end,) = session.advance(20).take_events()
+    assert (end.kind, end.state) == ("ended", "rejected")
+    assert handle.status().attempts == 1
+    result = session.finish()
+    assert spillway.simulate(result.simulation).digest == result.digest
+
+
+def test_a_long_span_is_handled_in_parts() -> None:
+    simulation = fleet(changes=[{"at_s": 0.01 * i, "submit": [{}]} for i in range(2_000)])
+    session, parts = spillway.start(simulation), 0
+    while session.now_s < 100:
+        session.advance(100, max_events=200)
+        parts += 1
+    assert parts > 10
+    assert session.finish().digest == spillway.simulate(simulation).digest
+    for events in (0, 1.5, True):
+        with pytest.raises(ConfigError, match="max_events"):
+            spillway.start(simulation).advance(1, max_events=events)  # type: ignore[arg-type]
+
+
+def test_instances_count_what_they_do() -> None:
+    session = spillway.start(fleet(), open_ended=True)
+    for number in itertools.islice(itertools.cycle((0, 0, 1)), 30):
+        session.submit(input_tokens=64, output_tokens=5, instance=number, segments=[(1, 32)])
+    session.advance(60)
+    held = session.observe(oracle=True)["instances"]
+    assert [held[i]["completed"] for i in (0, 1)] == [20, 10]
+    assert [held[i]["entered"] for i in (0, 1)] == [20, 10]
+    assert [held[i]["tokens_emitted"] for i in (0, 1)] == [100, 50]
+    assert held[0]["kv_hits"] > 0
+    assert all(held[i]["is_ready"] for i in (0, 1))
+    result = session.finish()
+    assert [report["completed"] for report in result.instances] == [20, 10]
