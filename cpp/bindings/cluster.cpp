@@ -595,15 +595,15 @@ void bind_cluster(py::module_& module) {
              py::arg("requests") = py::none(),
              "Runs one experiment under one seed; see spillway.simulate for the public form.");
   py::class_<cluster::Session>(module, "Session", "See spillway.Session for the public form.")
-      .def(py::init([](const Settings& simulation, std::uint64_t seed, bool open_ended,
-                       bool reference) {
-             return std::make_unique<cluster::Session>(
-                 simulation.as<Simulation>(), seed,
-                 cluster::RunOptions{.is_checked = true,
-                                     .reference = reference,
-                                     .is_open = open_ended,
-                                     .interrupted = signal_raised});
-           }),
+      .def(py::init(
+               [](const Settings& simulation, std::uint64_t seed, bool open_ended, bool reference) {
+                 return std::make_unique<cluster::Session>(
+                     simulation.as<Simulation>(), seed,
+                     cluster::RunOptions{.is_checked = true,
+                                         .reference = reference,
+                                         .is_open = open_ended,
+                                         .interrupted = signal_raised});
+               }),
            py::arg("simulation"), py::arg("seed"), py::arg("open_ended") = false,
            py::arg("reference") = false)
       .def(

@@ -21,7 +21,8 @@ struct Change {
   static constexpr std::string_view type_name = "Change";
   static constexpr std::string_view doc =
       "Settings that change during a run, as an operator changes those of a running deployment, "
-      "and requests from outside the workload, which may be withdrawn. Only settings that are marked as changeable can "
+      "and requests from outside the workload, which may be withdrawn. Only settings that are "
+      "marked as changeable can "
       "change.";
   static void fields(auto field) {
     field("at_s", &Change::at_s,

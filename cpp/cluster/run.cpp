@@ -364,13 +364,15 @@ class Run final : public HeldRun, workload::RequestListener {
     send(gateway, request, gateway.decide(request, view));
   }
 
-  // A decision that takes time, may be that there is no instance, or was taken outside.
+  // A decision that takes time, may be that there is no instance, or is replaced by one from
+  // outside.
   [[gnu::noinline]] void route_specially(GatewayReplica& gateway, RequestId request,
                                          const signals::View& view) {
-    const auto stated = clients_.submissions().instance_of(request);
-    const std::optional<router::Target> target =
-        stated ? target_at(InstanceId{static_cast<std::size_t>(*stated)})
-               : gateway.decide_or_reject(request, view);
+    // The router's records follow from its decision, so it decides in any case.
+    std::optional<router::Target> target = gateway.decide_or_reject(request, view);
+    if (const auto stated = clients_.submissions().instance_of(request); stated && target) {
+      target = target_at(InstanceId{static_cast<std::size_t>(*stated)});
+    }
     if (!target) return reject_unrouted(gateway, request);
     if (decision_latency_ > Time{0}) return send_later(request, *target);
     send(gateway, request, *target);
@@ -566,12 +568,12 @@ class Run final : public HeldRun, workload::RequestListener {
   IdleSpans idle_spans_;
   Interruption interruption_;
   LivelockGuard livelock_;
-  bool passes_;                  // requests may `pass`
-  Time until_{0};                // up to which events are handled
+  bool passes_;    // requests may `pass`
+  Time until_{0};  // up to which events are handled
   static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
   static constexpr std::uint64_t kPaused = kNever - 1;
   std::uint64_t pause_after_ = kNever;  // number of events so far
-  bool has_wound_down_ = false;  // something periodic has ended, because all requests have
+  bool has_wound_down_ = false;         // something periodic has ended, because all requests have
   Time horizon_;
   Time admission_latency_;
   Time routing_latency_;

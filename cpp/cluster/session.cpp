@@ -6,8 +6,8 @@
 #include "cluster/held_run.h"
 #include "cluster/nesting.h"
 #include "sim/error.h"
-#include "sim/value.h"
 #include "sim/schema/codec.h"
+#include "sim/value.h"
 
 namespace spillway::cluster {
 
@@ -16,10 +16,10 @@ namespace {
 void check_known(const char* call, const HeldRun& run, std::size_t number) {
   if (run.submissions().know(number)) return;
   const bool was_known = number < run.submissions().size();
-  throw sim::UsageError(std::string(call) + ": " +
-                        (was_known ? "forgotten, because it has ended: request "
-                                   : "no request has the number ") +
-                        std::to_string(number));
+  throw sim::UsageError(
+      std::string(call) + ": " +
+      (was_known ? "forgotten, because it has ended: request " : "no request has the number ") +
+      std::to_string(number));
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ class Submissions {
     std::optional<workload::RequestHandle> handle;  // set once it has arrived
     bool awaits_retry = false;
     bool is_withdrawn = false;
-    bool is_reported = false;                  // its end
+    bool is_reported = false;                   // its end
     sim::Time reported_dispatch = sim::kUnset;  // of the events taken so far
     sim::Time reported_token = sim::kUnset;
     std::optional<SubmissionStatus> final;
@@ -127,8 +127,8 @@ class Submissions {
   std::size_t size_ = 0;
   bool has_withdrawn_ = false;
   std::deque<Submitted> all_;
-  std::size_t num_forgotten_ = 0;     // the first ones
-  std::vector<std::size_t> pending_;  // those whose end is not reported
+  std::size_t num_forgotten_ = 0;                      // the first ones
+  std::vector<std::size_t> pending_;                   // those whose end is not reported
   std::vector<std::optional<std::size_t>> number_of_;  // by request; only if there are any
 };
 

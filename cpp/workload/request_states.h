@@ -31,9 +31,8 @@ struct RequestStates {
   std::vector<std::int32_t>
       emitted;  ///< output tokens; written when the request leaves or the run ends
   std::vector<std::int32_t> preemptions;
-  std::vector<std::int32_t>
-      cached_tokens;  ///< of the prompt, found when it first entered the batch; kept only if looked
-                      ///< at
+  std::vector<std::int32_t> cached_tokens;  ///< of the prompt, found when it first entered the
+                                            ///< batch; kept only if looked at
   std::vector<sim::Time> reported_ttft;    ///< kept only if latencies are reported
   std::vector<sim::Time> reported_decode;  ///< kept only if latencies are reported
   // the stage that ends the request

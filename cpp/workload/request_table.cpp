@@ -164,9 +164,8 @@ void RequestTable::keep_names() {
 }
 
 sim::RequestId RequestTable::add_from_outside(const Submission& request,
-                                              std::span<const Segment> segments,
-                                              std::size_t tenant, std::size_t slo_class,
-                                              sim::Time now) {
+                                              std::span<const Segment> segments, std::size_t tenant,
+                                              std::size_t slo_class, sim::Time now) {
   if (!stream_) copy_from_now_on();
   keep_names();
   // The columns hold indices of the source.

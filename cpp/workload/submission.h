@@ -62,8 +62,8 @@ struct Submission {
     field("segments", &Submission::segments,
           "What its prompt begins with; the rest is shared with no other prompt.");
     field("instance", &Submission::instance,
-          "The instance that serves it, by position in the fleet: the router is not asked. Unset: "
-          "the router chooses.")
+          "The instance that serves it, by position in the fleet, instead of the one that the "
+          "router chooses. Unset: that one.")
         .range(sim::at_least(0));
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;

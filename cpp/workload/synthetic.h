@@ -37,10 +37,11 @@ struct Synthetic {
         .unit("requests/s")
         .range(sim::positive_up_to(1e9))
         .log_search(0.1, 10000);
-    field("num_requests", &Synthetic::num_requests,
-          "Stop after this many requests across all clients. Unset: no limit if duration_s is set, "
-          "or if every client sets its own duration_s or num_requests; otherwise 1,000. 0: none but "
-          "those from outside (`changes`, sessions), whose prompts may have shared segments.")
+    field(
+        "num_requests", &Synthetic::num_requests,
+        "Stop after this many requests across all clients. Unset: no limit if duration_s is set, "
+        "or if every client sets its own duration_s or num_requests; otherwise 1,000. 0: none but "
+        "those from outside (`changes`, sessions), whose prompts may have shared segments.")
         .unit("requests")
         .range(sim::between(0, 1e9));
     field("duration_s", &Synthetic::duration_s,

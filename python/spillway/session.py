@@ -454,7 +454,9 @@ class Session:
             slo_class=slo_class,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
-            segments=[PromptSegment(content=content, tokens=tokens) for content, tokens in segments],
+            segments=[
+                PromptSegment(content=content, tokens=tokens) for content, tokens in segments
+            ],
             instance=instance,
         )
         if instance is not None and instance >= self._num_instances:
@@ -664,7 +666,9 @@ class _Record:
 
     def must_be_whole(self, what: str) -> None:
         if not self.is_whole:
-            raise UsageError(f"{what}: needs all changes of the session: start it with record='all'")
+            raise UsageError(
+                f"{what}: needs all changes of the session: start it with record='all'"
+            )
 
     def close(self) -> None:
         if self._file is not None:

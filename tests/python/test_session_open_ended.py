@@ -360,7 +360,9 @@ def test_a_request_is_cancelled_once_and_only_after_it_arrived() -> None:
 
 
 def test_a_request_awaiting_its_retry_gives_up() -> None:
-    retry = workload.Reaction(retries=[{"on": ["saturated", "rate_limited"], "backoff_s": 1.0, "max_attempts": 5}])
+    retry = workload.Reaction(
+        retries=[{"on": ["saturated", "rate_limited"], "backoff_s": 1.0, "max_attempts": 5}]
+    )
     full = fleet(**{"gateway.admission": [gateway.RejectAll()], "reaction": retry})
     session = spillway.start(full, open_ended=True)
     handle = session.submit(input_tokens=10, output_tokens=1)
