@@ -172,7 +172,7 @@ def test_a_token_is_due_at_every_step() -> None:
         session.advance(due_s)
         for tokens, times in zip(session.progress(handles), arrived_s, strict=True):
             assert tokens - len(times) in (0, 1)
-            times += [session.now_s] * (tokens - len(times))
+            times.extend([session.now_s] * (tokens - len(times)))
     requests = session.finish().requests
     for handle, times in zip(handles, arrived_s, strict=True):
         row = handle.status().row
@@ -310,7 +310,7 @@ def test_another_file_is_no_record(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("record", [0, -1, "", True, None])
 def test_a_record_is_stated_as_one_of_four(record: Any) -> None:
-    with pytest.raises(ConfigError, match="record = .*must be all, none, a number"):
+    with pytest.raises(ConfigError, match=r"record = .*must be all, none, a number"):
         spillway.start(fleet(), open_ended=True, record=record)
 
 
