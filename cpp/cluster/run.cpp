@@ -364,24 +364,23 @@ class Run final : public HeldRun, workload::RequestListener {
     send(gateway, request, gateway.decide(request, view));
   }
 
-  // A decision that takes time, may be that there is no instance, or is replaced by one from
-  // outside.
+  // A decision that takes time, may be that there is no instance, or has one choice.
   [[gnu::noinline]] void route_specially(GatewayReplica& gateway, RequestId request,
                                          const signals::View& view) {
-    // The router's records follow from its decision, so it decides in any case.
-    std::optional<router::Target> target = gateway.decide_or_reject(request, view);
-    if (const auto stated = clients_.submissions().instance_of(request); stated && target) {
-      target = target_at(InstanceId{static_cast<std::size_t>(*stated)});
-    }
+    const auto only = clients_.submissions().instance_of(request);
+    const std::optional<router::Target> target =
+        only ? decide_at(InstanceId{static_cast<std::size_t>(*only)}, gateway, request, view)
+             : gateway.decide_or_reject(request, view);
     if (!target) return reject_unrouted(gateway, request);
     if (decision_latency_ > Time{0}) return send_later(request, *target);
     send(gateway, request, *target);
   }
 
-  // Unset: it is not ready.
-  std::optional<router::Target> target_at(InstanceId instance) {
+  // Unset: the instance is not ready, or the router rejects the request.
+  std::optional<router::Target> decide_at(InstanceId instance, GatewayReplica& gateway,
+                                          RequestId request, const signals::View& view) {
     if (!fleet_.is_ready(instance)) return std::nullopt;
-    return router::Target{instance, fleet_.at(instance).next_rank()};
+    return gateway.decide_or_reject(request, view.of({&instance, 1}));
   }
 
   // The permit returns as if an instance had refused the request.

@@ -17,10 +17,10 @@ using workload::Outcome;
 namespace {
 
 // Contents of requests from outside differ from those of the workload.
-workload::Segment segment_of(const workload::PromptSegment& stated) {
+workload::Segment segment_of(const workload::PromptSegment& part) {
   constexpr std::uint64_t kOutside = 0x6F757473'69646521;
-  return {sim::mix(kOutside ^ static_cast<std::uint64_t>(stated.content)),
-          static_cast<std::uint32_t>(stated.tokens)};
+  return {sim::mix(kOutside ^ static_cast<std::uint64_t>(part.content)),
+          static_cast<std::uint32_t>(part.tokens)};
 }
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();

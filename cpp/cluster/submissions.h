@@ -59,7 +59,7 @@ class Submissions {
 
   /// Whether the run knows the tenant and the class.
   bool are_known(const workload::Submission& request) const;
-  /// It will arrive at `at`. Returns its number. Precondition: `are_known`.
+  /// The request will arrive at `at`. Returns its number. Precondition: `are_known`.
   std::size_t add(const workload::Submission& request, sim::Time at);
   std::size_t size() const { return size_; }
   /// Whether the number is that of a request which is not forgotten.
@@ -74,9 +74,9 @@ class Submissions {
   std::size_t slo_class(std::size_t number) const { return at(number).slo_class; }
   sim::Time arrival(std::size_t number) const { return at(number).arrival; }
   SubmissionStatus status(std::size_t number, sim::Time now) const;
-  /// Its id while it is in the system.
+  /// Id of the request while it is in the system.
   std::optional<sim::RequestId> find(std::size_t number) const;
-  /// Its client withdraws it: it takes no further attempt.
+  /// The client withdraws the request and makes no further attempt.
   void withdraw(std::size_t number) { at(number).is_withdrawn = has_withdrawn_ = true; }
 
   /// What has happened to them since the last call, in order of time, then of number. Of an attempt

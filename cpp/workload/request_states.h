@@ -33,8 +33,8 @@ struct RequestStates {
   std::vector<std::int32_t> preemptions;
   std::vector<std::int32_t> cached_tokens;  ///< of the prompt, found when it first entered the
                                             ///< batch; kept only if looked at
-  std::vector<sim::Time> reported_ttft;    ///< kept only if latencies are reported
-  std::vector<sim::Time> reported_decode;  ///< kept only if latencies are reported
+  std::vector<sim::Time> reported_ttft;     ///< kept only if latencies are reported
+  std::vector<sim::Time> reported_decode;   ///< kept only if latencies are reported
   // the stage that ends the request
   std::vector<Outcome> outcome;
   std::vector<ReasonCode> reason;

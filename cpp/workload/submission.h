@@ -62,8 +62,8 @@ struct Submission {
     field("segments", &Submission::segments,
           "What its prompt begins with; the rest is shared with no other prompt.");
     field("instance", &Submission::instance,
-          "The instance that serves it, by position in the fleet, instead of the one that the "
-          "router chooses. Unset: that one.")
+          "The only instance that the router may choose, by position in the fleet; it is rejected "
+          "where that is not ready. Unset: any.")
         .range(sim::at_least(0));
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;

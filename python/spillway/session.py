@@ -430,7 +430,7 @@ class Session:
             length (tokens). Prompts that begin with the same segments share them in prefix caches;
             the rest of the prompt is shared with no other.
         instance : int
-            The instance that serves it, instead of one that the router chooses. If it is not in
+            The only instance that the router may choose, by position in the fleet. If it is not in
             service, the request is rejected. The gateway treats it as any other request.
 
         Returns
@@ -577,7 +577,7 @@ class Session:
         from spillway.result import Result
 
         running = self._running
-        stated = self._stated()
+        simulation = self._stated()
         running.close()
         running.advance(LONGEST_SPAN_S)
         count = 0 if self._record.forgets else running.num_submitted
@@ -585,7 +585,7 @@ class Session:
         output = running.finish()
         self._last, self._core = last, None
         self._record.close()
-        return Result(stated, self.seed, output)
+        return Result(simulation, self.seed, output)
 
     def _stated(self) -> Simulation:
         if self._record.path is not None:
@@ -639,17 +639,17 @@ class _Record:
     """What a session keeps of its changes: see `start`."""
 
     def __init__(self, record: str | int | Path, simulation: Simulation) -> None:
-        is_number = isinstance(record, int) and not isinstance(record, bool)
-        if record == "" or not (isinstance(record, str | Path) or (is_number and int(record) >= 1)):
+        number = record if isinstance(record, int) and not isinstance(record, bool) else 0
+        if record == "" or not (isinstance(record, str | Path) or number >= 1):
             allowed = "must be all, none, a number of changes >= 1, or the path of a file"
             raise config_error([("record", repr(record), allowed)])
         self.is_whole = record == "all"
         self.forgets = not self.is_whole
-        self.keeps_some = is_number
-        self.recent: deque[dict[str, Any]] = deque(maxlen=int(record) if is_number else 0)
+        self.keeps_some = number > 0
+        self.recent: deque[dict[str, Any]] = deque(maxlen=number)
         self.path: Path | None = None
         self._file: Any = None
-        if self.is_whole or record == "none" or is_number:
+        if isinstance(record, int) or record in ("all", "none"):
             return
         self.path = Path(record)
         self._file = self.path.open("x", encoding="utf-8")
@@ -659,10 +659,10 @@ class _Record:
         if self._file is None:
             self.recent.append(change)
             return
-        stated = dict(change)
+        line = dict(change)
         if "submit" in change:
-            stated["submit"] = [request.to_dict() for request in change["submit"]]
-        self._write(stated)
+            line["submit"] = [request.to_dict() for request in change["submit"]]
+        self._write(line)
 
     def must_be_whole(self, what: str) -> None:
         if not self.is_whole:

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from support.views import Looking
 
 import spillway
 from spillway import ConfigError, Result, Simulation, policies, simulate
+from spillway._core.sim import UsageError
 from spillway.config import describe
 from spillway.files.deployments import TARGETS, export, import_
 from spillway.instance import Server
@@ -154,10 +156,11 @@ def with_changes(simulation: Simulation, rng: random.Random) -> Simulation:
 def _session(look: Looking, result: Result, rng: random.Random, _folder: Path) -> None:
     """Advanced, observed, changed, forked: its result is that of its own configuration."""
     with look.at("session"):
-        session = spillway.start(result.simulation, result.seed)
+        session = spillway.start(result.simulation, result.seed, open_ended=rng.random() < 0.5)
         for _ in range(rng.randint(1, 4)):
             session.advance(session.now_s + rng.uniform(0, 0.4) * (result.end_s + 1e-3))
             session.observe(oracle=rng.random() < 0.5)
+            _act_from_outside(session, rng)
             if session.is_over:
                 break
             if values := _changed(session.simulation, rng):
@@ -169,6 +172,32 @@ def _session(look: Looking, result: Result, rng: random.Random, _folder: Path) -
         outcome = session.finish()
         assert fork.finish().digest == outcome.digest
         assert simulate(session.simulation, result.seed).digest == outcome.digest
+
+
+def _act_from_outside(session: spillway.Session, rng: random.Random) -> None:
+    """Requests, and cancellations of some; then what has become of them."""
+    simulation = session.simulation
+    for _ in range(rng.choice((0, 0, 1, 5))):
+        try:
+            session.submit(
+                input_tokens=rng.randint(16, 300),
+                output_tokens=rng.randint(0, 100),
+                tenant=rng.choice([t.name for t in simulation.tenants] or ["default"]),
+                slo_class=rng.choice(simulation.slo_classes).name,
+                segments=[(rng.randint(1, 3), 16)] if rng.random() < 0.3 else [],
+                instance=0 if rng.random() < 0.3 else None,
+            )
+        except ConfigError as error:
+            assert "must" in str(error)  # noqa: PT017
+        if session.submitted and rng.random() < 0.5:
+            with suppress(UsageError):  # it arrives later
+                session.cancel(rng.randrange(len(session.submitted)))
+    events = session.take_events()
+    progress = session.progress([event.number for event in events])
+    for event, tokens in zip(events, progress, strict=True):
+        assert event.output_tokens <= tokens
+    due_s = session.next_due_s
+    assert due_s is None or due_s >= session.now_s
 
 
 def _deployment(look: Looking, result: Result, rng: random.Random, folder: Path) -> None:
