@@ -38,6 +38,7 @@ struct Change {
     field("cancel", &Change::cancel,
           "Requests of this list of changes whose clients withdraw them at this time, by their "
           "position among all that it submits, from 0. Each has arrived before.")
+        .dimensionless()
         .range(sim::at_least(0));
   }
 };

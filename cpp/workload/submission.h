@@ -32,7 +32,7 @@ struct PromptSegment {
         .range(sim::between(1, kMaxTokens));
   }
 
-  static constexpr std::int64_t kMaxContent = (std::int64_t{1} << 53) - 1;
+  static constexpr std::int64_t kMaxContent = std::int64_t{1} << 52;
 };
 
 /// A request from outside the workload.
@@ -64,6 +64,7 @@ struct Submission {
     field("instance", &Submission::instance,
           "The only instance that the router may choose, by position in the fleet; it is rejected "
           "where that is not ready. Unset: any.")
+        .dimensionless()
         .range(sim::at_least(0));
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections import deque
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway import _core
@@ -16,10 +13,12 @@ from spillway.config import memory
 from spillway.config.classes import config_error
 from spillway.config.exclusive import exclusive
 from spillway.config.limits import LONGEST_SPAN_S
+from spillway.session_record import Record, recorded
 from spillway.simulate import _checked_seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from spillway._core.cluster import Simulation
     from spillway.loading import Configuration
@@ -84,33 +83,6 @@ def start(
     return Session(
         loading.as_simulation(simulation), _checked_seed(seed), open_ended=open_ended, record=record
     )
-
-
-def recorded(path: str | Path) -> Simulation:
-    """The simulation that a session has recorded in a file, with its changes so far.
-
-    Parameters
-    ----------
-    path : path
-        The `record` of the session.
-
-    Raises
-    ------
-    ConfigError
-        If the file is not a record.
-
-    """
-    from spillway._core.cluster import Simulation
-
-    try:
-        with Path(path).open(encoding="utf-8") as lines:
-            first = json.loads(next(lines))
-            changes = [json.loads(line) for line in lines]
-        begin = Simulation.from_dict(first["simulation"])
-    except (StopIteration, KeyError, TypeError, ValueError) as error:
-        allowed = f"must be the record of a session ({error})"
-        raise config_error([("record", str(path), allowed)]) from None
-    return begin.replace(changes=[*begin.changes, *changes])
 
 
 class Event(NamedTuple):
@@ -266,7 +238,7 @@ class Session:
         self._changes: list[dict[str, Any]] = []
         self.seed = seed
         self._open_ended = open_ended
-        self._record = _Record(record, simulation)
+        self._record = Record(record, simulation)
         self._num_instances = sum(group.count for group in simulation.instances)
         self._core: Any = _core.cluster.Session(simulation, seed, open_ended=open_ended)
         self._last: list[Status] = []  # of the submitted requests, once the session is over
@@ -633,50 +605,6 @@ class Session:
         if self._core is None:
             return f"<Session of seed {self.seed}, finished>"
         return f"<Session of seed {self.seed} at {self.now_s:g} s>"
-
-
-class _Record:
-    """What a session keeps of its changes: see `start`."""
-
-    def __init__(self, record: str | int | Path, simulation: Simulation) -> None:
-        number = record if isinstance(record, int) and not isinstance(record, bool) else 0
-        if record == "" or not (isinstance(record, str | Path) or number >= 1):
-            allowed = "must be all, none, a number of changes >= 1, or the path of a file"
-            raise config_error([("record", repr(record), allowed)])
-        self.is_whole = record == "all"
-        self.forgets = not self.is_whole
-        self.keeps_some = number > 0
-        self.recent: deque[dict[str, Any]] = deque(maxlen=number)
-        self.path: Path | None = None
-        self._file: Any = None
-        if isinstance(record, int) or record in ("all", "none"):
-            return
-        self.path = Path(record)
-        self._file = self.path.open("x", encoding="utf-8")
-        self._write({"simulation": simulation.to_dict()})
-
-    def add(self, change: dict[str, Any]) -> None:
-        if self._file is None:
-            self.recent.append(change)
-            return
-        line = dict(change)
-        if "submit" in change:
-            line["submit"] = [request.to_dict() for request in change["submit"]]
-        self._write(line)
-
-    def must_be_whole(self, what: str) -> None:
-        if not self.is_whole:
-            raise UsageError(
-                f"{what}: needs all changes of the session: start it with record='all'"
-            )
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
 
 
 def _checked(begin: Simulation, changes: list[Any]) -> Simulation:

@@ -40,6 +40,7 @@ RANK = {
     "loading": 7,
     "result": 7,
     "checking": 8,
+    "session_record": 8,
     "simulate": 8,
     "calibration": 9,
     "session": 9,

@@ -197,11 +197,12 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["max_model_len"] = 0
     if name == "InstanceGroup" and drawn["ingress"]["kind"] == "dual_limit_gate":
         drawn["completion"] = "step_end"
+    if name == "Submission":
+        drawn["segments"] = [part | {"tokens": 1} for part in drawn["segments"][:1]]
     if name == "Simulation":
         tenants = [tenant["name"] for tenant in drawn["tenants"]] or ["default"]
         for request in (request for change in drawn["changes"] for request in change["submit"]):
             request["tenant"], request["slo_class"] = tenants[0], drawn["slo_classes"][0]["name"]
-            request["segments"] = [part | {"tokens": 1} for part in request["segments"][:1]]
             request["instance"] = None if request["instance"] is None else 0
         for change in drawn["changes"]:
             change["cancel"] = []
