@@ -39,6 +39,8 @@ class FakeInstance final : public spillway::instance::Instance {
   void add_emitted(std::span<std::int64_t> by_group, spillway::sim::Time) override {
     by_group[0] += emitted_tokens;
   }
+  void note_emitted(spillway::sim::Time) override {}
+  spillway::sim::Time next_token(spillway::sim::Time) override { return spillway::sim::kForever; }
 
   spillway::sim::Time entry_delay(spillway::sim::RequestId) const override { return {}; }
   void enqueue(spillway::sim::RequestId, std::size_t, spillway::sim::Time) override {}

@@ -49,6 +49,8 @@ struct Scripted final : Instance {
   void close(Time) override { log.push_back(name + "close"); }
   Time entry_delay(RequestId) const override { return delay; }
   void add_emitted(std::span<std::int64_t> by_group, Time) override { by_group[0] += emitted; }
+  void note_emitted(Time) override {}
+  Time next_token(Time) override { return sim::kForever; }
   instance::Stepping stepping() const override { return instance::Stepping::plain; }
   const instance::Counters& counters() const override { return counted; }
   signals::InstanceSignal read(Time) override { return signal; }
