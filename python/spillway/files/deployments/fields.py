@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from spillway._core.sim import ConfigError
 from spillway.config.classes import config_error
 from spillway.config.yaml import ManifestLoader, parse
 from spillway.files.deployments.secrets import masked
@@ -25,16 +27,35 @@ def _is_number(value: Any) -> bool:
     return is_number and math.isfinite(value)
 
 
+@contextlib.contextmanager
+def within(where: str) -> Iterator[None]:
+    """Names the file in errors of settings: systems take values that no simulation has."""
+    try:
+        yield
+    except ConfigError as error:
+        raise config_error(
+            [
+                (
+                    path if path.startswith(where) or ": " in path else f"{where}: {path}",
+                    value,
+                    must,
+                )
+                for path, value, must in error.violations
+            ]
+        ) from error
+
+
 def documents_of(text: str, name: str) -> Iterator[tuple[str, Any]]:
     """Place and content of each document in a file of YAML, or of the one in a file of JSON."""
     if name.endswith(".json"):
         yield name, parse(text, name, is_json=True)
         return
     try:
-        found = [one for one in yaml.load_all(text, Loader=ManifestLoader) if one is not None]
+        every = list(yaml.load_all(text, Loader=ManifestLoader))
     except (yaml.YAMLError, RecursionError):
         parse(text, name)  # names the line
         raise
+    found = [content for content in every if content is not None]
     for i, content in enumerate(found):
         yield f"{name} document {i + 1}" if len(found) > 1 else name, content
 

@@ -29,12 +29,14 @@ from spillway._core.instance import EngineRequestLimit
 from spillway._core.router import KvCost
 from spillway._core.signals import BusyMonitor
 from spillway.config.classes import config_error
+from spillway.config.yaml import parse, to_yaml
 from spillway.files.deployments.engines import by_name, classified
-from spillway.files.deployments.fields import Fields, no_counterpart
+from spillway.files.deployments.fields import Fields, no_counterpart, within
 from spillway.files.deployments.flag_table import Line, scalar, table
 from spillway.files.deployments.shares import limit_per_instance
 from spillway.files.deployments.target import GATEWAY, MODEL, Piece, Program, Target, Unread
 from spillway.files.deployments.variables import irrelevant, variables
+from spillway.systems.dynamo import policies
 from spillway.systems.dynamo.presets import filled, prefill_unit
 
 if TYPE_CHECKING:
@@ -137,6 +139,8 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
     if thresholds and version != "1.2" and rule["overload_status"] != _status(version):
         text = f"export {_STATUS}={rule['overload_status']}\n{text}"
     files = {"frontend.sh": text}
+    if "router-policy-config" in options:
+        files[policies.FILE] = to_yaml(_policy_file(settings["gateway"]))
     if named:
         files["router_config.json"] = _json(named)
     if thresholds:
@@ -197,7 +201,17 @@ def _queue_options(gateway: Mapping[str, Any], version: str) -> dict[str, Any]:
     return {
         "router-queue-threshold": limit["threshold"],
         "router-queue-policy": fairness["classes"][0]["order"],
+        **({"router-policy-config": policies.FILE} if _policy_file(gateway) else {}),
     }
+
+
+def _policy_file(gateway: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of the file with policy classes; empty without one."""
+    fairness = gateway["bands"][0]["fairness"]
+    limit = next((limit for limit in gateway["limit"] if limit["kind"] == "prefill_busy"), None)
+    if not limit or fairness["kind"] != "policy_classes":
+        return {}
+    return policies.written(fairness, limit["threshold"])
 
 
 def _options(settings: Mapping[str, Any], version: str) -> dict[str, Any]:
@@ -237,7 +251,7 @@ def apply(
     unread: list[Unread] = []
     found: dict[str, Any] = {}
     where, status = pieces[0].where if pieces else "dynamo", None
-    refresh_s = 0.0
+    refresh_s, texts = 0.0, dict[str, str]()
     workers = [piece for piece in by_name(pieces) if piece.program in ENGINES]
     for i, piece in enumerate(workers):
         unread += _worker(piece, i, len(workers), settings["instances"], version)
@@ -247,7 +261,7 @@ def apply(
             given, own = _content(piece)
         else:
             given, own = _command(piece, version)
-            where = piece.where
+            where, texts = piece.where, {**texts, **piece.files}
             if (piece.replicas or 1) > 1:
                 reason = "one frontend decides here"
                 own.append(Unread(f"{where}: replicas", piece.replicas, reason))
@@ -261,7 +275,8 @@ def apply(
         ]
         found |= given
         unread += own
-    unread += _frontend(Fields(where, found), settings, version, status)
+    with within(where):
+        unread += _frontend(Fields(where, found), settings, version, status, texts)
     if settings["router"]["kind"] == "kv_cost":
         settings["router"]["overlap_refresh_after_s"] = refresh_s
     elif refresh_s:
@@ -398,9 +413,13 @@ def _limit_of(piece: Piece) -> int | None:
 
 
 def _frontend(
-    fields: Fields, settings: dict[str, Any], version: str, status: str | None
+    fields: Fields,
+    settings: dict[str, Any],
+    version: str,
+    status: str | None,
+    texts: Mapping[str, str],
 ) -> list[Unread]:
-    unread = []
+    unread: list[Unread] = []
     mode = fields.take("router-mode", "str", "round-robin")
     values = {
         setting: fields.take(flag, "float", default)
@@ -431,8 +450,12 @@ def _frontend(
         allowed = "must be a number in 1.2, whose router always queues"
         raise config_error([(f"{fields.where}: router-queue-threshold", "None", allowed)])
     order = fields.choice("router-queue-policy", _ORDERS, "fcfs")
+    classes = PolicyClasses(classes=[PolicyClass(order=order)])
+    if mode == "kv" and (path := fields.take("router-policy-config", "str")):
+        known, own, left = _policies(path, fields.where, settings, texts)
+        classes, threshold = known or classes, threshold if own is None else own
+        unread += left
     if mode == "kv" and threshold is not None:
-        classes = PolicyClasses(classes=[PolicyClass(order=order)])
         gateway["limit"] = [PrefillBusy(threshold=threshold).to_dict()]
         gateway["bands"] = [Band(fairness=classes).to_dict()]
     for name, reason in _NOT_MODELED.items():
@@ -447,6 +470,18 @@ def _frontend(
             **thresholds, decode_latch=version != "1.2", track_output_blocks=tracks
         ).to_dict()
     return [*unread, *fields.rest()]
+
+
+def _policies(
+    path: str, where: str, settings: Mapping[str, Any], texts: Mapping[str, str]
+) -> tuple[PolicyClasses | None, float | None, list[Unread]]:
+    """Classes and threshold of a file with policy classes, if it is among the texts."""
+    name = path.rpartition("/")[2]
+    if name not in texts:
+        reason = "is not among the files, so its classes are not known"
+        place = f"{where}: router-policy-config"
+        return None, None, [Unread(place, path, reason, "not_modeled")]
+    return policies.read(parse(texts[name], name), name, settings["slo_classes"])
 
 
 def _thresholds(fields: Fields, version: str) -> dict[str, Any]:
@@ -508,6 +543,7 @@ TARGET = Target(
     ),
     reasons=(
         ("gateway.admission", "Dynamo rejects by the thresholds of busy workers only"),
+        ("gateway.bands[].fairness.requests", "families are asked for by each request"),
         ("gateway.bands", "the queue in the router has no tenants or priorities"),
         ("gateway.limit", "in 1.2, the router always has a queue"),
         ("gateway", "the frontend rejects, or the router queues by prefill load"),
@@ -534,6 +570,7 @@ TARGET = Target(
     absorb=absorb,
     approximated=(
         ("router-mode", "kv, round-robin and random; other modes are listed, and round-robin"),
+        ("router-policy-config", "from 1.3 on; all requests are of the default family"),
         ("router-kv-events", "without events: the requests that the router has sent"),
     ),
 )

@@ -14,7 +14,6 @@ request arrives, and band 0 always exists. So no band takes several priorities.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +33,15 @@ from spillway._core.gateway import (
 )
 from spillway._core.router import Weighted
 from spillway._core.signals import Scraped
-from spillway._core.sim import ConfigError
 from spillway._core.workload import SloClass
 from spillway.config.classes import config_error
-from spillway.files.deployments.fields import Fields, documents_of, duration, no_counterpart
+from spillway.files.deployments.fields import (
+    Fields,
+    documents_of,
+    duration,
+    no_counterpart,
+    within,
+)
 from spillway.files.deployments.target import GATEWAY, Target, Unread
 from spillway.systems.llm_d import configuration as epp
 from spillway.systems.llm_d import parameters
@@ -92,7 +96,7 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
                 (document.where, epp.decode(document, is_strict=version == _VERSIONS[-1]))
             )
         elif kind == "InferenceObjective":
-            with _within(document.where):
+            with within(document.where):
                 unread += _objective(document, settings["slo_classes"])
         else:
             document.take("kind", "str")
@@ -107,24 +111,10 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
     if version != _VERSIONS[-1]:
         reason = f"has the rules of {_VERSIONS[-1]}, but for the precise scorer of 0.8"
         unread.append(Unread(f"{configs[0][0]}: version", version, reason, "assumed"))
-    with _within(configs[0][0]):
+    with within(configs[0][0]):
         unread += _picker(*configs[0], settings, version)
         Weighted.from_dict(settings["router"])  # refuses weights that no simulation has
     return unread
-
-
-@contextlib.contextmanager
-def _within(where: str) -> Iterator[None]:
-    """Names the file in errors of settings: llm-d takes values that no simulation has."""
-    try:
-        yield
-    except ConfigError as error:
-        raise config_error(
-            [
-                (path if path.startswith(where) else f"{where}: {path}", value, allowed)
-                for path, value, allowed in error.violations
-            ]
-        ) from error
 
 
 def _documents(files: Mapping[str, str]) -> Iterator[Fields]:

@@ -160,7 +160,7 @@ def _spelled(fields: Fields, name: str) -> Any:
 
 def _apply(fields: Fields, group: dict[str, Any], gpu: str | None) -> list[Unread]:
     for name in ("tp", "pp"):
-        _spelled(fields, name)  # refuses what is no number
+        _spelled(fields, name)  # refuses other values than numbers
     unread = described(
         fields,
         (
