@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.deployments import written
+from support.deployments import refused, written
 
 from spillway import Simulation, instance
 from spillway.files.deployments import export, import_
@@ -27,6 +27,8 @@ def expressible(name: str) -> dict[str, Any]:
     if name != "sglang@0.4":
         group["scheduler"] = {"kind": "priority_fcfs", "victim": "lowest_priority"}
         group["ingress"] = {"kind": "vllm_queue_limits", "max_num_queued_reqs": 200}
+    method = "eagle" if name == "sglang@0.4" else "draft_model"
+    group["speculative_decoding"] = {"num_drafts": 3, "method": method}
     return {"instances": [group]}
 
 
@@ -46,6 +48,39 @@ def test_sglang_as_in_production(tmp_path: Path) -> None:
         "tp-size",
     }
     assert "secret" not in repr(found)
+
+
+CHAIN = "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-draft-model-path org/d"
+
+
+@pytest.mark.parametrize(
+    ("flags", "method"),
+    [
+        (f"--speculative-algorithm EAGLE3 {CHAIN}", "eagle"),
+        (f"--speculative-algorithm NEXTN {CHAIN} --speculative-num-draft-tokens 4", "eagle"),
+        (f"--speculative-algorithm STANDALONE {CHAIN}", "draft_model"),
+    ],
+)
+def test_a_chain_of_drafts(tmp_path: Path, flags: str, method: str) -> None:
+    found = import_(written(tmp_path, a__sh=f"sglang serve {flags}"), system="sglang")
+    drafts = found.simulation.instances[0].speculative_decoding
+    assert (drafts.num_drafts, drafts.method) == (3, method)
+    assert any("are those of the simulation" in note for note in found.notes)
+    assert found.unread == ()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--speculative-algorithm NGRAM --speculative-num-draft-tokens 8",
+        f"--speculative-algorithm EAGLE {CHAIN.replace('topk 1', 'topk 4')}",
+        f"--speculative-algorithm EAGLE {CHAIN} --speculative-num-draft-tokens 9",
+        "--speculative-algorithm EAGLE",
+    ],
+)
+def test_trees_of_drafts_are_refused(tmp_path: Path, flags: str) -> None:
+    path = written(tmp_path, a__sh=f"sglang serve {flags}")
+    assert "speculative decoding is modeled as a chain" in refused(path, system="sglang")
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,13 @@ _SPELLINGS = {  # the names of a flag in the versions
     "pp": ("pp-size", "pipeline-parallel-size"),
 }
 _SPECULATIVE = "speculative decoding is not modeled"
+_ALGORITHMS = {"EAGLE": "eagle", "EAGLE3": "eagle", "NEXTN": "eagle", "STANDALONE": "draft_model"}
+_DRAFTING = (
+    *("speculative-algorithm", "speculative-num-steps", "speculative-eagle-topk"),
+    "speculative-num-draft-tokens",
+)
+_WRITTEN = {"eagle": "EAGLE", "draft_model": "STANDALONE"}
+_STANDALONE = _VERSIONS[1:]  # the versions that know it
 _DISAGGREGATED = "prefill and decode on workers of their own are not modeled"
 _NOT_MODELED = (
     (re.compile(r"speculative-(?:algorithm|draft-model-path|num-.*)"), _SPECULATIVE),
@@ -104,10 +111,26 @@ def _command(group: Mapping[str, Any], version: str) -> str:
         flag("enable-priority-scheduling")
     if not group["async_scheduling"]:
         flag("disable-overlap-schedule")
+    for name, value in _drafting(group["speculative_decoding"], version).items():
+        flag(name, value)
     gate = group["ingress"]
     if gate["kind"] == "vllm_queue_limits" and gate["max_num_queued_reqs"] is not None:
         flag("max-queued-requests", gate["max_num_queued_reqs"])
     return " \\\n  ".join(words) + "\n"
+
+
+def _drafting(drafts: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """The flags of drafts in a chain; none without drafts, and for those that a version lacks."""
+    number, algorithm = drafts["num_drafts"], _WRITTEN.get(drafts["method"])
+    if not number or not algorithm or (algorithm == "STANDALONE" and version not in _STANDALONE):
+        return {}
+    return {
+        "speculative-algorithm": algorithm,
+        "speculative-draft-model-path": "${DRAFT_MODEL:?}",
+        "speculative-num-steps": number,
+        "speculative-eagle-topk": 1,
+        "speculative-num-draft-tokens": number + 1,
+    }
 
 
 def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:
@@ -206,11 +229,40 @@ def _apply(fields: Fields, group: dict[str, Any], gpu: str | None) -> list[Unrea
         unread.append(Unread(f"{where}: schedule-policy", policy, reason))
     queued = count(fields, "max-queued-requests", None)
     group["ingress"] = {"kind": "open"} if queued is None else _bound(group, queued)
+    unread += _read_drafts(fields, group["speculative_decoding"])
     for name, value in fields.values.items():
+        if name in fields.taken:
+            continue
         for pattern, reason in _NOT_MODELED:
             if pattern.fullmatch(name) and value not in (None, False, "null", "None", []):
                 listed(name, reason, "not_modeled")
     return [*unread, *fields.rest()]
+
+
+def _read_drafts(fields: Fields, drafts: dict[str, Any]) -> list[Unread]:
+    """Changes number and method of drafts to those of a chain; trees of drafts are not modeled."""
+    drafts |= {"num_drafts": 0, "method": "ngram"}
+    algorithm = fields.take("speculative-algorithm", "str")
+    if algorithm is None:
+        return []
+    where = f"{fields.where}: speculative-algorithm"
+    steps, width = (
+        count(fields, f"speculative-{name}", None) for name in ("num-steps", "eagle-topk")
+    )
+    verified = count(fields, "speculative-num-draft-tokens", steps and steps + 1)
+    method = _ALGORITHMS.get(algorithm)
+    if method is None or not steps or width != 1 or verified != steps + 1:
+        reason = (
+            "speculative decoding is modeled as a chain by EAGLE, EAGLE3, NEXTN or STANDALONE: "
+            "num-steps n, eagle-topk 1, num-draft-tokens n + 1"
+        )
+        given = {name: value for name, value in fields.values.items() if name in _DRAFTING}
+        return [Unread(where, given, reason, "not_modeled")]
+    drafts |= {"num_drafts": steps, "method": method}
+    fields.drop("speculative-draft-model-path")
+    accepted = ", ".join(f"{share:g}" for share in drafts["acceptance"])
+    reason = f"acceptance {accepted} and draft_us are those of the simulation: no file has them"
+    return [Unread(where, algorithm, reason, "assumed")]
 
 
 def _server(fields: Fields, gpu: str) -> tuple[dict[str, Any], list[Unread]]:
@@ -246,12 +298,17 @@ TARGET = Target(
     name="sglang",
     versions=_VERSIONS,
     doc="the command line of SGLang's server, one per group of instances",
-    covers=COVERS,
+    covers=(
+        *COVERS,
+        "instances[].speculative_decoding.num_drafts",
+        "instances[].speculative_decoding.method",
+    ),
     reasons=(
         ("instances[].ingress", "SGLang bounds the waiting requests, from 0.5 on"),
         ("instances[].scheduler.victim", "SGLang preempts the lowest priority"),
         ("instances[].scheduler.aging_tokens_per_step", "no flag of SGLang makes prefixes age"),
         ("instances[].scheduler", "SGLang orders its queue by arrival, by prefixes or by priority"),
+        ("instances[].speculative_decoding", "SGLang has chains of EAGLE, of a model from 0.5 on"),
         ("instances[].long_prefill_token_threshold", "SGLang has one chunk for all prompts"),
     ),
     write=write,
@@ -272,6 +329,7 @@ TARGET = Target(
         ("chunked-prefill-size", "the tokens of a step, which prompts and decodes share"),
         ("enable-priority-scheduling", "the priorities of vLLM"),
         ("disable-overlap-schedule", "one step ahead, as in vLLM"),
+        ("speculative-algorithm", "chains of drafts, whose acceptance is that of the simulation"),
         ("config", "the flags of the file, which must be among those given"),
         ("mem-fraction-static", "with --gpu: the share of memory that vLLM takes"),
         ("quantization", "with --gpu: the type of the weights, not the kernels"),

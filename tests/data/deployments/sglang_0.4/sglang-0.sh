@@ -6,4 +6,9 @@ python -m sglang.launch_server \
   --context-length 16384 \
   --disable-radix-cache \
   --schedule-policy fcfs \
-  --disable-overlap-schedule
+  --disable-overlap-schedule \
+  --speculative-algorithm EAGLE \
+  --speculative-draft-model-path ${DRAFT_MODEL:?} \
+  --speculative-num-steps 3 \
+  --speculative-eagle-topk 1 \
+  --speculative-num-draft-tokens 4

@@ -8,4 +8,9 @@ python -m sglang.launch_server \
   --schedule-policy fcfs \
   --enable-priority-scheduling \
   --disable-overlap-schedule \
+  --speculative-algorithm STANDALONE \
+  --speculative-draft-model-path ${DRAFT_MODEL:?} \
+  --speculative-num-steps 3 \
+  --speculative-eagle-topk 1 \
+  --speculative-num-draft-tokens 4 \
   --max-queued-requests 200
