@@ -1,14 +1,21 @@
-"""Agreement with circuit breakers of Envoy, recorded from the proxy."""
+"""Agreement with circuit breakers and admission control of Envoy, recorded from the proxy."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from support.paths import vectors
 
+from spillway import gateway, testing
+from spillway.files.deployments import import_
 from spillway.systems.envoy.deployment import in_force
+from spillway.testing import Request
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 RECORDS = [record for record in vectors("envoy/circuit_breakers") if "thresholds" in record]
 pytestmark = pytest.mark.skipif(not RECORDS, reason="needs the recordings of Envoy")
@@ -37,3 +44,39 @@ def test_the_limit_and_the_queue_explain_every_event(record: dict[str, Any]) -> 
         assert answers == {answer["request"]: answer["status"] for answer in event["answered"]}
         assert sorted(served) == sorted(event["at_upstream"])
         assert waiting == event["held_by_envoy"]
+
+
+# --- admission control ----------------------------------------------------------------------------
+
+SHEDDING = [record for record in vectors("envoy/circuit_breakers") if "admission_control" in record]
+
+
+def rejected(policy: gateway.EnvoyAdmission, events: list[list[Any]], seed: int) -> list[int]:
+    """How many of the requests that would succeed are rejected, and how many of the others."""
+    built = testing.build(policy, seed=seed)
+    counts = [0, 0]
+    for at_s, status, _ in events:
+        request = Request()
+        if built.decide(request, now_s=at_s).admitted:
+            built.dispatched(request, now_s=at_s)
+            outcome = "completed" if status == 200 else "rejected"
+            built.finished(request, outcome=outcome, now_s=at_s)
+        else:
+            counts[status != 200] += 1
+    return counts
+
+
+@pytest.mark.parametrize("record", SHEDDING, ids=lambda record: f"shedding-{record['id']}")
+def test_as_many_are_shed(record: dict[str, Any], tmp_path: Path) -> None:
+    """Within five standard deviations of the runs with other draws."""
+    name = "type.googleapis.com/envoy.extensions.filters.http.admission_control.v3.AdmissionControl"
+    path = tmp_path / "filter.json"
+    path.write_text(json.dumps({"typed_config": {"@type": name, **record["admission_control"]}}))
+    (policy,) = import_(path, system="envoy").simulation.gateway.admission
+    events = record["at_s_wanted_got"]
+    runs = np.array([rejected(policy, events, seed) for seed in range(40)])
+    shed = sum(wanted == 200 and got != 200 for _, wanted, got in events)
+    every = int(record["stats_at_end"]["http.s.admission_control.rq_rejected"])
+    for found, there in ((runs[:, 0], shed), (runs.sum(axis=1), every)):
+        assert abs(found.mean() - there) <= 5 * found.std()
+        assert found.std() < 0.2 * there
