@@ -24,6 +24,8 @@ TENANTS, CLASSES = ["A", "B", "team a"], ["standard", "batch"]
     [
         ("B: rate x5 from 60s to 120s", ("B", "", 5, 1, 1, 60, 120)),
         ("tenant B: rate x5 from 1min to 2min", ("B", "", 5, 1, 1, 60, 120)),
+        ("B: rate x5 from 1min for 90s", ("B", "", 5, 1, 1, 60, 150)),
+        ("B: rate x5 for 60s", ("B", "", 5, 1, 1, 0, 60)),
         ("all: lengths x1.5", ("", "", 1, 1.5, 1.5, 0, None)),
         ("class batch: outputs x2 from 500ms", ("", "batch", 1, 1, 2, 0.5, None)),
         ("tenant A class batch: prompts x0.5 to 1h", ("A", "batch", 1, 0.5, 1, 0, 3600)),
@@ -44,7 +46,8 @@ def test_a_change_is_read(text: str, expected: tuple[Any, ...]) -> None:
         ("batch: rate x5", "tenant batch: .* A, B, team a; class batch is one"),
         ("class gold: rate x5", "class gold: must be one of the traffic's: standard, batch"),
         ("rate x5", "must be WHOSE: rate xF.*e.g. B: rate x5 from 60s to 120s"),
-        ("B: speed x5", "speed: must be one of rate, prompts, outputs, lengths, from, to"),
+        ("B: speed x5", "speed: must be one of rate, prompts, outputs, lengths, from, to, for"),
+        ("B: rate x5 to 9s for 5s", "must have to or for, not both"),
         ("B: rate 5", "rate 5: must be a factor such as x5, >= 0, <= 10000"),
         ("B: rate x20000", "rate x20000: must be a factor"),
         ("B: prompts x0", "prompts x0: must be a factor such as x5, >= 0.001, <= 1000"),

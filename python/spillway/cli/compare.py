@@ -24,6 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     configuration.add_trace(parser)
     reading.add_arguments(parser)
     parser.add_argument(
+        "--traffic", action="append", default=[], metavar="CHANGE",
+        help="change the traffic of all systems, as in `spillway run`, e.g. 'B: rate x5 for 60s'; "
+        "may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
+    parser.add_argument(
         "--seeds", type=int, default=16, metavar="N", help="seeds of each system (default 16)"
     )
     parser.add_argument(
@@ -75,9 +81,10 @@ def run(options: argparse.Namespace) -> int:
     if len(set(names)) < len(names):
         raise config_error([("CONFIG", " ".join(names), "must be different files")])
     output.check_at_least(options, 1, "threads")
+    output.check_at_least(options, 0, "seed")
     found = spillway.compare(
         dict(zip(names, _systems(options), strict=True)),
-        seeds=options.seeds,
+        seeds=_seeds(options),
         figures=None if options.figures is None else options.figures.split(","),
         all_pairs=options.all_pairs,
         confidence=options.confidence,
@@ -99,18 +106,31 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _seeds(options: argparse.Namespace) -> int | range:
+    if options.seed == 0:
+        return int(options.seeds)
+    return range(options.seed, options.seed + options.seeds)
+
+
 def _systems(options: argparse.Namespace) -> list[Path] | list[Simulation]:
-    """The files, or with --trace the simulations that replay it."""
+    """The files, or with --trace and --traffic the simulations with that traffic."""
+    from spillway import loading
+
     reading.refuse_without_file(options)
     if options.trace is None:
-        return list(options.configs)
-    from spillway import loading
+        if not options.traffic:
+            return list(options.configs)
+        return [
+            loading.with_traffic(loading.as_simulation(path), options.traffic)
+            for path in options.configs
+        ]
 
     trace = configuration.read_trace(options)
     found = []
     for path in options.configs:
         simulation = loading.from_settings(path, read_trace=False).replace(workload=trace)
-        found.append(loading.with_traffic(simulation, loading.traffic_changes(path)))
+        changes = [*loading.traffic_changes(path), *options.traffic]
+        found.append(loading.with_traffic(simulation, changes))
     return found
 
 

@@ -1,4 +1,8 @@
-"""Bounds of figures as text: `figure[scope] op value[unit]`, e.g. `p99_ttft_ms[gold] <= 500`."""
+"""Bounds of figures as text: `figure[scope] op value[unit]`, e.g. `p99_ttft_ms[gold] <= 500`.
+
+Also as people write SLOs, `gold: p99 ttft < 2 s, tpot < 80 ms`, and as load generators take them,
+`ttft:500 tpot:50`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,10 @@ from spillway.config.classes import config_error
 from spillway.config.messages import note
 from spillway.data.figures import FIGURES, is_share
 
-FORM = "a figure, <= or >=, and a number, e.g. 'p99_ttft_ms[gold] <= 500' or 'goodput >= 99%'"
+FORM = (
+    "a figure, <= or >=, and a number, e.g. 'p99_ttft_ms[gold] <= 500', 'goodput >= 99%' or "
+    "'gold: p99 ttft < 2 s, tpot < 80 ms'"
+)
 """The form, for error messages."""
 
 _BOUND = re.compile(
@@ -38,6 +45,16 @@ _LATENCIES = {
 }
 
 
+_SLO = re.compile(
+    r"""\s*(?:(?P<group>"[^"]+"|[^<>=:"\[\]]+|(class|tenant)\s+"[^"]+"):)?(?P<bounds>.+)"""
+)
+_COMMA = re.compile(r",(?![^\[]*\])")  # outside of brackets
+_WORDS = re.compile(
+    r"\s*(?:(?P<statistic>mean|p50|p90|p95|p99)\s+)?(?P<latency>ttft|tpot|itl|e2e|e2el)\s*"
+)
+_DEFAULT_STATISTIC = "p99"
+
+
 class Bound(NamedTuple):
     """A figure, of one group if its text has a scope, with the limit that it must keep."""
 
@@ -47,7 +64,12 @@ class Bound(NamedTuple):
 
 
 def parse(text: object, where: str) -> list[Bound]:
-    """The bounds that a text states: one, or one per target of a load generator's `--goodput`.
+    """The bounds that a text states: one, those of an SLO, or the targets of `--goodput`.
+
+    An SLO is `GROUP: BOUND, BOUND`, or without a group: `gold: p99 ttft < 2 s, tpot < 80 ms`. The
+    group is a class or a tenant, `class NAME` or `tenant NAME`, or `all`; a name with a colon is in
+    quotes. A latency is ttft, tpot, itl or e2e after its statistic; one without a statistic has
+    that of the latency before it, or the p99, which a note says.
 
     `<` and `>` mean `<=` and `>=`. A value may have a unit: us, ms, s or min of a time, % of a
     share, otherwise that of the figure. `ttft:500 tpot:50`, in ms, are targets as `vllm bench serve
@@ -57,19 +79,59 @@ def parse(text: object, where: str) -> list[Bound]:
     Raises ConfigError about `where` for another form, a number that is not finite, or a unit that
     the figure does not have.
     """
-    found = _BOUND.fullmatch(str(text))
-    if found is None:
-        targets = [_TARGET.fullmatch(part) for part in re.split(r"[\s,]+", str(text).strip())]
+    shown = str(text)
+    if not re.search("[<>]", shown):
+        targets = [_TARGET.fullmatch(part) for part in re.split(r"[\s,]+", shown.strip())]
         known = [match for match in targets if match and match["latency"] in _LATENCIES]
         if not known or len(known) < len(targets):
             raise config_error([(where, f"{text!r:.80}", f"must be {FORM}")])
         return [_of_target(match) for match in known]
-    limit = float(found["value"])
-    if found["unit"]:
-        limit = _in_own_unit(limit, found["unit"], found["figure"], (where, repr(text)))
+    slo = _SLO.fullmatch(shown)
+    if slo is None:
+        raise config_error([(where, f"{text!r:.80}", f"must be {FORM}")])
+    scope = _scope((slo["group"] or "").strip())
+    found: list[Bound] = []
+    statistic = ""
+    for part in _COMMA.split(slo["bounds"]):
+        match = _BOUND.fullmatch(part)
+        if match is None:
+            raise config_error([(where, f"{text!r:.80}", f"must be {FORM}")])
+        figure = match["figure"]
+        if words := _WORDS.fullmatch(figure):
+            statistic = words["statistic"] or statistic
+            figure = _in_words(words, statistic, part)
+        found.append(_bound(f"{figure.strip()}{scope}", match, where, text))
+    return found
+
+
+def _in_words(words: re.Match[str], statistic: str, part: str) -> str:
+    """The figure of a latency in words, with a note if its statistic is not stated there."""
+    latency = "e2el" if words["latency"] == "e2e" else words["latency"]
+    figure = f"{statistic or _DEFAULT_STATISTIC}_{latency}_ms"
+    if words["statistic"] is None:
+        note(f"'{part.strip()}' states no statistic: it is read as {figure}")
+    return figure
+
+
+def _scope(group: str) -> str:
+    """The selector of the group before the colon of an SLO."""
+    if group in ("", "all"):
+        return ""
+    kind, _, name = group.partition(" ")
+    if kind in ("class", "tenant") and name:
+        return f"[{kind}={name.strip().strip(chr(34))}]"
+    return f"[{group.strip(chr(34))}]"
+
+
+def _bound(figure: str, match: re.Match[str], where: str, text: object) -> Bound:
+    limit = float(match["value"])
+    if figure.count("[") > 1:
+        raise config_error([(where, f"{text!r:.80}", "must name the group once")])
+    if match["unit"]:
+        limit = _in_own_unit(limit, match["unit"], figure, (where, repr(text)))
     if not math.isfinite(limit):
         raise config_error([(where, repr(text), "must have a finite bound")])
-    return [Bound(found["figure"], "<=" if found["relation"].startswith("<") else ">=", limit)]
+    return Bound(figure, "<=" if match["relation"].startswith("<") else ">=", limit)
 
 
 def _of_target(match: re.Match[str]) -> Bound:

@@ -39,7 +39,7 @@ _FACTORS: Mapping[str, tuple[str, ...]] = {
 _LARGEST = {"rate": 10_000.0, "prompts": 1_000.0, "outputs": 1_000.0}
 _MOST_POINTS = 100_000  # of a rate over time
 
-_SHAPE = "must be WHOSE: rate xF, prompts xF, outputs xF or lengths xF, from TIME, to TIME"
+_SHAPE = "must be WHOSE: rate xF, prompts xF, outputs xF or lengths xF, from TIME, to or for TIME"
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ def changed(traffic: Traffic, *changes: str) -> Traffic:
         A recorded trace gets a transform (`workload.ScalePart`), a generator other rates over time
         and lengths.
     *changes : str
-        `WHOSE: FACTORS [from TIME] [to TIME]`. `WHOSE` is `all`, the name of a tenant, or `tenant
-        NAME` and `class NAME`, of which both may be given; names with spaces or colons are quoted
-        ("…"). The factors are `rate xF`, `prompts xF`, `outputs xF`, and `lengths xF` for both
-        lengths. Times count from the start of the run: 90s, 1.5min, 2h, 500ms.
+        `WHOSE: FACTORS [from TIME] [to TIME | for TIME]`. `WHOSE` is `all`, the name of a tenant,
+        or `tenant NAME` and `class NAME`, of which both may be given; names with spaces or colons
+        are quoted ("…"). The factors are `rate xF`, `prompts xF`, `outputs xF`, and `lengths xF`
+        for both lengths. Times count from the start of the run: 90s, 1.5min, 2h, 500ms.
 
     At a higher rate recorded sessions are repeated within the span; at a lower one each stays with
     that probability. Recorded prompts are scaled as a whole, generated ones without the prefix that
@@ -145,6 +145,10 @@ def parsed(text: str, tenants: Sequence[str], classes: Sequence[str]) -> Change:
     colon = rest.index((False, ":"))
     found = _subject(text, rest[:colon], tenants, classes)
     found |= _factors(text, [word for _, word in rest[colon + 1 :]])
+    if (lasts_s := found.pop("for_s", None)) is not None:
+        if "to_s" in found:
+            _refuse(text, "", "must have to or for, not both")
+        found["to_s"] = found.get("from_s", 0.0) + lasts_s
     change = Change(text, **found)
     if change.rate == 1 and not change.scales_lengths:
         _refuse(text, "", "must change something: rate, prompts, outputs or lengths, e.g. rate x5")
@@ -190,10 +194,10 @@ def _factors(text: str, words: Sequence[str]) -> dict[str, Any]:
         if word in _FACTORS:
             for name in _FACTORS[word]:
                 found[name] = _factor(text, word, following, _LARGEST[name])
-        elif word in ("from", "to"):
+        elif word in ("from", "to", "for"):
             found[f"{word}_s"] = _time_s(text, word, following)
         else:
-            allowed = f"must be one of {', '.join(_FACTORS)}, from, to"
+            allowed = f"must be one of {', '.join(_FACTORS)}, from, to, for"
             _refuse(text, word, allowed)
         at += 2
     return found

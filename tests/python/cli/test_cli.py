@@ -336,6 +336,23 @@ def test_compare_replays_a_trace(run: Callable[..., str]) -> None:
     assert found == json.loads(json.dumps(spillway.compare(systems, seeds=2).to_dict()))
 
 
+def test_compare_changes_the_traffic_of_all_systems(run: Callable[..., str]) -> None:
+    Path("larger.yaml").write_text(CONFIG.replace("count: 2", "count: 3"))
+    change = "all: prompts x3"
+    arguments = ("compare", "config.yaml", "larger.yaml", "--seed", "5", "--seeds", "2", "--json")
+    systems = {
+        name: spillway.traffic.changed(load(f"{name}.yaml"), change)
+        for name in ("config", "larger")
+    }
+    expected = spillway.compare(systems, seeds=[5, 6]).to_dict()
+    assert json.loads(run(*arguments, "--traffic", change)) == json.loads(json.dumps(expected))
+    Path("larger.yaml").write_text(f"{CONFIG.replace('count: 2', 'count: 3')}traffic: '{change}'")
+    Path("config.yaml").write_text(f"{CONFIG}traffic: '{change}'")
+    traced = [*arguments[:3], "--trace", "requests.csv", "--seeds", "2", "--json"]
+    twice = json.loads(run(*traced))
+    assert json.loads(run(*traced, "--traffic", "all: prompts x2")) != twice
+
+
 def test_compare_writes_a_figure(run: Callable[..., str]) -> None:
     pytest.importorskip("matplotlib").use("agg")
     Path("larger.yaml").write_text(CONFIG.replace("count: 2", "count: 3"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import pytest
@@ -217,6 +218,43 @@ def test_targets_of_load_generators_become_bounds_of_percentiles() -> None:
         "p99_ttft_ms <= 500", "p95_tpot_ms <= 50.5", "p99_e2el_ms <= 9000"
     ]  # fmt: skip
     assert len(said) == 2  # p95 is stated
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "notes"),
+    [
+        (
+            "gold: p99 ttft < 2 s, tpot < 80 ms",
+            ["p99_ttft_ms[gold] <= 2000", "p99_tpot_ms[gold] <= 80"],
+            1,
+        ),
+        ("ttft <= 0.5s", ["p99_ttft_ms <= 500"], 1),
+        ("all: mean e2e < 9s, p50 itl < 30, goodput >= 99%", [
+            "mean_e2el_ms <= 9000", "p50_itl_ms <= 30", "goodput >= 0.99"
+        ], 0),
+        ("class a b: shed <= 1%", ["shed[class=a b] <= 0.01"], 0),
+        ('tenant "a:b": p95_ttft_ms < 1s', ["p95_ttft_ms[tenant=a:b] <= 1000"], 0),
+        ("p99_ttft_ms[a:b,c] <= 5", ["p99_ttft_ms[a:b,c] <= 5"], 0),
+    ],
+)  # fmt: skip
+def test_slos_in_words(text: str, expected: list[str], notes: int) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert list(map(str, as_constraints(text))) == expected
+    assert ["states no statistic" in str(warning.message) for warning in said] == [True] * notes
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("gold: p99 ttft < 2 s,", "must be a figure"),
+        ("gold: p99_ttft_ms[silver] < 2 s", "must name the group once"),
+        ("gold: p99 ttft < 2 %", "the unit of p99_ttft_ms must be one of"),
+    ],
+)
+def test_slos_that_are_refused(text: str, allowed: str) -> None:
+    with pytest.raises(ConfigError, match=allowed):
+        as_constraints(text)
 
 
 def test_latencies_alone_reward_shedding() -> None:
