@@ -19,6 +19,7 @@ from spillway.simulate import run_many, simulate
 if TYPE_CHECKING:
     from spillway import presets, study
     from spillway._core.cluster import Change
+    from spillway.advice.procedure import advise
     from spillway.calibration import calibrate
     from spillway.checking import check
     from spillway.comparison import compare
@@ -50,6 +51,7 @@ __all__ = [
     "Study",
     "TraceError",
     "UsageError",
+    "advise",
     "build_info",
     "calibrate",
     "check",
@@ -86,6 +88,7 @@ _HOMES = {
     "Space": "spillway.study",
     "Study": "spillway.study",
     "TraceError": "spillway.files.traces",
+    "advise": "spillway.advice.procedure",
     "calibrate": "spillway.calibration",
     "compare": "spillway.comparison",
     "check": "spillway.checking",

@@ -47,6 +47,7 @@ RANK = {
     "comparison": 9,
     "diagnosis": 9,
     "study": 9,
+    "advice": 10,
     "envs": 10,
     "validation": 10,
     "__init__": 11,

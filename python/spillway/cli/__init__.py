@@ -38,7 +38,7 @@ INTERRUPTED = 130
 STATUSES: Mapping[int, str] = {
     0: "done, also if the result is empty or undecided",
     NOT_MET: "a check that was asked for is not met: no feasible setting (optimize), runs that "
-    "differ (validate), --strict or --assert (run)",
+    "differ (validate), --strict or --assert (run), nothing that keeps the SLO (advise)",
     BAD_INPUT: "the input is refused, and nothing is written: in Python ConfigError, TraceError, "
     "UsageError, LivelockError, MissingExtraError, OSError or MemoryError",
     NOT_IDENTIFIED: "the data do not identify what was asked (calibrate)",
@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, str] = {
     "compare": "compare systems, paired by seed",
     "diagnose": "say what is wrong with a configuration, and what helps",
     "why": "explain one request of a run",
+    "advise": "from a log of requests to settings that keep an SLO",
     "check": "check a configuration file",
     "describe": "explain a setting, a policy or a preset",
     "init": "write a commented configuration file to start from",

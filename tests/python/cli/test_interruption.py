@@ -61,6 +61,8 @@ COMMANDS: dict[str, str] = {
     "compare": "compare config.yaml other.yaml --seeds 6 --html out.html --plot out.png",
     "diagnose": "diagnose config.yaml --try --seeds 2",
     "why": "why config.yaml 3",
+    "advise": "advise trace.csv --slo p50_ttft_ms<=9000 --server model=llama-3.1-8b,gpu=h100 "
+    "--replicate replay --out out",
     "check": "check config.yaml",
     "describe": "describe --schema",
     "init": "init --full new.yaml",
