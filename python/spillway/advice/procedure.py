@@ -23,7 +23,7 @@ from spillway.study.files import StudyFile, SweepFile
 from spillway.study.objective import Constraint, Figure
 from spillway.study.records import mean
 from spillway.study.solvers import Solution
-from spillway.study.verdicts import together
+from spillway.study.verdicts import by_interval, together
 
 if TYPE_CHECKING:
     import os
@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from spillway.comparison import Comparison
     from spillway.config.differences import Difference
     from spillway.config.progress import Progress
+    from spillway.data.intervals import Interval
     from spillway.diagnosis import Diagnosis
     from spillway.files.deployments import Export
     from spillway.study import Study
-    from spillway.study.verdicts import Judged as JudgedBound
-    from spillway.study.verdicts import Verdict
 
 _SEED = 100
 """The first seed of what is judged: the search and its confirmation have not seen it."""
@@ -159,14 +158,8 @@ def advise(
     return advice
 
 
-def _said(constraint: Constraint, of: JudgedBound) -> Verdict:
-    """The verdict that the two-sided interval gives, which is the one that is shown."""
-    if of.value is None or of.value.low is None or of.value.high is None:
-        return of.verdict
-    beyond = [constraint.violation(end) for end in (of.value.low, of.value.high)]
-    if max(beyond) <= 0:
-        return "holds"
-    return "breaks" if min(beyond) > 0 else "undecided"
+def _has_ends(value: Interval | None) -> bool:
+    return value is not None and value.low is not None
 
 
 @contextlib.contextmanager
@@ -244,7 +237,7 @@ class _Steps:
                 Judged(
                     of.figure,
                     of.bound,
-                    _said(constraint, of),
+                    by_interval(constraint, of.value) if _has_ends(of.value) else of.verdict,
                     *(getattr(of.value, key, None) for key in ("mean", "low", "high")),
                 )
                 for constraint, of in zip(self._problem.slo, known, strict=True)

@@ -58,6 +58,7 @@ COMMANDS: Mapping[str, str] = {
     "examples": "list the example files, or write them into a folder",
     "optimize": "search for better settings",
     "sweep": "run configurations side by side, or solve",
+    "curve": "latency over the rate of requests, with the knee",
     "read": "say what a file of requests or measurements is, holds and lacks",
     "traffic": "describe a trace, or fit a generator to it",
     "diff": "compare two configuration files, setting by setting",

@@ -214,7 +214,7 @@ def max_rate_under_slo(
     True
     """
     simulation = loading.as_simulation(simulation)
-    rate = _rate(simulation)
+    rate = rate_of(simulation)
     low, high = low or rate / 1000, high or rate * 1000
     if not 0 < tolerance < 1:
         raise ValueError(f"tolerance = {tolerance}: must be > 0 and < 1")
@@ -307,7 +307,7 @@ def min_instances_for_rate(
     """
     simulation = loading.as_simulation(simulation)
     if rate_per_s is not None:
-        simulation = traffic.at_rate(simulation, rate_per_s / _rate(simulation))
+        simulation = traffic.at_rate(simulation, rate_per_s / rate_of(simulation))
     # More instances make it easier, so the negative count is harder as it grows.
     prober = _Prober(
         lambda value: simulation.with_({f"instances[{group}].count": round(-value)}),
@@ -557,7 +557,8 @@ def _remarked(report: Report, remark: str, done: float, total: float, _: str = "
     report(done, total, remark)
 
 
-def _rate(simulation: Simulation) -> float:
+def rate_of(simulation: Simulation) -> float:
+    """Requests per second of all clients, or of a trace from its first arrival to its last."""
     if isinstance(simulation.workload, Synthetic):
         return offered_per_s(simulation)
     return traffic.rate_per_s(simulation.workload)

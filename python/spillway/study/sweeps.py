@@ -349,7 +349,7 @@ def grid(
     ['workload.requests_per_s = 5', 'workload.requests_per_s = 10']
     """
     plan = plan_grid(simulation, values, seeds=seeds)
-    return _run(
+    return run_plan(
         plan, seeds, metrics, threads=threads, executor=executor, progress=progress, journal=journal
     )
 
@@ -388,7 +388,7 @@ def sobol(
     `n` should be a power of two. `seed` is that of the scrambling.
     """
     plan = plan_sobol(simulation, space, n, seed=seed, seeds=seeds)
-    return _run(
+    return run_plan(
         plan, seeds, metrics, threads=threads, executor=executor, progress=progress, journal=journal
     )
 
@@ -441,7 +441,7 @@ def one_at_a_time(
     ['workload.requests_per_s = 5', 'workload.requests_per_s = 10', 'workload.requests_per_s = 20']
     """
     plan = plan_one_at_a_time(simulation, space, points, seeds=seeds)
-    return _run(
+    return run_plan(
         plan, seeds, metrics, threads=threads, executor=executor, progress=progress, journal=journal
     )
 
@@ -500,7 +500,7 @@ def isolation(
     ['base', 'limit', 'routing', 'all']
     """
     plan = plan_isolation(simulation, components, seeds=seeds)
-    return _run(
+    return run_plan(
         plan, seeds, metrics, threads=threads, executor=executor, progress=progress, journal=journal
     )
 
@@ -533,7 +533,7 @@ def plan_isolation(
     return plan
 
 
-def _run(
+def run_plan(
     plan: Sequence[Planned],
     seeds: int | Iterable[int],
     metrics: Sequence[str | Callable[[Result], float]],

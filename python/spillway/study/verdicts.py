@@ -44,6 +44,17 @@ def together(verdicts: Iterable[Verdict]) -> Verdict:
     return "undecided" if "undecided" in known else "holds"
 
 
+def by_interval(constraint: Constraint, value: Interval | None) -> Verdict:
+    """The verdict that a two-sided interval shows; that of the mean if there is none."""
+    if value is None:
+        return "breaks"
+    ends = (value.mean,) if value.low is None or value.high is None else (value.low, value.high)
+    beyond = [constraint.violation(end) for end in ends]
+    if max(beyond) <= 0:
+        return "holds"
+    return "breaks" if min(beyond) > 0 else "undecided"
+
+
 def portions(seeds: Sequence[int], max_seeds: int | None) -> list[tuple[int, ...]]:
     """The seeds, then further ones that double their number, up to the budget.
 

@@ -70,6 +70,7 @@ COMMANDS: dict[str, str] = {
     "optimize": "optimize study.yaml --out out --html out.html",
     "sweep": "sweep sweep.yaml --out out",
     "sweep of a solver": "sweep solver.yaml --out out",
+    "curve": "curve config.yaml --rates 5,10 --seeds 2 --out out.json --plot out.png",
     "read": "read trace.csv",
     "traffic describe": "traffic describe trace.csv",
     "traffic fit": "traffic fit trace.csv -o out.yaml --plot out.png",
