@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
 import operator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from spillway.config import files, filesystem
 from spillway.config.classes import config_error
 from spillway.config.formatting import table
 from spillway.config.messages import checked
-from spillway.data.intervals import interval
+from spillway.data.intervals import Interval, interval
 from spillway.data.targets import has_targets
-from spillway.findings.explanation import as_settings
-from spillway.findings.finding import MOST_SHOWN
+from spillway.findings.explanation import Explanation, SavedCauses, as_settings
+from spillway.findings.finding import MOST_SHOWN, Evidence, Finding
 from spillway.loading import as_simulation
 from spillway.simulate import run_many, simulate
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
     from spillway._core.cluster import Simulation
     from spillway.config.progress import Progress
-    from spillway.data.intervals import Interval
-    from spillway.findings.explanation import Explanation
     from spillway.loading import Configuration
     from spillway.result import Result
 
@@ -35,6 +38,7 @@ _MOST_TRIALS = 16
 _LEAST_SEEDS = 2
 _CONFIDENCE = 0.95
 _TYPICAL = 0.9
+_DIAGNOSIS = "diagnosis"
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,49 @@ class Diagnosis:
                 for trial in self.trials
             ],
         }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the diagnosis as JSON. Raises ConfigError if the file cannot be written."""
+        causes = self.explanation.causes
+        content = {
+            "schema": files.SCHEMA,
+            "kind": _DIAGNOSIS,
+            **self.to_dict(),
+            "trials": [dataclasses.asdict(trial) for trial in self.trials],
+            "causes_text": "" if isinstance(causes, str) else repr(causes),
+        }
+        with filesystem.replacing(Path(path)) as temporary:
+            text = json.dumps(content, indent=2, ensure_ascii=False)
+            temporary.write_text(f"{text}\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Diagnosis:
+        """Reads what `save` wrote; causes are then a table. Raises ConfigError for another file."""
+        known = files.read_settings(Path(path))
+        if known.get("kind") != _DIAGNOSIS:
+            raise config_error([(str(path), "", "must be a file of Diagnosis.save")])
+        files.check_schema("schema", known.get("schema"))
+        causes = known["causes"]
+        if not isinstance(causes, str):
+            causes = SavedCauses(causes, known["causes_text"])
+        findings = tuple(
+            Finding(
+                **{
+                    **of,
+                    "evidence": tuple(Evidence(*entry) for entry in of["evidence"]),
+                    "remedies": tuple(of["remedies"]),
+                }
+            )
+            for of in known["findings"]
+        )
+        trials = tuple(
+            Trial(**{**of, "gain": None if of["gain"] is None else Interval(**of["gain"])})
+            for of in known["trials"]
+        )
+        return cls(
+            Explanation(findings, causes), trials, known["in_time"], known["lost"],
+            tuple(known["seeds"]), known["has_targets"],
+        )  # fmt: skip
 
 
 def _shown(gain: Interval | None) -> str:

@@ -321,6 +321,7 @@ class Result(ResultData):
 
         Raises ConfigError if the file cannot be written.
         """
+        from spillway.analysis.causes import TimeByCause
         from spillway.config.formatting import number
         from spillway.findings.explanation import as_settings
         from spillway.report import page, panels
@@ -339,7 +340,7 @@ class Result(ResultData):
             for finding in explanation.findings
         ]
         known = explanation.causes
-        causes = known if isinstance(known, str) else known.rows()
+        causes = known.rows() if isinstance(known, TimeByCause) else str(known)
         page.save(path, title or panels.name_of(self), page.result(self, remarks, causes))
 
     def _explained(self) -> Explanation:

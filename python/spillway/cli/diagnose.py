@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import spillway
@@ -29,6 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"with --try: number of seeds of each (default {_SEEDS})",
     )  # fmt: skip
     parser.add_argument("--all", action="store_true", help="show all findings, not the worst five")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE",
+        help="write the diagnosis as JSON, which Diagnosis.load reads",
+    )  # fmt: skip
     parser.add_argument("--threads", type=int, metavar="N", help="concurrent runs (default: CPUs)")
     output.add_json(
         parser,
@@ -51,6 +56,10 @@ def run(options: argparse.Namespace) -> int:
         threads=options.threads,
         progress=True,
     )
+    if options.out is not None:
+        output.replaced([options.out])
+        found.save(options.out)
+        output.say(f"wrote {options.out}")
     text = found.text(None) if options.all else found.text()
     output.show(options, text, found.to_dict)
     return 0

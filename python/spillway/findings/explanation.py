@@ -16,6 +16,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
+class SavedCauses:
+    """Time by cause as it was saved: as data and as text."""
+
+    content: Mapping[str, Any]
+    shown: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Mean seconds by group and cause."""
+        return dict(self.content)
+
+    def __repr__(self) -> str:
+        return self.shown
+
+
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """What is wrong with a run, what to try, and what its requests spent their time on.
 
@@ -26,11 +41,11 @@ class Explanation:
     findings
         The worst first.
     causes
-        Time by cause, or why it is unknown.
+        Time by cause (of a loaded diagnosis, its table), or why it is unknown.
     """
 
     findings: tuple[Finding, ...]
-    causes: TimeByCause | str
+    causes: TimeByCause | SavedCauses | str
 
     def text(self, most: int | None = MOST_SHOWN) -> str:
         """The explanation with at most `most` findings; None: all."""

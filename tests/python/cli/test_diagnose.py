@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from support.paths import ROOT
 from support.runs import run, steady
 
 import spillway
+from spillway.diagnosis import Diagnosis
+from spillway.findings.explanation import Explanation
 from spillway.instance import InstanceGroup
 
 if TYPE_CHECKING:
@@ -47,7 +50,6 @@ def test_without_targets_speed_counts() -> None:
 
 def test_a_remedy_that_is_not_valid_is_shown_with_its_reason() -> None:
     from spillway.diagnosis import _candidates
-    from spillway.findings.explanation import Explanation
     from spillway.findings.finding import Finding
 
     finding = Finding("", "x.", "name", remedies=({"router.unknown": 1}, {"warm_up_s": 1}))
@@ -69,6 +71,32 @@ def test_diagnose_in_a_shell(called: Callable[..., Any]) -> None:
     assert document["causes"]["mean_s"]["all"]["decode"] > 0
     assert document["trials"] == []
     assert called("diagnose", LONG, "--try", "--seeds", "1")[0] == 2
+
+
+def test_a_diagnosis_is_saved_and_loaded(called: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "diagnosis.json"
+    status, out, err = called("diagnose", LONG, "--try", "--out", path)
+    assert (status, f"wrote {path}" in err) == (0, True)
+    found = Diagnosis.load(path)
+    assert f"{found}\n" == out
+    assert found.trials[0].helps
+    assert found.explanation.findings[0].remedies == (REMEDY,)
+    again = tmp_path / "again.json"
+    found.save(again)
+    assert again.read_bytes() == path.read_bytes()
+    path.write_text("{}")
+    with pytest.raises(spillway.ConfigError, match=r"must be a file of Diagnosis.save"):
+        Diagnosis.load(path)
+
+
+def test_a_diagnosis_without_causes_is_loaded_too(tmp_path: Path) -> None:
+    known = spillway.diagnose(LONG)
+    unknown = Explanation(known.explanation.findings, "the run cannot be repeated.")
+    found = dataclasses.replace(known, explanation=unknown)
+    found.save(tmp_path / "d.json")
+    loaded = Diagnosis.load(tmp_path / "d.json")
+    assert loaded.text() == found.text()
+    assert "time by cause is unknown" in loaded.text()
 
 
 def test_why_in_a_shell(called: Callable[..., Any], tmp_path: Path) -> None:

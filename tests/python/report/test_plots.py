@@ -12,6 +12,7 @@ mpl.use("Agg")
 import spillway
 from spillway import gateway, instance, metrics, signals, workload
 from spillway.report import plots
+from spillway.report.plots.causes import causes as draw_causes
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +59,29 @@ def labels_of(axes):
 
 def labelled(axes, prefix):
     return next(line for line in axes.get_lines() if line.get_label().startswith(prefix))
+
+
+# --- causes ---------------------------------------------------------------------------------------
+
+
+def test_causes_have_a_bar_per_group_and_add_up_to_its_latency(result):
+    axes = result.plot.causes()
+    names = [text.get_text() for text in axes.get_yticklabels()]
+    assert names[0] == "all"
+    assert names[-1] == "slowest 1%"
+    assert {"slo_class critical", "tenant bronze"} <= set(names)
+    ends = {
+        round(bar.get_y() + bar.get_height() / 2): bar.get_x() + bar.get_width()
+        for container in axes.containers
+        for bar in container
+    }
+    mean_s = result.summary()["mean_e2el_ms"] / 1e3
+    assert ends[0] == pytest.approx(mean_s, rel=0.02)  # parts that are too thin are left out
+    assert "decode" in legend_of(axes)
+    assert labels_of(axes)[0] == "mean latency of completed requests (s)"
+    assert draw_causes({"all": {"decode": 1.0}}, ax=axes) is axes
+    with pytest.raises(ValueError, match="no request completed"):
+        draw_causes({"all": {"decode": 0.0}})
 
 
 # --- distributions of latencies -----------------------------------------------------------------

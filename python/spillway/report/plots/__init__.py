@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from spillway.data.replications import Replications
 from spillway.report.plots.across_runs import heat_map, intervals, sweep, sweeps
 from spillway.report.plots.admission import admission_by_length, admitted_tokens, outcomes_over_time
+from spillway.report.plots.causes import causes
 from spillway.report.plots.counted_runs import Grouping
 from spillway.report.plots.gateway_panels import gateway
 from spillway.report.plots.latency import METRICS, Population, latency_cdf
@@ -110,6 +111,15 @@ class Plots:
     ) -> Axes:
         """Share of admitted requests by prompt length; see `plots.admission_by_length`."""
         return admission_by_length(self._result, bins=bins, label=label, ax=ax)
+
+    def causes(self, *, ax: Axes | None = None) -> Axes:
+        """Mean latency by cause, of all requests, of classes and tenants, and of the slowest 1%.
+
+        `Result.time_by_cause` says what each cause is; it repeats the run.
+        """
+        run: Any = self._run
+        found = run.time_by_cause()
+        return causes({**found.groups(), "slowest 1%": found.mean_s(found.slowest())}, ax=ax)
 
     def requests(
         self, start_s: float = 0, end_s: float | None = None, *, ax: Axes | None = None
