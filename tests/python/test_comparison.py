@@ -335,3 +335,16 @@ def test_all_pairs_begin_with_a_ranking() -> None:
     places = [line[: len("limit 64")].strip() for line in lines[start + 2 : start + 5]]
     assert places == ["limit 64", "limit 4", "limit 2"]
     assert start < next(i for i, line in enumerate(lines) if " against " in line)
+
+
+def test_the_verdict_of_a_comparison_is_a_sentence_per_pair() -> None:
+    base = Simulation(workload=workload.Synthetic(requests_per_s=40, num_requests=400))
+    limited = base.with_({"gateway.limit": {"kind": "fixed", "max_in_flight": 4}})
+    found = compare(
+        {"open": base, "limited": limited, "same": base}, seeds=4, figures=["mean_ttft_ms"]
+    )
+    worse, same = found.verdicts
+    assert (worse.outcome, same.outcome) == ("worse", "same")
+    assert found.verdict.startswith("limited against open: worse in mean_ttft_ms, ")
+    assert f"({worse.relative:+.1%})" in found.verdict
+    assert found.verdict.endswith(". same is not shown to differ from open.")

@@ -236,24 +236,21 @@ class Advice:
             items = "".join(f"<li>{html.escape(text)}</li>" for text in texts)
             return f"<h2>{heading}</h2><ul>{items}</ul>" if items else ""
 
-        def preformatted(text: str) -> str:
-            return f"<pre>{html.escape(text)}</pre>" if text else ""
-
         about = f"{self.log}: {self.traffic}. Servers: {self.fleet}; {self.servers}."
         return [
-            f'<p class="verdict">{html.escape(self.verdict)}</p>',
+            page.verdict(self.verdict),
             f"<p>{html.escape(about)}</p>",
             page.table(*self._rows()),
             charts,
             listed("What is wrong today", self.findings),
             *(
-                f"<h2>{html.escape(name)}</h2>{preformatted(text)}"
+                f"<h2>{html.escape(name)}</h2>{page.preformatted(text)}"
                 for name, text in self.files.items()
             ),
-            page.folded("Against today's settings", preformatted(self.comparison)),
-            page.folded("The search", preformatted(self.search)),
+            page.folded("Against today's settings", page.preformatted(self.comparison)),
+            page.folded("The search", page.preformatted(self.search)),
             listed("Notes", self.notes),
-            f"<h2>Step by step</h2>{preformatted(chr(10).join(self.commands))}",
+            f"<h2>Step by step</h2>{page.preformatted(chr(10).join(self.commands))}",
         ]
 
     def report(self, path: str | os.PathLike[str], title: str = "") -> None:

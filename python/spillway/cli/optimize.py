@@ -44,7 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--force", action="store_true",
         help="begin anew: discard the trials of another or an earlier study in DIR",
     )  # fmt: skip
-    output.add_json(parser, "trials, best (that of best.yaml, or null), confirmation (or null)")
+    output.add_json(
+        parser,
+        "trials, best (that of best.yaml, or null), confirmation (or null), guards (headline "
+        "figures that worsen although nothing asks for them)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -76,17 +80,43 @@ def run(options: argparse.Namespace) -> int:
                 text += f"\n\nnot confirmed: {error}"
             else:
                 text += f"\n\n{confirmation}"
-    output.show(options, text, lambda: _document(study, confirmation))
+        guards = _guards(study, confirmation, options)
+        text += "".join(f"\nnote: {line}" for line in guards)
+    output.show(options, text, lambda: {**_document(study, confirmation), "guards": guards})
     if options.out is not None:
         study_file.write(options.out / "study.yaml")
         _write(study, options.out, confirmation)
         if options.target is not None:
             _deploy(study, confirmation, options)
     if options.html is not None:
-        study.report(options.html)
+        study.report(options.html, confirmation=confirmation)
         output.say(f"wrote {options.html}")
     is_feasible = study.feasible if confirmation is None else confirmation.choice is not None
     return 0 if is_feasible else 1
+
+
+def _guards(
+    study: Study, confirmation: Confirmation | None, options: argparse.Namespace
+) -> list[str]:
+    """Headline figures that are worse with the winner than now, on the fresh seeds."""
+    if confirmation is None or confirmation.winner is None or confirmation.choice is None:
+        return []
+    from spillway.comparison.paired_runs import watch
+    from spillway.study.objective import figures_of
+
+    metrics = [objective.metric for objective in study.objectives]
+    metrics += [constraint.metric for constraint in study.constraints]
+    known = {figure.parts[0] for metric in metrics for figure in figures_of(metric)}
+    if "shed" in known:
+        known |= {"rejected", "expired"}
+    return watch(
+        study.simulation,
+        confirmation.choice,
+        seeds=confirmation.seeds,
+        known=known,
+        threads=options.threads,
+        progress=True,
+    )
 
 
 def _write(study: Study, folder: Path, confirmation: Confirmation | None) -> None:

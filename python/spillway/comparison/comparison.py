@@ -84,6 +84,26 @@ class Comparison:
                 return verdict
         raise KeyError(key)
 
+    @property
+    def verdict(self) -> str:
+        """What differs, in a sentence per pair."""
+        return " ".join(self._verdict_of(*pair) for pair in self.pairs)
+
+    def _verdict_of(self, baseline: str, challenger: str) -> str:
+        texts = []
+        for outcome in ("better", "worse"):
+            own = [
+                _gap(known)
+                for known in self.verdicts
+                if (known.baseline, known.challenger) == (baseline, challenger)
+                and known.outcome == outcome
+            ]
+            if own:
+                texts.append(f"{outcome} in {', '.join(own)}")
+        if not texts:
+            return f"{challenger} is not shown to differ from {baseline}."
+        return f"{challenger} against {baseline}: {'; '.join(texts)}."
+
     def __str__(self) -> str:
         return joined(self._parts())
 
@@ -91,7 +111,7 @@ class Comparison:
         return page.tables(*self._parts())
 
     def report(self, path: str | os.PathLike[str], title: str = "") -> None:
-        """Writes the comparison as one HTML file: verdicts, notes and the forest plot.
+        """Writes the comparison as one HTML file: what differs, tables, notes, the forest plot.
 
         The file needs nothing else. The picture needs the extra `plot`.
 
@@ -100,11 +120,12 @@ class Comparison:
         height = 1.5 + 0.35 * len(self.verdicts)
         prints = ", ".join(map("{} {}".format, self.names, self.fingerprints))
         pieces = [
+            page.verdict(self.verdict),
             page.tables(*self._parts()),
             page.chart(f"Differences from {self._reference}", self.plot, height=height),
             page.provenance(prints, self.seeds),
         ]
-        page.save(path, title or f"Spillway: {' against '.join(self.names)}", pieces)
+        page.save(path, title or " against ".join(self.names), pieces)
 
     @property
     def _reference(self) -> str:
@@ -215,6 +236,12 @@ class Comparison:
         if self.unvalidated:
             mark(axes, UNVALIDATED)
         return axes
+
+
+def _gap(verdict: Verdict) -> str:
+    share = "" if verdict.relative is None else f" ({verdict.relative:+.1%})"
+    before, after = formatting.number(verdict.before), formatting.number(verdict.after)
+    return f"{verdict.figure}, {after} instead of {before}{share}"
 
 
 def _cells(verdict: Verdict) -> list[str]:

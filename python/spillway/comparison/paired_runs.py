@@ -220,6 +220,37 @@ def compare(
     )
 
 
+def watch(
+    before: Configuration,
+    after: Configuration,
+    *,
+    seeds: Iterable[int],
+    known: Iterable[str] = (),
+    confidence: float = 0.95,
+    threads: int | None = None,
+    progress: Progress = False,
+) -> list[str]:
+    """Headline figures, other than those that are `known`, that worsen significantly: a line each.
+
+    For the result of a search, `known` are its objectives and constraints. Other arguments are
+    those of `compare`.
+    """
+    from spillway import loading
+
+    simulations = [loading.as_simulation(given) for given in (before, after)]
+    results = run_many(simulations, list(seeds), threads=threads, progress=progress)
+    return _notes_on_guards(
+        ("the current configuration", "the best one"),
+        [(0, 1)],
+        list(known),
+        [[run.summary() for run in runs] for runs in results],
+        confidence,
+        is_random=[runs.is_replicated for runs in results],
+        blocks=fewest(num_blocks(simulation) for simulation in simulations),
+        remark="nothing asks for it: constrain it",
+    )
+
+
 def _is_narrow(verdict: Verdict, half_width: float) -> bool:
     if not verdict.before or verdict.sd == 0:
         return True
@@ -259,6 +290,7 @@ def _notes_on_guards(
     *,
     is_random: Sequence[bool],
     blocks: float | None,
+    remark: str = "is not compared: compare it, or constrain it in a search",
 ) -> list[str]:
     """Headline figures that are not compared and worsen; the intervals hold together."""
     known = [
@@ -280,8 +312,8 @@ def _notes_on_guards(
             relation = ">=" if FIGURES[name].better == "higher" else "<="
             notes.append(
                 f"{name} is worse with {names[j]} than with {names[i]}, {verdict.after:.4g} "
-                f"instead of {verdict.before:.4g}, and is not compared: compare it, or "
-                f"constrain it in a search: {{{name}: '{relation}{verdict.before:.4g}'}}."
+                f"instead of {verdict.before:.4g}, and {remark}: "
+                f"{{{name}: '{relation}{verdict.before:.4g}'}}."
             )
     return notes
 

@@ -110,6 +110,16 @@ def tables(head: str, blocks: Iterable[Sequence[Sequence[str]]], remarks: Sequen
     return f"<p>{html.escape(head)}</p>{found}{notes(remarks)}"
 
 
+def verdict(text: str) -> str:
+    """The sentence with which a page begins."""
+    return f'<p class="verdict">{html.escape(text)}</p>'
+
+
+def preformatted(text: str) -> str:
+    """A text as it is printed; empty if it is."""
+    return f"<pre>{html.escape(text)}</pre>" if text else ""
+
+
 def notes(remarks: Sequence[str]) -> str:
     """A list of remarks; empty if there are none."""
     if not remarks:
@@ -189,7 +199,7 @@ def result(
     """
     worst = next((known.text for known in remarks if known.severity == "high"), "")
     parts = [
-        f'<p class="verdict">{html.escape(panels.verdict(run, worst))}</p>',
+        verdict(panels.verdict(run, worst)),
         panels.cards(run),
         panels.charts(run),
         "<h2>Where the time goes</h2>",

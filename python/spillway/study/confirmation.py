@@ -178,6 +178,16 @@ class Confirmation:
             raise UsageError(f"no feasible configuration: {self.reason}")
         return self.choice
 
+    @property
+    def verdict(self) -> str:
+        """What was confirmed, in a sentence."""
+        won = next((of for of in self.candidates if of.number == self.winner), None)
+        if won is None:
+            return self.reason[:1].upper() + self.reason[1:] + "."
+        changes = ", ".join(f"{name} = {formatting.setting(v)}" for name, v in won.point.items())
+        before = _shown(self.baseline.value) or "none"
+        return f"Set {changes}: {self.objective} is {_shown(won.value)} instead of {before}."
+
     def to_dict(self) -> dict[str, Any]:
         """The content of confirmation.json."""
         digest = None if self.choice is None else fingerprint(self.choice)

@@ -305,7 +305,7 @@ def identity(metric: Metric) -> str:
 def check_figures(metrics: Iterable[Metric]) -> None:
     """Raises ConfigError for a figure that no summary has."""
     for metric in metrics:
-        for figure in _figures_of(metric):
+        for figure in figures_of(metric):
             _ = figure.direction
 
 
@@ -351,12 +351,13 @@ def as_constraints(
 def rewards_shedding(objectives: Sequence[Objective], constraints: Sequence[Constraint]) -> bool:
     """Whether only latencies of served requests count, so that rejecting most is best."""
     metrics = [known.metric for known in objectives] + [known.metric for known in constraints]
-    figures = [figure for metric in metrics for figure in _figures_of(metric)]
+    figures = [figure for metric in metrics for figure in figures_of(metric)]
     latencies = {name for name, figure in FIGURES.items() if figure.unit == "ms"}
     return bool(figures) and all(figure.parts[0] in latencies for figure in figures)
 
 
-def _figures_of(metric: Metric) -> list[Figure]:
+def figures_of(metric: Metric) -> list[Figure]:
+    """The figures of a metric; none of a function."""
     if isinstance(metric, Figure):
         return [metric]
     if isinstance(metric, WeightedSum):

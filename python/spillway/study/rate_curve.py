@@ -203,7 +203,7 @@ class Curve:
             path,
             title,
             [
-                f'<p class="verdict">{self.verdict.replace("<", "&lt;")}</p>',
+                page.verdict(self.verdict),
                 page.chart("Latency over the rate", lambda axes: self.plot(ax=axes)),
                 page.table(["requests/s", *names, "saturation", "SLO"], *rows),
                 page.notes(self.notes),

@@ -227,7 +227,7 @@ class Study(StudyData):
                 recorded=recorded,
             )
         if not self.feasible and any(trial.has_values for trial in self.records):
-            note(self._no_feasible(), RuntimeWarning)
+            note(self.no_feasible(), RuntimeWarning)
         return self
 
     def stop(self) -> None:
@@ -466,24 +466,42 @@ class Study(StudyData):
     def _repr_html_(self) -> str:
         return page.tables(*tables.parts(self))
 
-    def report(self, path: str | os.PathLike[str], title: str = "") -> None:
-        """Writes the study as one HTML file: best trials, pictures, the best configuration.
+    @property
+    def verdict(self) -> str:
+        """What the search found, in a sentence."""
+        return tables.verdict(self)
 
-        The file needs nothing else. Pictures need the extra `plot`.
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        title: str = "",
+        *,
+        confirmation: Confirmation | None = None,
+    ) -> None:
+        """Writes the study as one HTML file: verdict, best trials, pictures, best configuration.
+
+        With a `confirmation` its verdict is that of the page. The file needs nothing else. Pictures
+        need the extra `plot`.
 
         Raises ConfigError if the file cannot be written.
         """
         plot = self.plot
+        confirmed = "" if confirmation is None else page.preformatted(str(confirmation))
         pieces = [
+            page.verdict(self.verdict if confirmation is None else confirmation.verdict),
             page.tables(*tables.parts(self)),
+            page.folded("Confirmation on fresh seeds", confirmed),
             page.chart("Objective over the trials", lambda axes: plot.history(ax=axes)),
             page.chart(
                 "What separates the best trials", lambda axes: plot.importance(ax=axes), height=3.5
             ),
             page.picture("Objective over each parameter", plot.slices),
         ]
-        if self.feasible:
+        best = self.best if confirmation is None and self.feasible else None
+        if confirmation is not None:
+            best = confirmation.choice
+        if best is not None:
             name = "The best configuration, as a file for `spillway run`"
-            pieces.append(page.configuration(name, self.best, profiles.name_of(self.best)))
+            pieces.append(page.configuration(name, best, profiles.name_of(best)))
         pieces.append(page.provenance(files.fingerprint(self.simulation), self.seeds))
-        page.save(path, title or f"Spillway: {len(self.records)} trials", pieces)
+        page.save(path, title or f"A search of {len(self.records)} trials", pieces)

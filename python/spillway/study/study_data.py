@@ -125,7 +125,7 @@ class StudyData:
             raise UsageError("there are several objectives: choose from study.pareto")
         found = self.feasible
         if not found:
-            raise UsageError(self._no_feasible())
+            raise UsageError(self.no_feasible())
         return found[0]
 
     @property
@@ -178,7 +178,7 @@ class StudyData:
             *notes_on_servers([self.simulation]),
         ]
 
-    def _no_feasible(self) -> str:
+    def no_feasible(self) -> str:
         """Why no trial is feasible, with the nearest one."""
         tried = [trial for trial in self.records if trial.has_values]
         if not tried:

@@ -25,6 +25,22 @@ def study(study: StudyData) -> str:
     return joined(parts(study))
 
 
+def verdict(study: StudyData) -> str:
+    """What the search found, in a sentence."""
+    if not study.feasible:
+        return study.no_feasible()
+    if len(study.objectives) > 1:
+        return f"{len(study.feasible)} trials keep the constraints; the best depend on the weights."
+    best, name = study.best_trial, study.objectives[0].name
+    current = next((trial for trial in study.records if trial.is_baseline), None)
+    count, value = len(study.records), f"{name} {best.values[0]:.4g}"
+    if best.is_baseline:
+        return f"The current configuration is the best of {count} trials: {value}."
+    instead = f" instead of {current.values[0]:.4g}" if current and current.has_values else ""
+    changes = ", ".join(f"{path} = {setting(value)}" for path, value in best.point.items())
+    return f"Trial {best.number} is the best of {count}: {value}{instead}, with {changes}."
+
+
 def errors(study: StudyData, trial: Trial) -> tuple[float, ...]:
     """The standard errors of a trial's objectives, as tables state them.
 

@@ -147,6 +147,7 @@ def test_a_comparison_has_a_page(tmp_path: Path) -> None:
     page = Page((tmp_path / "out.html").read_text(encoding="utf-8"))
     assert (page.count("table"), page.count("img"), page.count("script")) == (1, 1, 1)
     assert HOSTILE in page.texts
+    assert comparison.verdict in page.texts
     for verdict in comparison.verdicts:
         assert verdict.figure in page.texts
     for note in comparison.notes:
@@ -165,6 +166,8 @@ def test_a_study_has_a_page(tmp_path: Path) -> None:
     assert (page.count("table"), page.count("img")) == (2, 3)
     assert "a & b" in page.texts
     assert f"{search.best_trial.values[0]:.4g}" in page.texts
+    assert search.verdict in page.texts
+    assert search.verdict == "The current configuration is the best of 9 trials: goodput 1."
     (settings,) = (text for text in page.texts if text.startswith("schema:"))
     path = tmp_path / "best.yaml"
     path.write_text(settings, encoding="utf-8")
@@ -176,7 +179,9 @@ def test_a_study_without_trials_has_a_page(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     search = spillway.Study(simulation(), {"gateway.limit.max_in_flight": (1, 64)}, "goodput")
     search.report(tmp_path / "out.html")
-    assert Page((tmp_path / "out.html").read_text()).count("img") == 0
+    page = Page((tmp_path / "out.html").read_text())
+    assert page.count("img") == 0
+    assert search.verdict in page.texts
 
 
 # --- in notebooks ---------------------------------------------------------------------------------

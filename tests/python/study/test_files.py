@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -90,6 +91,28 @@ def test_optimize_leaves_a_folder(folder: Path, capsys: pytest.CaptureFixture[st
     more = table(out / "trials.csv")
     assert more[:8] == rows
     assert len(more) == 10
+
+
+def test_optimize_names_figures_that_it_wrecks(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {**STUDY, "minimize": "p99_ttft_ms", "trials": 6}
+    del settings["maximize"], settings["constraints"]
+    file = folder / "latency.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "only latencies of served requests count")
+        assert cli.main(["optimize", str(file), "--html", str(folder / "out.html"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["confirmation"]["winner"] is not None
+    assert any(line.startswith("expired is worse") for line in found["guards"]), found
+    assert all("nothing asks for it: constrain it: {" in line for line in found["guards"])
+    assert not any(line.startswith("p99_ttft_ms") for line in found["guards"])
+    page = (folder / "out.html").read_text()
+    assert page.index("Set gateway") < page.index("<table")
+    path = written(folder, trials=6)
+    assert cli.main(["optimize", path, "--json"]) == 0
+    assert isinstance(json.loads(capsys.readouterr().out)["guards"], list)
 
 
 def test_nothing_infeasible_is_written_as_the_best(
