@@ -251,7 +251,9 @@ def test_one_of_several_runs_is_chosen() -> None:
             spillway.read_trace(folder, run=run)
 
 
-@pytest.mark.filterwarnings("ignore:.*unused columns. index", "ignore:.*no measurements. ")
+@pytest.mark.filterwarnings(
+    "ignore:.*unused columns. index", "ignore:.*no measurements of their own. "
+)
 @pytest.mark.filterwarnings("ignore:.*traces, each")
 def test_folders_in_a_folder_are_read(tmp_path: Path) -> None:
     for name in ("a", "b/c", ".hidden"):
@@ -263,7 +265,7 @@ def test_folders_in_a_folder_are_read(tmp_path: Path) -> None:
     found = spillway.read(tmp_path)
     names = ["a/run", "b/c/run", "d/chat", "d/code"]
     assert [run.name for run in found.recordings] == names
-    assert f"{tmp_path}: no measurements: README.md" in found.notes
+    assert f"{tmp_path}: no measurements of their own: README.md" in found.notes
     assert f"{tmp_path}: traces, each to be read by itself: requests.csv" in found.notes
     assert [run.name for run in spillway.read_recordings(tmp_path)] == names
     with pytest.warns(UserWarning, match="run b/c/run: a recording of the format vllm_bench"):

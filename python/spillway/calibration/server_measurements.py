@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway.calibration.histograms import Scraped
-from spillway.config.messages import note
+from spillway.config.messages import AlikeNotes, note
 from spillway.data.recording import LatencyPoints, Recording, ServerFacts, StepLog
 from spillway.files.evidence import read as evidence_of
 from spillway.files.recordings.rows import OTHER_FIGURES
@@ -38,11 +38,14 @@ def read(data: object, server: Mapping[str, object] | None, **reading: Any) -> M
     if unknown := sorted(set(server or {}) - known):
         raise TraceError(f"server: {unknown[0]!r} is not one of {', '.join(sorted(known))}")
     found: list[Recording | StepLog | Scraped | LatencyPoints] = []
+    notes = AlikeNotes()
     for item in given:
         if isinstance(item, _Kinds):
-            found.append(_stating(item, server))
+            with notes.of(getattr(item, "source", "")):
+                found.append(_stating(item, server))
         else:
-            found += _of_path(Path(item), {"server": server, **reading})
+            found += _of_path(Path(item), {"server": server, **reading}, notes)
+    notes.tell()
     if not found:
         raise TraceError("there is nothing to fit: give files, folders or recordings")
     return Measurements(
@@ -64,11 +67,13 @@ def _stating(item: Any, server: Mapping[str, Any] | None) -> Any:
     return dataclasses.replace(item, server=merged(item.server, server, place))
 
 
-def _of_path(path: Path, reading: Mapping[str, Any]) -> list[Recording | StepLog | LatencyPoints]:
+def _of_path(
+    path: Path, reading: Mapping[str, Any], notes: AlikeNotes
+) -> list[Recording | StepLog | LatencyPoints]:
     evidence = evidence_of(path, **reading)
     for text in evidence.notes:
         if OTHER_FIGURES not in text:  # see `check_completeness`
-            note(text)
+            notes.add(path, text)
     found: list[Recording | StepLog | LatencyPoints]
     found = [*evidence.step_logs, *evidence.recordings] or [*evidence.points_of_servers]
     if not found:
@@ -105,7 +110,8 @@ def facts_of(given: Measurements) -> ServerFacts:
     if len(keys) > 1:
         what = "runs" if runs else "points"
         raise TraceError(
-            f"the {what} are of several servers; fit each by itself:\n" + "\n".join(keys)
+            f"the {what} are of several servers; fit each by itself, or state with --server what "
+            "they state differently of one:\n" + "\n".join(keys)
         )
     histograms = [scrape.histograms for scrape in given.scraped]
     measured: list[Any] = [*runs[:1], *given.logs, *histograms, *points[:1]]

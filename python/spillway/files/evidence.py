@@ -280,9 +280,10 @@ def _lacks_latencies(path: Path, form: Format) -> bool:
 
 
 def _of_trace(trace: Trace) -> Iterator[str]:
-    yield f"requests: {trace.rows:,}"
-    if trace.has_requests and trace.rows:
-        columns = trace._columns()
+    columns = trace._columns() if trace.has_requests and trace.rows else None
+    empty = 0 if columns is None else int((columns["output_tokens"] == 0).sum())
+    yield f"requests: {trace.rows:,}" + (f", {empty:,} without output, which fail" if empty else "")
+    if columns is not None:
         span_s = float(columns["arrival_ns"][-1] - columns["arrival_ns"][0]) / 1e9
         prompt, output = (columns[name].mean() for name in ("input_tokens", "output_tokens"))
         yield _span(trace.rows, span_s)

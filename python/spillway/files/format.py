@@ -9,6 +9,7 @@ from spillway.files.error import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
 
     from spillway.files.head import Head, Layout
     from spillway.files.options import Option
@@ -80,6 +81,9 @@ class Format:
         those of requests as `Rows` of `files.recordings.rows`.
     measured : tuple of str
         The columns that measurements need beyond the required ones.
+    requests_of : callable, optional
+        `requests_of(path)` returns where the tool lists the requests of a file with their figures.
+        In a folder that has it, the file is not read by itself.
 
     """
 
@@ -102,6 +106,11 @@ class Format:
     retime: Callable[..., Int64s] | None = None
     read: Callable[[Source, Settings], Sequence[Any]] | None = None
     measured: tuple[str, ...] = ()
+    requests_of: Callable[[Path], Path] | None = None
+
+    def is_beside(self, path: Path) -> bool:
+        """Whether a file is read together with the list of its requests, which is there."""
+        return self.requests_of is not None and self.requests_of(path).is_file()
 
     @property
     def notes(self) -> str:

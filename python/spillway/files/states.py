@@ -46,7 +46,7 @@ _WEAK = ("result", "code", "state", "error_code")  # may hold other things, and 
 
 _TRUE = {"true", "1", "1.0", "yes", "y", "t"}
 _FALSE = {"false", "0", "0.0", "no", "n", "f"}
-_NOTHING = {"", "none", "null", "nan", "n/a", "-", "[]", "{}"}
+_NOTHING = {"", "none", "null", "nan", "n/a", "-", "[]", "{}", "\\n", "<na>", "nat", "nil"}
 _COMPLETED = {
     *("ok", "success", "succeeded", "successful", "completed", "complete", "done", "finished"),
     *("pass", "passed", "served", "status_code_ok", "status_code_unset", "unset"),
@@ -105,6 +105,25 @@ def mapped_kind(meaning: str, column: str) -> Kind:
             f"--columns {opposite}={column} (columns={{{opposite!r}: {column!r}, …}} in Python)"
         )
     return kind or ("completed" if meaning == "completed" else "failed")
+
+
+_MARK = re.compile(r"((is|was)_)?warm_?up(_request)?")
+_PHASES = ("phase", "benchmark_phase", "run_phase", "phase_name", "stage")
+_WARM_UP = re.compile(r"(is_|pre)?warm(ing)?_?(up)?(_phase)?")
+
+
+def marks_among(columns: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns that may mark requests as warm-up."""
+    spelled = ((name, _spelled(name)) for name in columns)
+    return tuple(name for name, text in spelled if _MARK.fullmatch(text) or text in _PHASES)
+
+
+def is_warm_up(column: str, value: str) -> bool | None:
+    """Return whether a value of such a column marks warm-up; None if it does not say."""
+    word = _word(value)
+    if _spelled(column) in _PHASES:
+        return bool(_WARM_UP.fullmatch(_spelled(word)))
+    return True if word in _TRUE else False if word in _FALSE | _NOTHING else None
 
 
 # --- what columns hold ----------------------------------------------------------------------------

@@ -158,7 +158,8 @@ def test_small_runs_may_be_idle(tmp_path: Path) -> None:
     content = {name: column[:19] for name, column in RULES["mostly idle"][1].items()}
     short = {"input_tokens": [9] * 19, "output_tokens": [101] * 19, "ttft_s": [0.06] * 19}
     assert run_of(table(tmp_path / "few.csv", **short, **content)).num_requests == 19
-    assert run_of(table(tmp_path / "burst.csv", send_s=ONES * 5)).in_flight() == 200
+    with pytest.warns(UserWarning, match="all 200 requests are sent at the same instant"):
+        assert run_of(table(tmp_path / "burst.csv", send_s=ONES * 5)).in_flight() == 200
 
 
 def test_more_in_flight_than_the_client_allows(tmp_path: Path) -> None:

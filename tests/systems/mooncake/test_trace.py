@@ -162,7 +162,7 @@ def test_a_bad_line_of_mooncake_is_named(tmp_path: Path, line: str, words: str) 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"unit": "us"}, "unit = 'us': must be auto or ms or s"),
+        ({"unit": "ns"}, "unit = 'ns': must be auto or us or ms or s"),
         ({"block_size_tokens": 0}, "block_size_tokens = 0: must be >= 1"),
         ({"spread_s": -1}, "spread_s = -1: must be >= 0"),
         ({"spread_s": float("nan")}, "spread_s = nan: must be >= 0"),

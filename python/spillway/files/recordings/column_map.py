@@ -19,7 +19,7 @@ from spillway.files.recordings.csv_columns import (
 )
 from spillway.files.recordings.tables import tables
 from spillway.files.recordings.units import PER_SECOND
-from spillway.files.states import kind_of, mapped_kind
+from spillway.files.states import kind_of, mapped_kind, marks_among
 from spillway.files.traces.table import Skipped
 from spillway.files.traces.timestamps import has_zone, is_timestamp
 
@@ -64,7 +64,8 @@ def _columns(source: Source, settings: Settings) -> CsvColumns:
         kinds = {name: kind for name in others if (kind := kind_of(name)) is not None}
     dates = _dates(source, names, first)
     units = units_of(names, TIMES, settings, dates)
-    return CsvColumns(names, units, kinds, frozenset(dates))
+    marks = marks_among(name for name in columns if name not in names.values())
+    return CsvColumns(names, units, kinds, frozenset(dates), marks)
 
 
 def _beginning(source: Source, names: Mapping[str, str]) -> tuple[Sequence[str], dict[str, str]]:

@@ -19,7 +19,7 @@ from spillway.data.recording import RequestCounts
 from spillway.files import export, states
 from spillway.files.error import TraceError
 from spillway.files.recordings.columns import Growing, LinePlaces, as_array
-from spillway.files.recordings.rows import Rows, Time
+from spillway.files.recordings.rows import Rows, Time, kept
 from spillway.files.recordings.tables import tables
 from spillway.files.recordings.units import PER_SECOND
 from spillway.files.traces import arrow
@@ -74,13 +74,15 @@ _MOST_SHOWN = 8
 class CsvColumns:
     """The columns to read: by meaning, the units of those with times, and those with states.
 
-    Of a column of `dates`, the unit is that in which they are read: ns.
+    Of a column of `dates`, the unit is that in which they are read: ns. `marks`: columns that may
+    mark requests as warm-up.
     """
 
     names: Mapping[str, str]
     units: Mapping[str, str]
     states: Mapping[str, Kind]
     dates: frozenset[str] = frozenset()
+    marks: tuple[str, ...] = ()
 
 
 def unit_of(column: str) -> str | None:
@@ -104,7 +106,8 @@ def recognized(columns: Collection[str]) -> CsvColumns | None:
         return None
     times = [names[time] for time in TIMES if time in names]
     kinds = {name: kind for name in columns if (kind := states.kind_of(name))}
-    return CsvColumns(names, {column: unit_of(column) or "s" for column in times}, kinds)
+    units = {column: unit_of(column) or "s" for column in times}
+    return CsvColumns(names, units, kinds, marks=states.marks_among(columns))
 
 
 def request_rows(
@@ -126,9 +129,10 @@ def request_rows(
     skipped = Skipped(allowed=settings.skip_bad)
     whole: dict[str, Growing] = collections.defaultdict(Growing)
     places = LinePlaces()
+    repeated = 0
     texts = [names[meaning] for meaning in ("tenant", "session") if meaning in names]
-    labels = {name: _Labels() for name in (*columns.states, *texts)}
-    wanted = {*names.values(), *columns.states}
+    labels = {name: _Labels() for name in (*columns.states, *texts, *columns.marks)}
+    wanted = {*names.values(), *columns.states, *columns.marks}
     with contextlib.closing(tables(path, wanted, skipped)) as found_tables:
         header = next(found_tables).columns
         for meaning, column in (*names.items(), *((column, column) for column in columns.states)):
@@ -136,6 +140,7 @@ def request_rows(
                 problem = "there is no such column" if column not in header else "twice"
                 raise TraceError(f"{path}, {meaning} = {column!r}: {problem}; it has {header!r}")
         for table in found_tables:
+            repeated += _repeated(table)
             for good, part in parsed(table, partial(_requests, columns=columns), skipped):
                 places.add(good.lines, good.unit)
                 for name, values in part.items():
@@ -144,7 +149,14 @@ def request_rows(
                     found.add(good, name)
     if not places:
         raise TraceError(f"{path}: holds no requests")
+    if repeated:
+        note(
+            f"{path}: {_ID} of {repeated:,} requests is that of another: the file has retries, or "
+            "lists requests twice; each is read as a request"
+        )
     failed, unread = _failed(source, columns, labels, places)
+    warm_up, marks = _warm_up(columns.marks, labels, len(places))
+    unread.update({*columns.marks} - marks)
     _note_unread(source, [name for name in header if name not in known], columns, unread)
     fields = {
         name: (names[time], columns.units[names[time]])
@@ -170,13 +182,27 @@ def request_rows(
         counts=RequestCounts(skipped=skipped.rows),
         **others,
     )
+    if warm_up.any():
+        rows = kept(rows, ~warm_up, "warm_up")
+        by = ", ".join(sorted(marks))
+        note(f"{path}: {int(warm_up.sum()):,} requests that {by} marks as warm-up are left out")
     if not settings.skip_bad:
-        for name, values in lengths.items():
-            _check_filled(source, names[name], values, rows)
+        for name in lengths:
+            _check_filled(source, names[name], np.asarray(getattr(rows, name)), rows)
     return rows
 
 
 _TOKENS = ("input_tokens", "output_tokens")
+_ID = "request_id"
+
+
+def _repeated(table: CsvTable) -> int:
+    """Return how many requests have the name of another in the table."""
+    if _ID not in table.cells:
+        return 0
+    cells = table.cells_of(_ID)
+    number = arrow.distinct(cells)
+    return len(table) - (len(set(table.texts(_ID))) if number is None else number)
 
 
 class _Labels:
@@ -340,6 +366,19 @@ def _failed(
     return failed, unread
 
 
+def _warm_up(
+    marks: Sequence[str], labels: Mapping[str, _Labels], rows: int
+) -> tuple[Booleans, set[str]]:
+    """Return which requests are warm-up, and the columns that say so."""
+    found, by = np.zeros(rows, dtype=bool), set()
+    for column in marks:
+        said = [states.is_warm_up(column, text) for text in labels[column].index]
+        if None not in said and any(said):
+            found |= np.array(said, dtype=bool)[labels[column].codes()]
+            by.add(column)
+    return found, by
+
+
 def _samples(values: Sequence[str]) -> str:
     more = ", …" if len(values) > _MOST_SHOWN else ""
     return ", ".join(repr(value[:40]) for value in values[:_MOST_SHOWN]) + more
@@ -349,7 +388,7 @@ def _note_unread(
     source: Source, header: Sequence[str], columns: CsvColumns, unread: set[str]
 ) -> None:
     """Warn of columns that are not read, unless they are those of Spillway's own files."""
-    read = {*columns.names.values(), *columns.states} - unread
+    read = {*columns.names.values(), *columns.states, *columns.marks} - unread
     used = read | {name.partition(".")[0] for name in read}
     own = set(export.REQUEST_COLUMNS)
     found = [name for name in header if name and name not in used | own]

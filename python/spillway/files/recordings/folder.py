@@ -88,9 +88,9 @@ def _run(
         **numbers,
         beside=[index],
     )
-    failed, skipped = int(np.sum(rows.failed)), rows.counts.skipped
+    failed, left_out = int(np.sum(rows.failed)), rows.counts.skipped + rows.counts.warm_up
     counts = {"requests": len(rows.places), "errors": failed, "ok": len(rows.places) - failed}
-    if not skipped:
+    if not left_out:
         for key, count in counts.items():
             _check_count(index, place, run, key, count)
     return rows

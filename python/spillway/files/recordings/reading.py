@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway.config.messages import note
+from spillway.config.messages import AlikeNotes, note
 from spillway.files.error import TraceError
 from spillway.files.formats import (
     alternatives,
@@ -323,17 +323,50 @@ def _read_folder(
     settings: Settings,
 ) -> list[Any]:
     read: list[Any] = []
+    notes = AlikeNotes()
     for file, known in files:
         if known is None or content not in known.gives:
             continue
-        found = _contents(Source(file), known, settings)
+        with notes.of(file):
+            found = _contents(Source(file), known, settings)
         place = file.parent.relative_to(path).as_posix()
         if content == "recordings" and place != ".":
             found = [dataclasses.replace(run, name=f"{place}/{run.name}") for run in found]
         read += found
+    if content == "points":
+        with notes.of(path):
+            read = _different(path, read)
+    notes.tell()
     if not read:
         raise NothingFoundError(f"{path}: holds no file of a known format\n{tried()}")
     return read
+
+
+def _different(path: Path, points: Sequence[LatencyPoints]) -> list[LatencyPoints]:
+    """Return the points without those that another file of the folder states, too."""
+    known: dict[Path, set[Any]] = {}
+    for item in points:
+        known.setdefault(Path(str(item.source)), set()).update(_loads(item))
+    left_out: list[Path] = []
+    for file in sorted(known, key=lambda file: len(known[file])):
+        others = [known[other] for other in known if other != file and other not in left_out]
+        if known[file] <= set().union(*others):
+            left_out.append(file)
+    if left_out:
+        names = sorted(file.relative_to(path).as_posix() for file in left_out)
+        more = f" … and {len(names) - _MOST_NAMES} more" if names[_MOST_NAMES:] else ""
+        listed = ", ".join(names[:_MOST_NAMES])
+        note(f"{path}: left out, as other files hold the same points: {listed}{more}")
+    return [item for item in points if Path(str(item.source)) not in left_out]
+
+
+def _loads(points: LatencyPoints) -> Iterator[tuple[Any, ...]]:
+    """Yield what each point states, to the digits that all files of a tool have."""
+    columns = (points.concurrency, points.requests_per_s, points.ttft_s, points.itl_s)
+    lists = [column.tolist() for column in columns if column is not None]
+    server = (points.server.model, points.input_tokens, points.output_tokens)
+    for values in zip(*lists, strict=True):
+        yield (*server, *(f"{value:.6g}" for value in values))
 
 
 def _files(path: Path, form: Format | None) -> Iterator[tuple[Path, Format | None]]:
@@ -350,7 +383,8 @@ def _files(path: Path, form: Format | None) -> Iterator[tuple[Path, Format | Non
         if entry.is_dir() and not entry.is_symlink():
             yield from _files(entry, form)
         elif entry.is_file() and form is not folder.FORMAT:
-            yield entry, form or by_content(Source(entry), "recordings")
+            known = form or by_content(Source(entry), "recordings")
+            yield entry, None if known is not None and known.is_beside(entry) else known
 
 
 def _note_others(path: Path, files: Sequence[Path]) -> None:
@@ -359,7 +393,7 @@ def _note_others(path: Path, files: Sequence[Path]) -> None:
     for file in files:
         with contextlib.suppress(TraceError), opened(file) as lines:
             is_trace = by_content(Head(file, lines.head), "trace") is not None
-            what = "traces, each to be read by itself" if is_trace else "no measurements"
+            what = _TRACES if is_trace else _NO_MEASUREMENTS
             by_kind.setdefault(what, []).append(file.relative_to(path).as_posix())
     for what, names in by_kind.items():
         more = f" … and {len(names) - _MOST_NAMES} more" if names[_MOST_NAMES:] else ""
@@ -367,6 +401,7 @@ def _note_others(path: Path, files: Sequence[Path]) -> None:
 
 
 _MOST_NAMES = 8  # of files, in a note
+_TRACES, _NO_MEASUREMENTS = "traces, each to be read by itself", "no measurements of their own"
 
 
 def _contents(source: Source, form: Format, settings: Settings) -> list[Any]:

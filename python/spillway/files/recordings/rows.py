@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from spillway.config.messages import note
 from spillway.data.recording import Recording, RequestCounts, ServerFacts, TokenGaps
 from spillway.files.error import TraceError
 from spillway.files.recordings.columns import Lists, Numbers, Places, as_array, where
+from spillway.files.recordings.oddities import note_oddities
 from spillway.files.recordings.reconciliation import reconcile
 from spillway.files.recordings.server import merged, replaced
 from spillway.files.recordings.source import digest
@@ -386,30 +387,10 @@ def recording(rows: Rows, settings: Settings, form: str) -> Recording:
     del rows, columns, times  # large arrays that the run does not need
     if settings.check_units:
         check_units(run, path, fields, is_stated=is_stated)
-    _note_repeated(run, place)
+    note_oddities(run, place)
     if run.failed.all():
         note(f"{place}: all {run.num_requests:,} requests failed")
     return _reconciled(run, place, reported)
-
-
-_REPEATED = 0.01  # the share of requests from which those that are listed twice are noted
-_FEWEST = 20  # requests, of which equal ones are no chance, even if times are whole milliseconds
-
-
-def _note_repeated(run: Recording, place: str) -> None:
-    """Warn of requests of which all times and lengths are those of the request before."""
-    same = run.e2e_s[1:] == run.e2e_s[:-1]  # false for NaN
-    for values in (run.send_s, run.ttft_s, run.input_tokens, run.output_tokens):
-        same &= (values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1]))
-    repeated = int(same.sum())
-    latencies_ms = 1_000 * run.e2e_s[1:][same]
-    is_chance = run.num_requests < _FEWEST and np.allclose(latencies_ms, np.rint(latencies_ms))
-    is_chance &= 2 * repeated < int(np.isfinite(run.e2e_s).sum())
-    if repeated > _REPEATED * run.num_requests and not is_chance:
-        note(
-            f"{place}: {repeated:,} of {run.num_requests:,} requests are sent at the time of "
-            "another with the same lengths and latencies: the file probably lists requests twice"
-        )
 
 
 def _reconciled(run: Recording, place: str, figures: Mapping[str, float]) -> Recording:
@@ -419,9 +400,11 @@ def _reconciled(run: Recording, place: str, figures: Mapping[str, float]) -> Rec
     listed = run.num_requests + counts.warm_up + counts.skipped
     known = (figures.get(key, 0.0) for key in ("completed", "failed"))
     sent = sum(number for number in known if math.isfinite(number))
-    if sent == listed:  # the tool counts those that are left out here
+    if sent == listed:
+        # Where requests are left out here, the tool counts these, too.
+        cause = "" if listed > run.num_requests else _OTHER_STATES
         reported = tuple(
-            figure._replace(cause="") if figure.unit == "requests" else figure
+            figure._replace(cause=figure.cause and cause) if figure.unit == "requests" else figure
             for figure in reported
         )
     if sent > listed and not counts.unlisted:
@@ -438,6 +421,7 @@ def _reconciled(run: Recording, place: str, figures: Mapping[str, float]) -> Rec
     return run
 
 
+_OTHER_STATES = "requests that completed by the tool's figures failed by their rows, or the reverse"
 OTHER_FIGURES = "the tool reports other figures"
 
 
@@ -498,11 +482,15 @@ def _well_formed(rows: Rows) -> Rows:
         assert isinstance(gaps.values, Lists)
         for value in np.flatnonzero(~_are_gaps(gaps.values)).tolist():
             good[gaps.values.row_of(value)] = False
-    skipped = int((~good).sum())
-    if not skipped:
-        return rows
+    return rows if good.all() else kept(rows, good, "skipped")
+
+
+def kept(rows: Rows, good: Booleans, counted: Literal["skipped", "warm_up"]) -> Rows:
+    """Return the rows that are good; the others are counted under that name."""
     if not good.any():
-        raise TraceError(f"{rows.source.path}: holds no requests that are not malformed")
+        others = {"skipped": "malformed", "warm_up": "warm-up"}[counted]
+        raise TraceError(f"{rows.source.path}: holds no requests that are not {others}")
+    gaps = rows.token_gaps
 
     def time_of(time: Time | None) -> Time | None:
         return time and dataclasses.replace(time, values=where(time.values, good))
@@ -516,7 +504,9 @@ def _well_formed(rows: Rows) -> Rows:
         ttft=time_of(rows.ttft),
         e2e=time_of(rows.e2e),
         token_gaps=gaps,
-        counts=dataclasses.replace(rows.counts, skipped=rows.counts.skipped + skipped),
+        counts=dataclasses.replace(
+            rows.counts, **{counted: getattr(rows.counts, counted) + int((~good).sum())}
+        ),
         **{name: where(getattr(rows, name), good) for name in _PLAIN},
     )
 

@@ -209,6 +209,15 @@ def codes(cells: Cells) -> tuple[list[str], Int64s] | None:
     return found.dictionary.to_pylist(), int64s(found.indices)
 
 
+def distinct(cells: Cells) -> int | None:
+    """Return how many texts are different."""
+    arrow = _loaded()
+    if arrow is None or not isinstance(cells, arrow.StringArray):
+        return None
+    found: int = arrow.compute.count_distinct(cells).as_py()
+    return found
+
+
 def instants(cells: Cells) -> Int64s | None:
     """Return dates with times and without a zone in nanoseconds since 1970."""
     arrow = _loaded()

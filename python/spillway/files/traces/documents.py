@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from spillway.config import yaml
+from spillway.config.messages import note
 from spillway.files.error import TraceError
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def key_of_list(found: dict[str, Any], fits: Callable[[dict[str, Any]], bool]) -
 
 
 def items_of(
-    values: Iterator[Any], fits: Callable[[dict[str, Any]], bool]
+    path: Path, values: Iterator[Any], fits: Callable[[dict[str, Any]], bool]
 ) -> tuple[Any, Iterator[Any]]:
     """Return the first item of a document, and all: its values, or those of the lists in them."""
     first = next(values, None)
@@ -117,7 +118,22 @@ def items_of(
     key = key_of_list(first, fits)
     if key is None:
         return first, everything
+    _note_pages(path, first, len(first[key]))
     lists = (value.get(key) or [] for value in everything if isinstance(value, dict))
     return first[key][0], itertools.chain.from_iterable(
         items if isinstance(items, list) else [items] for items in lists
     )
+
+
+_TOTALS = ("totalItems", "total_items", "totalCount", "total_count", "total")
+_MORE = ("has_more", "hasMore", "has_next", "hasNext")
+
+
+def _note_pages(path: Path, found: dict[str, Any], listed: int) -> None:
+    """Warn of an object that says itself that it is one page of several."""
+    about = [found, *(value for value in found.values() if isinstance(value, dict))]
+    totals = [of[key] for of in about for key in _TOTALS if type(of.get(key)) is int]
+    if totals and totals[0] > listed:
+        note(f"{path}: a page that lists {listed:,} of {totals[0]:,} items; the others are missing")
+    elif any(of.get(key) is True for of in about for key in _MORE):
+        note(f"{path}: a page of {listed:,} items, after which there are more; they are missing")

@@ -85,7 +85,7 @@ class Lines:
             if documents.key_of_list(found, fits) is None:
                 return
         values = documents.values_in(self.path, "".join(self._held), self._stream.read)
-        first, self.items = documents.items_of(values, fits)
+        first, self.items = documents.items_of(self.path, values, fits)
         self._held = []
         if isinstance(first, dict):
             self.head = json.dumps(first, default=str)

@@ -33,6 +33,7 @@ from spillway.files.traces.jsonl_table import at_path
 from spillway.files.traces.lines import STANDARD_INPUT, Lines, opened
 from spillway.files.traces.spool import NotStreamableError, SpooledColumns, spooled
 from spillway.files.traces.table import Skipped, parsed
+from spillway.files.traces.unread import Unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -270,12 +271,20 @@ def _collected(
         form = _form(lines, format, columns, time_unit)
         settings = _checked(form, options, path)
         with columns_of(form) as collected:
-            _collect(lines, form, settings, collected, Skipped(allowed=skip_bad))
+            unread = Unread(set((columns or {}).values()))
+            skipped = Skipped(allowed=skip_bad)
+            _collect(lines, form, settings, collected, unread=unread, skipped=skipped)
             return form, settings, finished(collected)
 
 
 def _collect(
-    lines: Lines, form: Format, settings: Mapping[str, Any], collected: Columns, skipped: Skipped
+    lines: Lines,
+    form: Format,
+    settings: Mapping[str, Any],
+    collected: Columns,
+    *,
+    unread: Unread,
+    skipped: Skipped,
 ) -> None:
     """Add all requests of a file to its columns."""
     if form.joined and skipped.allowed:
@@ -292,8 +301,11 @@ def _collect(
                     left_out += others
                     if rows is not None:
                         collected.add(good, rows)
+                        if form.optional is None:
+                            unread.add(good)
     finally:  # a misspelled column may explain an error
         _note_unused(lines.path, form, names)
+    unread.tell(lines.path)
     if form.left_out and left_out:
         note(f"{lines.path}: {left_out:,} {form.left_out} are left out")
     if skipped.rows:

@@ -74,4 +74,5 @@ FORMAT = Format(
     gives=("points",),
     detect=_detect,
     read=_read,
+    requests_of=recording.requests_of,
 )

@@ -222,6 +222,11 @@ def per_ms(metric: Object) -> float:
     return 1_000 / PER_SECOND[_UNITS[unit]]
 
 
+def requests_of(path: Path) -> Path:
+    """Return where the records of a summary are: `profile_export.jsonl`."""
+    return path.with_name(f"{path.name.removesuffix('_aiperf.json')}.jsonl")
+
+
 def _beside(path: Path) -> Path:
     """Return the path of the summary of a run."""
     name = path.name.removesuffix(".gz").removesuffix(".zst")

@@ -9,10 +9,13 @@ import math
 from typing import TYPE_CHECKING
 
 from spillway.files.format import Format
+from spillway.files.recordings.contradictions import Contradictions
 from spillway.files.recordings.csv_columns import CsvColumns, request_rows
 from spillway.files.traces.csv_table import csv_tables
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spillway.files.recordings.rows import Rows, Settings
     from spillway.files.recordings.source import Source
 
@@ -37,13 +40,35 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
     columns = CsvColumns(_NAMES, dict.fromkeys(_TIMES, "s"), {})
     # The column of users is as long as the file, so that no row can be left out.
     rows = request_rows(source, columns, dataclasses.replace(settings, skip_bad=False), _OTHERS)
-    if "user_id" not in source.columns["csv"]:
-        return [rows]
     users: list[str] = []
+    generation_s: list[str] = []
     with contextlib.closing(csv_tables(source.path)) as tables:
         for table in tables:
             users += table.texts("user_id")
+            generation_s += table.texts("generation_time")
+    _check(rows, generation_s)
+    if "user_id" not in source.columns["csv"]:
+        return [rows]
     return [dataclasses.replace(rows, session=users, client_max_in_flight=_most(rows, users))]
+
+
+def _check(rows: Rows, generation_s: Sequence[str]) -> None:
+    """Warn if TTFT and generation do not add up to the time from launch to finish."""
+    assert rows.ttft is not None
+    assert rows.e2e is not None
+    found = Contradictions()
+    for place, ttft, text, e2e in zip(
+        rows.places, rows.ttft.values, generation_s, rows.e2e.values, strict=True
+    ):
+        with contextlib.suppress(ValueError):
+            sum_s = ttft + float(text)  # NaN compares as false
+            differs = abs(sum_s - e2e) > _AGREEMENT * e2e + _CLOCK_S
+            wrong = "ttft and generation_time do not add up to finish_time - launch_time"
+            found.check(not differs, place, wrong)
+    found.tell(rows.source.path, len(rows.places))
+
+
+_AGREEMENT, _CLOCK_S = 0.05, 0.05
 
 
 def _most(rows: Rows, users: list[str]) -> int | None:

@@ -31,6 +31,7 @@ _CRAMMED_PER_S = 500
 _FRACTIONS_PER_S = 50
 _SHORT_NS = 2_000_000_000
 _CRAMMED_ROWS = 10
+_TRICKLE_PER_S = 0.01
 
 BLOCK_SIZE = Option(
     "block_size_tokens",
@@ -148,6 +149,8 @@ def _retime(
             f"{len(arrival_ns):,} requests in {span_s:g} s; --trace-unit s (unit='s' in Python) "
             "reads seconds, --trace-unit ms states milliseconds"
         )
+    elif unit == AUTO and len(arrival_ns) >= _CRAMMED_ROWS:
+        _note_trickle(path, arrival_ns)
     return _spread(path, arrival_ns, spread_s, seed)
 
 
@@ -160,6 +163,19 @@ def _look_like_seconds(arrival_ns: Int64s) -> bool:
     if (arrival_ns % 1_000_000 > 0).any():
         return span_ns < _SHORT_NS or rate_per_s > _FRACTIONS_PER_S
     return len(arrival_ns) >= _CRAMMED_ROWS and rate_per_s >= _CRAMMED_PER_S
+
+
+def _note_trickle(path: Path, arrival_ns: Int64s) -> None:
+    """Warn of arrivals that are a load only if they are read as microseconds."""
+    from spillway.config.messages import note
+
+    span_s = float(arrival_ns[-1] - arrival_ns[0]) / 1e9
+    if (len(arrival_ns) - 1) < _TRICKLE_PER_S * span_s:
+        note(
+            f"{path}: its timestamps are read as milliseconds: {len(arrival_ns):,} requests in "
+            f"{span_s:,.0f} s, which is a load only in microseconds; --trace-unit us (unit='us' in "
+            "Python) reads these, --trace-unit ms states milliseconds"
+        )
 
 
 def _spread(path: Path, arrival_ns: Int64s, spread_s: float, seed: int) -> Int64s:
@@ -195,7 +211,7 @@ FORMAT = Format(
     rows=_rows,
     retime=_retime,
     options=(
-        Option("unit", str, AUTO, "unit of the timestamps", choices=(AUTO, "ms", "s")),
+        Option("unit", str, AUTO, "unit of the timestamps", choices=(AUTO, "us", "ms", "s")),
         BLOCK_SIZE,
         Option(
             "spread_s",

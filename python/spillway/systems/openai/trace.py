@@ -9,9 +9,10 @@ from spillway.files.options import TIME_ZONE
 from spillway.files.traces.rows import Rows, since_first
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from spillway.files.traces.jsonl_table import JsonlTable
+    from spillway.files.traces.table import Int64s
 
 
 def _rows(table: JsonlTable) -> Rows:
@@ -23,15 +24,39 @@ def _rows(table: JsonlTable) -> Rows:
     import numpy as np
 
     prompt = table.whole("usage.prompt_tokens", at_least=1)
-    found = [_cached(_object(usage)) or 0 for usage in table.values("usage")]
+    output = table.whole("usage.completion_tokens")
+    usages = list(map(_object, table.values("usage")))
+    found = [_cached(usage) or 0 for usage in usages]
     cached = table.checked_whole(found, "usage.prompt_tokens_details.cached_tokens")
     return Rows(
         arrival_ns=table.times_ns("created", "s"),
         input_tokens=prompt,
-        output_tokens=table.whole("usage.completion_tokens"),
+        output_tokens=output,
         tenant=table.texts("user"),
         cached_tokens=np.minimum(cached, prompt),
+        notes=_contradictions(usages, prompt, output, cached),
     )
+
+
+def _contradictions(
+    usages: Iterable[Mapping[str, Any]], prompt: Int64s, output: Int64s, cached: Int64s
+) -> dict[str, int]:
+    """Return notes on lengths that contradict each other."""
+    sums = (prompt + output).tolist()
+    totals = [usage.get("total_tokens") for usage in usages]
+    wrong = sum(type(t) is int and t != s for t, s in zip(totals, sums, strict=True))
+    found = {_WRONG_SUM: wrong, _CACHED_MORE: int((cached > prompt).sum())}
+    return {text: number for text, number in found.items() if number}
+
+
+_WRONG_SUM = (
+    "in {n} responses total_tokens is not the sum of prompt_tokens and completion_tokens, which "
+    "are read: one of the three holds something else"
+)
+_CACHED_MORE = (
+    "in {n} responses more tokens were cached than the prompt has; all of the prompt is read as "
+    "cached"
+)
 
 
 def _response_rows(table: JsonlTable, *, time_zone: str) -> Rows:

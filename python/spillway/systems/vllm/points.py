@@ -78,6 +78,7 @@ def _point(result: Object) -> Point:
             f"{result.source.path} {result.place}: the rate of requests rises during the run; the "
             "point is its mean"
         )
+    _check_throughput(result, completed)
     server, group = _common(result)
     if rate == math.inf and not result.whole("max_concurrency"):
         group["num_prompts"] = str(result.whole("num_prompts"))  # are sent at once
@@ -92,6 +93,16 @@ def _point(result: Object) -> Point:
         server,
         group,
     )
+
+
+def _check_throughput(result: Object, completed: int) -> None:
+    """Warn if the throughput is not that of the completed requests in the duration."""
+    duration_s, rate = result.number("duration"), result.number("request_throughput")
+    if duration_s and rate and not math.isclose(rate, completed / duration_s, rel_tol=0.05):
+        note(
+            f"{result.source.path}{f' {result.place}' if result.place else ''}: request_throughput "
+            f"= {rate:g}, but {completed:,} completed in {duration_s:g} s: values were changed"
+        )
 
 
 def _rate(result: Object) -> float | None:
