@@ -353,3 +353,31 @@ def test_durations_of_lmbench_that_do_not_add_up_are_said(is_wrong: bool, tmp_pa
         for row in requests()
     ]
     assert ("do not add up" in said_of(written(tmp_path / "run.csv", rows))) == is_wrong
+
+
+# --- names of columns -----------------------------------------------------------------------------
+
+SPELLED = {
+    "brackets": ("TTFT (ms)", "Total [ms]", 1.0),
+    "words": ("ttftMillis", "total_microseconds", 1e3),
+    "paths": ("latency.first_ms", "latency.all_us", 1e3),
+}
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_units_in_names_are_read(name: str, tmp_path: Path) -> None:
+    ttft, e2e, scale = SPELLED[name]
+    rows = [
+        {"Start": row["send_ms"], "in": row["input_tokens"], "out": row["output_tokens"]}
+        | {ttft: row["ttft_ms"], e2e: row["e2e_ms"] * scale, "HTTP": 503 if at % 10 == 3 else 200}
+        for at, row in enumerate(requests())
+    ]
+    columns = {"send_s": "Start", "input_tokens": "in", "output_tokens": "out"}
+    path = written(tmp_path / "log.csv", rows)
+    columns |= {"ttft_s": ttft, "e2e_s": e2e}
+    run, _ = run_in(path, columns=columns, units={"Start": "ms"})
+    own = [row["e2e_ms"] / 1e3 for at, row in enumerate(requests()) if at % 10 != 3]
+    assert run.e2e_s[~run.failed].tolist() == pytest.approx(own)
+    assert int(run.failed.sum()) == 6
+    with pytest.raises(TraceError, match="'Start': the name states no unit; state it"):
+        spillway.read(path, columns=columns)

@@ -37,7 +37,7 @@ _NAMES: Mapping[Kind, tuple[str, ...]] = {
     ),
     "code": (
         *("status_code", "http_status", "http_code", "http_status_code", "response_code"),
-        *("response_status", "response_status_code", "http_response_code", "code"),
+        *("response_status", "response_status_code", "http_response_code", "code", "http"),
     ),
     "end": ("finish_reason", "stop_reason", "finish_reasons"),
 }

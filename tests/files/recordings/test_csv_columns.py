@@ -78,7 +78,7 @@ def test_conversations_and_cached_tokens(names: tuple[str, str], tmp_path: Path)
         ),
         (
             {"units": {}},
-            "columns, send_s = 't0': the name does not end in a unit; state it, e.g. --uni",
+            "columns, send_s = 't0': the name states no unit; state it, e.g. --uni",
         ),
         ({"units": {"t0": "min"}}, "units, t0 = 'min': must be one of s, ms, us, ns"),
         ({"units": {"key": "s"}}, "units, key = 's': not a column of times; must be one of t"),

@@ -57,7 +57,7 @@ def test_units_and_lengths_are_stated(tmp_path: Path) -> None:
     (points,) = read_points(path, columns=columns, units={"first": "us", "token": "us"})
     assert (points.input_tokens, points.output_tokens) == (236, 343)
     assert values(points.ttft_s) == [0.25]
-    with pytest.raises(TraceError, match=r"'first': the name does not end in a unit; state it"):
+    with pytest.raises(TraceError, match=r"'first': the name states no unit; state it"):
         read_points(path, columns=columns)
     with pytest.raises(TraceError, match=r"time per token is 9000 s .*: probably another unit"):
         read_points(path, columns=columns, units={"first": "us", "token": "s"})

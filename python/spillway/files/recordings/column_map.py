@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import shlex
 from typing import TYPE_CHECKING
 
 from spillway.files.error import TraceError
 from spillway.files.format import Format
+from spillway.files.options import unit_in
 from spillway.files.recordings.csv_columns import (
     INSTANTS,
     MEANINGS,
@@ -15,7 +17,6 @@ from spillway.files.recordings.csv_columns import (
     TIMES,
     CsvColumns,
     request_rows,
-    unit_of,
 )
 from spillway.files.recordings.tables import tables
 from spillway.files.recordings.units import PER_SECOND
@@ -40,9 +41,9 @@ def _read(source: Source, settings: Settings) -> list[Rows]:
     `last_token_s` (instants on the clock of `send_s`), `failed` (which is true, or holds an error,
     for requests that failed), `completed` (the opposite), `tenant`, `session` (the conversation, of
     which `input_tokens` is all so far) and `cached_tokens`; both of `failed` and `completed` may be
-    states or codes of HTTP. A column of times has the unit in which its name
-    ends, or that in `units`: s, ms, us or ns; instants may be dates with times. Of JSON, an object
-    is a row, and a name with dots leads into it.
+    states or codes of HTTP. A column of times has the unit that its name states (`ttft_ms`, `TTFT
+    (ms)`, `totalMillis`), or that in `units`: s, ms, us or ns; instants may be dates with times. Of
+    JSON, an object is a row, and a name with dots leads into it.
     """
     return [request_rows(source, _columns(source, settings), settings)]
 
@@ -147,11 +148,11 @@ def units_of(
         if column in dates and column in given:
             allowed = "must not be stated: the column holds dates with times"
             raise TraceError(f"units, {column} = {given[column]!r:.40}: {allowed}")
-        found = "ns" if column in dates else given.get(column) or unit_of(column)
+        found = "ns" if column in dates else given.get(column) or unit_in(column)
         if found is None:
             raise TraceError(
-                f"columns, {meaning} = {column!r}: the name does not end in a unit; state it, e.g. "
-                f"--units {column}=ms (units={{{column!r}: 'ms'}} in Python)"
+                f"columns, {meaning} = {column!r}: the name states no unit; state it, e.g. "
+                f"--units {shlex.quote(f'{column}=ms')} (units={{{column!r}: 'ms'}} in Python)"
             )
         units[column] = found
     return units
