@@ -381,3 +381,17 @@ def test_units_in_names_are_read(name: str, tmp_path: Path) -> None:
     assert int(run.failed.sum()) == 6
     with pytest.raises(TraceError, match="'Start': the name states no unit; state it"):
         spillway.read(path, columns=columns)
+
+
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_a_server_of_equal_latencies_is_no_sign_of_double_rows(
+    is_alike: bool, tmp_path: Path
+) -> None:
+    rows = requests()[:10]
+    for at, row in enumerate(rows):
+        pair = rows[at - at % 2]
+        row |= {key: pair[key] for key in ("send_ms", "input_tokens", "output_tokens")}
+        latencies = rows[0] if is_alike else pair
+        row |= {key: latencies[key] for key in ("ttft_ms", "e2e_ms")}
+    _, said = run_in(written(tmp_path / "run.csv", rows))
+    assert ("probably lists requests twice" in said) == (not is_alike)
