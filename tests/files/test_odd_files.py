@@ -19,6 +19,7 @@ from spillway import TraceError
 from spillway.calibration.server_measurements import read as measurements_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from spillway.data.recording import Recording
@@ -395,3 +396,52 @@ def test_a_server_of_equal_latencies_is_no_sign_of_double_rows(
         row |= {key: latencies[key] for key in ("ttft_ms", "e2e_ms")}
     _, said = run_in(written(tmp_path / "run.csv", rows))
     assert ("probably lists requests twice" in said) == (not is_alike)
+
+
+def test_runs_that_are_listed_twice_are_said(tmp_path: Path) -> None:
+    written(tmp_path / "first.csv", requests())
+    assert "count twice" not in said_of(tmp_path)
+    shutil.copy(tmp_path / "first.csv", tmp_path / "second.csv")
+    assert "run second has the requests of run first, so they count twice" in said_of(tmp_path)
+    report = json.loads((DATA / "specimens/guidellm-0.8.1/concurrent/benchmarks.json").read_text())
+    report["benchmarks"] *= 2
+    path = tmp_path / "benchmarks.json"
+    path.write_text(json.dumps(report))
+    assert "benchmarks[1] has the requests of run benchmarks[0]" in said_of(path)
+
+
+LATENCIES: dict[str, tuple[str, Callable[[Row], Any]]] = {
+    "empty": ("12 of 60 completed requests have no TTFT", lambda _: ""),
+    "zero": ("TTFT of 12 of 60 requests is less than 1 ms", lambda _: 0),
+    "seconds": ("TTFT of 12 of 60 requests is less than 1 ms", lambda row: row["ttft_ms"] / 1e3),
+}
+
+
+@pytest.mark.parametrize("name", LATENCIES)
+def test_latencies_that_some_requests_lack_are_said(name: str, tmp_path: Path) -> None:
+    message, changed = LATENCIES[name]
+    rows = requests()
+    assert said_of(written(tmp_path / "run.csv", rows)) == ""
+    rows = [{**row, "ttft_ms": changed(row)} if at % 5 == 3 else row for at, row in enumerate(rows)]
+    assert message in said_of(written(tmp_path / "run.csv", rows))
+
+
+@pytest.mark.parametrize("names", [("prompt_chars", "out"), ("in", "outputBytes"), ("Words", "o")])
+def test_lengths_that_are_no_tokens_are_said(names: tuple[str, str], tmp_path: Path) -> None:
+    rows = [
+        {"t_ms": row["send_ms"], names[0]: row["input_tokens"], names[1]: 5} for row in requests()
+    ]
+    columns = {"arrival_s": "t_ms", "input_tokens": names[0], "output_tokens": names[1]}
+    said = said_of(written(tmp_path / "log.csv", rows), columns=columns)
+    assert "are read as tokens" in said
+
+
+@pytest.mark.parametrize(("step_s", "is_said"), [(10, True), (0.1, False)])
+def test_coarse_times_are_said(step_s: float, is_said: bool, tmp_path: Path) -> None:
+    rows = [
+        {**row, "at": f"{(row['send_ms'] - BEGIN_MS) / 1e3 // step_s * step_s:.1f}"}
+        for row in requests()
+    ]
+    columns = {"arrival_s": "at", "input_tokens": "input_tokens", "output_tokens": "output_tokens"}
+    said = said_of(written(tmp_path / "log.csv", rows), columns=columns)
+    assert ("instants, as with rounded times" in said) == is_said

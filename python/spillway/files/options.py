@@ -7,10 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from spillway.config.messages import note
 from spillway.files.error import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
 
 _KINDS: dict[type, tuple[Any, str]] = {
@@ -146,6 +148,19 @@ def unit_in(column: str) -> str | None:
     unit = _UNIT_OF_WORD.get(shortened[-1]) if shortened else None
     is_letter = shortened != words and shortened[-1] == "s"
     return None if len(words) == 1 or is_letter else unit
+
+
+_NO_TOKENS = frozenset(
+    {"char", "chars", "character", "characters", "byte", "bytes", "word", "words"}
+)
+
+
+def note_lengths(path: Path, columns: Mapping[str, str]) -> None:
+    """Warn of columns of tokens whose names say that they count something else."""
+    for meaning in ("input_tokens", "output_tokens", "cached_tokens"):
+        column = columns.get(meaning, "")
+        if words := _NO_TOKENS & {word.lower() for word in _WORD.findall(column)}:
+            note(f"{path}: {meaning} = {column}: {min(words)} are read as tokens")
 
 
 READING: tuple[Option, ...] = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from spillway.files.error import TraceError
 from spillway.files.format import Format
-from spillway.files.options import unit_in
+from spillway.files.options import note_lengths, unit_in
 from spillway.files.recordings.csv_columns import (
     INSTANTS,
     MEANINGS,
@@ -59,6 +59,7 @@ def _columns(source: Source, settings: Settings) -> CsvColumns:
         for meaning in STATES
         if meaning in names
     }
+    note_lengths(source.path, names)
     columns, first = _beginning(source, names)
     if not kinds:  # columns of states are recognized, as without a map
         others = [name for name in columns if name not in names.values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,9 @@ import numpy as np
 from spillway.config.messages import note
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from spillway.data.recording import Recording
 
 
@@ -16,6 +20,41 @@ def note_oddities(run: Recording, place: str) -> None:
     """Warn of requests that are listed twice, and of times that are not those of one run."""
     _note_repeated(run, place)
     _note_pauses(run, place)
+    _note_latencies(run, place)
+
+
+def note_equal_runs(path: Path, runs: Sequence[Recording]) -> None:
+    """Warn of runs that have the same requests."""
+    first: dict[bytes, str] = {}
+    for run in runs if len(runs) > 1 else ():
+        content = hashlib.sha256()
+        for column in (run.send_s, run.ttft_s, run.e2e_s, run.input_tokens, run.output_tokens):
+            content.update(np.ascontiguousarray(column).data)
+        other = first.get(content.digest())
+        if other is not None and run.num_requests > 1:
+            note(f"{path}: run {run.name} has the requests of run {other}, so they count twice")
+        first.setdefault(content.digest(), run.name)
+
+
+_NO_LATENCY_S = 1e-3  # shorter than any server answers
+_USUAL_S = 1e-2
+_FEW = 0.01
+
+
+def _note_latencies(run: Recording, place: str) -> None:
+    """Warn of latencies that some completed requests lack, or have in another unit."""
+    done = ~run.failed
+    for name, latency_s in (("TTFT", run.ttft_s), ("E2E", run.e2e_s)):
+        known_s = latency_s[done & ~np.isnan(latency_s)]
+        lack = int(done.sum()) - len(known_s)
+        if len(known_s) and lack > max(1, _FEW * len(known_s)):
+            note(f"{place}: {lack:,} of {int(done.sum()):,} completed requests have no {name}")
+        short = int((known_s < _NO_LATENCY_S).sum())
+        if short > max(1, _FEW * len(known_s)) and np.median(known_s) > _USUAL_S:
+            note(
+                f"{place}: {name} of {short:,} of {len(known_s):,} requests is less than 1 ms: it "
+                "was not measured, or has another unit than the others"
+            )
 
 
 _REPEATED = 0.01  # the share of requests from which those that are listed twice are noted

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway.config.messages import AlikeNotes, note
+from spillway.data.recording import Recording
 from spillway.files.error import TraceError
 from spillway.files.formats import (
     alternatives,
@@ -21,6 +22,7 @@ from spillway.files.formats import (
 )
 from spillway.files.head import Head
 from spillway.files.recordings import folder
+from spillway.files.recordings.oddities import note_equal_runs
 from spillway.files.recordings.rows import Rows, Settings, recording
 from spillway.files.recordings.server import merged
 from spillway.files.recordings.source import Source, digest
@@ -29,13 +31,7 @@ from spillway.files.traces.lines import opened
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from spillway.data.recording import (
-        LatencyHistograms,
-        LatencyPoints,
-        Recording,
-        ServerFacts,
-        StepLog,
-    )
+    from spillway.data.recording import LatencyHistograms, LatencyPoints, ServerFacts, StepLog
     from spillway.files.format import Content, Format
 
 
@@ -333,8 +329,10 @@ def _read_folder(
         if content == "recordings" and place != ".":
             found = [dataclasses.replace(run, name=f"{place}/{run.name}") for run in found]
         read += found
-    if content == "points":
-        with notes.of(path):
+    with notes.of(path):
+        if content == "recordings":
+            note_equal_runs(path, read)
+        if content == "points":
             read = _different(path, read)
     notes.tell()
     if not read:
@@ -427,6 +425,7 @@ def _contents(source: Source, form: Format, settings: Settings) -> list[Any]:
                 sha256=digest(source),
             )
         )
+    note_equal_runs(source.path, [run for run in found if isinstance(run, Recording)])
     return found
 
 

@@ -24,7 +24,7 @@ from spillway.files.formats import (
     options_by_name,
 )
 from spillway.files.head import Head
-from spillway.files.options import AUTO
+from spillway.files.options import AUTO, note_lengths
 from spillway.files.states import kind_of
 from spillway.files.traces import csv_table, jsonl_table, spillway_csv
 from spillway.files.traces.column_map import mapped
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from spillway.files.format import Format
     from spillway.files.head import Layout
     from spillway.files.traces.rows import Rows
-    from spillway.files.traces.table import Table
+    from spillway.files.traces.table import Int64s, Table
 
 
 _Columns = TypeVar("_Columns", bound=Columns)
@@ -252,7 +252,22 @@ def read_columns(path: str | Path, *, sort: bool = False, **reading: Any) -> dic
         arguments["file"] = ""  # cannot be read again
     if form.retime is not None:
         arguments["arrival_ns"] = form.retime(path, arguments["arrival_ns"], **settings)
+    if form.optional is None:
+        _note_crowd(path, arguments["arrival_ns"])
     return arguments
+
+
+def _note_crowd(path: Path, arrival_ns: Int64s) -> None:
+    """Warn of a log whose times are so coarse that most requests share theirs."""
+    instants = 1 + int((arrival_ns[1:] != arrival_ns[:-1]).sum())
+    if len(arrival_ns) >= max(_CROWD, 2 * instants):
+        note(
+            f"{path}: its {len(arrival_ns):,} requests arrive at only {instants:,} instants, as "
+            "with rounded times: a replay has bursts that the traffic did not have"
+        )
+
+
+_CROWD = 20
 
 
 def _collected(
@@ -364,7 +379,9 @@ def _form(
         raise TraceError(f"format = {name!r:.40}: not together with columns")
     arrival = columns.get("arrival_s", "")
     lines.enter(lambda found: at_path(found, str(arrival)) != "")
-    return mapped(columns, time_unit, "jsonl" if lines.is_json else "csv")
+    form = mapped(columns, time_unit, "jsonl" if lines.is_json else "csv")
+    note_lengths(lines.path, columns)
+    return form
 
 
 def format_of(path: str | Path) -> Format:
