@@ -49,6 +49,7 @@ RANK = {
     "study": 9,
     "advice": 10,
     "envs": 10,
+    "live": 10,
     "validation": 10,
     "__init__": 11,
     "testing": 12,

@@ -65,6 +65,7 @@ COMMANDS: Mapping[str, str] = {
     "export": "write the configuration files of vLLM, llm-d, Dynamo, Envoy …",
     "import": "read such files as a configuration",
     "servers": "show a model server: memory, limits, step times, how sure they are",
+    "serve": "serve a simulated fleet behind an OpenAI-compatible API",
     "calibrate": "fit a server to measured runs",
     "validate": "compare with another system's recorded results",
     "completion": "print the completion of a shell",

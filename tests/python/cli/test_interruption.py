@@ -77,6 +77,7 @@ COMMANDS: dict[str, str] = {
     "diff": "diff config.yaml other.yaml",
     "export": "export config.yaml --to llm-d --allow-lossy --out out --price 4",
     "import": f"import {DATA / 'deployments' / 'vllm_0.29'} --from vllm -o out.yaml",
+    "serve": "serve config.yaml --port 0 --speed 0 --for 0.1",
     "servers": "servers llama-3.1-8b --gpu h100",
     "calibrate": "calibrate runs -o out.yaml",
     "validate blis": "validate blis recorded",

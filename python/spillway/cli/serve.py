@@ -1,0 +1,87 @@
+"""`spillway serve CONFIG`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spillway.cli import configuration, output
+from spillway.config.classes import config_error
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    configuration.add_arguments(parser)
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of every random stream (default 0)"
+    )
+    parser.add_argument(
+        "--speed", type=float, default=1.0, metavar="FACTOR",
+        help="simulated seconds per second (default 1); 0: jump from event to event",
+    )  # fmt: skip
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port", type=int, default=8000, help="port (default 8000); 0: any free one"
+    )
+    parser.add_argument(
+        "--behind-proxy", action="store_true",
+        help="permit an address that other machines reach: a proxy limits the callers",
+    )  # fmt: skip
+    parser.add_argument("--model", default="spillway", help="name of the model (default spillway)")
+    parser.add_argument(
+        "--status-profile", default="llm-d", choices=("llm-d", "vllm", "dynamo"),
+        help="whose statuses refused requests get (default llm-d)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE",
+        help="write at the end a configuration that `spillway run` repeats; until then, FILE.jsonl",
+    )  # fmt: skip
+    parser.add_argument(
+        "--grace", type=float, default=30.0, metavar="S",
+        help="how long streams may go on after SIGTERM (default 30 s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--for", type=float, dest="duration_s", metavar="S", help="end after this time"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serves a simulated fleet."""
+    from spillway.live import serve
+
+    if not 0 <= options.seed < 2**64:
+        raise config_error([("--seed", str(options.seed), "must be >= 0 and < 2**64")])
+    simulation = configuration.load(options)
+    configuration.report_findings(simulation)
+
+    def ready(address: str) -> None:
+        for group in simulation.instances:
+            known = group.provenance or "step times as the configuration states them"
+            output.say(f"{group.count} x {group.latency.kind}: {known}")
+        output.say(f"serves {options.model!r} at {address}/v1, {options.speed:g} x real time")
+
+    repeated = serve(
+        simulation,
+        host=options.host,
+        port=options.port,
+        speed=options.speed,
+        seed=options.seed,
+        model=options.model,
+        status_profile=options.status_profile,
+        record=options.record,
+        behind_proxy=options.behind_proxy,
+        grace_s=options.grace,
+        duration_s=options.duration_s,
+        ready=ready,
+        note=output.say,
+    )
+    if repeated is not None and not repeated.changes:
+        output.say("no request came: nothing is recorded")
+    elif repeated is not None:
+        output.say(f"wrote {options.record}: spillway run {options.record} --seed {options.seed}")
+    return 0
