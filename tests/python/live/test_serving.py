@@ -144,12 +144,13 @@ def test_a_cut_connection_gives_its_place_back(config: Path) -> None:
             cut.append(connection)
         for connection in cut:
             connection.close()
-        ends = time.monotonic() + 3
-        while time.monotonic() < ends and 'server_load": 0' not in server.get("/load")[1]:
+        ends, page = time.monotonic() + 3, ""
+        while time.monotonic() < ends and 'outcome="cancelled"} 30' not in page:
             time.sleep(0.02)
-        page = server.get("/metrics")[1]
+            page = server.get("/metrics")[1]
+        assert 'outcome="cancelled"} 30' in page, page[-800:]
         assert re.search(r"^spillway_in_flight\{.*\} 0$", page, re.MULTILINE), page[-800:]
-        assert 'outcome="cancelled"} 30' in page
+        assert 'server_load": 0' in server.get("/load")[1]
 
 
 def test_time_runs_at_the_stated_speed(config: Path) -> None:
