@@ -12,7 +12,6 @@ namespace spillway::cluster {
 
 using sim::RequestId;
 using sim::Time;
-using workload::Outcome;
 
 namespace {
 
