@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from spillway.config.formatting import counted
 from spillway.findings.finding import Evidence, Finding
 
 if TYPE_CHECKING:
@@ -22,10 +23,13 @@ _MOST_HALF = 0.5
 _HOT = 1.5  # load of a server over the mean
 _SLOWER = 1.5
 _HERD = 0.3  # excess of pairs of requests that went to one server, 0: at random, 1: all
-_LONG = 2  # steps that a long prompt fills
+_LONG = 1.25  # steps that a long prompt fills
+_MOST_LONG = 0.3  # share of the requests that may be long
 _STARVED = 5  # wait of a class over that of a higher one
 _PASSES = 50  # steps in which a request gains the prompt of another one
 _TAX = 0.05  # preemptions per request
+_WASTED = 0.1  # share of the time of a front end
+_GATE_REASONS = ("queued_requests", "queued_tokens")  # of vllm_queue_limits
 _OF_PROMPTS = ("prefix_affinity", "precise_prefix_cache")
 _OF_SIGNALS = (
     *("queue_depth", "kv_utilization", "running_requests", "load_balance", "load_aware"),
@@ -204,7 +208,7 @@ def long_prompts(run: Run) -> Iterator[Finding]:
         return
     least = max(_LONG * budget, 4 * float(np.median(tokens[served])))
     long, short = served & (tokens >= least), served & (tokens < least)
-    if not long.any() or long.sum() > 0.2 * served.sum() or short.sum() < _FEWEST:
+    if not long.any() or long.sum() > _MOST_LONG * served.sum() or short.sum() < _FEWEST:
         return
     # One axis for all servers: each has a span of its own.
     shift = run.column("instance") * (2 * run.result.end_s + 1)
@@ -231,8 +235,27 @@ def long_prompts(run: Run) -> Iterator[Finding]:
             Evidence("median_ttft_behind_s", with_s, "their median time to first token"),
             Evidence("median_ttft_s", without_s, "that of the rest"),
         ),
-        remedies=({f"instances[{i}].long_prefill_token_threshold": threshold for i in groups},),
+        remedies=(
+            {f"instances[{i}].long_prefill_token_threshold": threshold for i in groups},
+            *_apart(run, int(least)),
+        ),
     )
+
+
+def _apart(run: Run, least: int) -> Iterator[dict[str, Any]]:
+    """Where nothing is limited: hold prompts in the gateway, and let short ones pass long ones."""
+    gateway = run.simulation.gateway
+    if {limit.kind for limit in gateway.limit} != {"unlimited"} or len(gateway.bands) != 1:
+        return
+    quantum = max(1, least // 3)
+    classes = [
+        {"name": "short", "quantum_tokens": quantum},
+        {"name": "long", "min_uncached_tokens": quantum, "quantum_tokens": quantum},
+    ]
+    yield {
+        "gateway.limit": [{"kind": "prefill_busy", "threshold": 1}],
+        "gateway.bands[0].fairness": {"kind": "policy_classes", "classes": classes},
+    }
 
 
 def hot_spot(run: Run) -> Iterator[Finding]:
@@ -420,6 +443,39 @@ def preemption_tax(run: Run) -> Iterator[Finding]:
             Evidence("peak_kv_utilization", peak, "largest share of KV blocks in use"),
         ),
         remedies=tuple(remedies),
+    )
+
+
+def refused_after_front_end(run: Run) -> Iterator[Finding]:
+    """Requests that are refused only after the front end has worked on them."""
+    if len(run.simulation.instances) != 1:
+        return  # the counts are those of the whole fleet
+    (group,) = run.simulation.instances
+    front, gate = group.front_end, group.ingress
+    if gate.kind != "vllm_queue_limits" or front.counts_on_arrival:
+        return
+    counts = run.activity["not_completed"]
+    refused = sum(counts.get(reason, 0) for reason in _GATE_REASONS)
+    summary: Any = run.summary
+    tokens = summary["total_input_tokens"] / max(summary["completed"], 1)
+    each_s = (front.us_per_request + front.us_per_token * tokens) / 1e6
+    share = refused * each_s / (run.result.end_s * group.count * front.workers or 1.0)
+    if share < _WASTED:
+        return
+    yield Finding(
+        "instances[0].front_end.counts_on_arrival",
+        f"The instances refused {refused:,} requests, many after the front end had worked on them, "
+        f"for up to {share:.0%} of the time of its {counted(front.workers, 'worker')}: others wait "
+        "for it, and requests in it are not counted when a burst arrives.",
+        severity=run.severity_of(),
+        evidence=(
+            Evidence("share_of_front_end", share, "its time for requests that were refused"),
+            Evidence("refused", refused, "requests that the gate of the instances refused"),
+        ),
+        remedies=(
+            {"instances[0].front_end.counts_on_arrival": True},
+            {"instances[0].front_end.workers": 2 * front.workers},
+        ),
     )
 
 

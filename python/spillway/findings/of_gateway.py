@@ -24,6 +24,9 @@ _FEWEST = 100  # rejections without an admission
 _MOST_HALF = 0.5
 _LEAST_REFUSED = 20
 _STORM = 1.3  # attempts per request
+_SHORT_S = 1e-3  # a wait that is none
+_LONG_WAIT_S = 1.0  # in front of idle servers
+_LEAST_STALE = 0.02
 _LONGER = 2.0  # tokens of output per token of input that a limit must not leave out
 _LEARNS = {
     "predictive_ttft": "predicted_ttft",
@@ -307,6 +310,58 @@ def refuses_while_idle(run: Run) -> Iterator[Finding]:
         ),
         remedies=tuple(remedies),
     )
+
+
+def stale_as_saturated(run: Run) -> Iterator[Finding]:
+    """A limit that holds requests while servers idle: old metrics count as saturated."""
+    signals: Any = run.simulation.signals
+    known: Any = enumerate(run.simulation.gateway.limit)
+    limits = [
+        i
+        for i, limit in known
+        if (limit.kind, getattr(limit, "detector", "")) == ("saturation", "utilization")
+        and limit.staleness_policy == "saturated"
+    ]
+    if not limits or signals.kind != "scraped" or not signals.stale_after_s or not run.has_times:
+        return
+    waits_s = run.queue_s[run.counts & ~np.isnan(run.queue_s)]
+    busy_s = run.engine_wait_s[run.counts & ~np.isnan(run.engine_wait_s)]
+    if not len(busy_s) or np.quantile(busy_s, 0.9) > 0.1:
+        return
+    if run.activity["peak_kv_utilization"] > 0.8:
+        return
+    held = float((waits_s > _SHORT_S).mean())
+    stale = _share_stale(signals)
+    if stale < _LEAST_STALE or held < _HEAVY:
+        return
+    wait_s = float(np.quantile(waits_s, 0.99))
+    yield Finding(
+        f"gateway.limit[{limits[0]}].staleness_policy",
+        f"{held:.1%} of the requests waited in the gateway, the slowest hundredth {wait_s:.3g} s "
+        "or more, although the servers were idle: metrics are older than "
+        f"{setting(signals.stale_after_s)} s {stale:.0%} of the time, and count as saturated then.",
+        severity=run.severity_of() if wait_s < _LONG_WAIT_S else "high",
+        evidence=(
+            Evidence("share_stale", stale, "expected share of the time with stale metrics"),
+            Evidence("share_held", held, "requests that waited for a permit over a millisecond"),
+            Evidence("p99_queue_s", wait_s, "wait in the gateway"),
+        ),
+        remedies=(
+            {f"gateway.limit[{limits[0]}].staleness_policy": "ignore"},
+            {"signals.stale_after_s": 10 * signals.period_s},
+        ),
+    )
+
+
+def _share_stale(signals: Any) -> float:
+    """The expected share of the time in which the last scrape is too old."""
+    stale_s = gaps_s = 0.0
+    for scrapes in range(1, 1000):
+        share = (1 - signals.loss_probability) * signals.loss_probability ** (scrapes - 1)
+        gap_s = scrapes * signals.period_s
+        gaps_s += share * gap_s
+        stale_s += share * min(gap_s, max(0.0, gap_s + signals.delay_s - signals.stale_after_s))
+    return stale_s / gaps_s
 
 
 def output_uncounted(run: Run) -> Iterator[Finding]:

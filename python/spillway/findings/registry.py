@@ -43,6 +43,8 @@ OF_RUNS: tuple[Callable[[Run], Iterator[Finding]], ...] = (
     of_fleet.hot_spot,
     of_fleet.busy_ignored,
     of_gateway.partial_view,
+    of_gateway.stale_as_saturated,
+    of_fleet.refused_after_front_end,
     of_gateway.probe_refuses,
     of_gateway.limit_at_floor,
     of_gateway.expired_without_servers,

@@ -103,6 +103,8 @@ CASES: dict[str, Case] = {
     "limit_at_floor": thread("14", {"gateway.controller": "static"}),
     "expired_without_servers": thread("26"),
     "refuses_while_idle": thread("21"),
+    "stale_as_saturated": thread("30"),
+    "refused_after_front_end": thread("07"),
     "output_uncounted": thread("22"),
     "unbounded_queue": thread("01"),
     "saturated": thread("01"),
