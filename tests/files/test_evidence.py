@@ -254,7 +254,7 @@ def test_one_of_several_runs_is_chosen() -> None:
 @pytest.mark.filterwarnings(
     "ignore:.*unused columns. index", "ignore:.*no measurements of their own. "
 )
-@pytest.mark.filterwarnings("ignore:.*traces, each")
+@pytest.mark.filterwarnings("ignore:.*traces, each", "ignore:.*count twice")
 def test_folders_in_a_folder_are_read(tmp_path: Path) -> None:
     for name in ("a", "b/c", ".hidden"):
         (tmp_path / name).mkdir(parents=True)

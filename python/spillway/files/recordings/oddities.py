@@ -47,7 +47,7 @@ def _note_latencies(run: Recording, place: str) -> None:
     for name, latency_s in (("TTFT", run.ttft_s), ("E2E", run.e2e_s)):
         known_s = latency_s[done & ~np.isnan(latency_s)]
         lack = int(done.sum()) - len(known_s)
-        if len(known_s) and lack > max(1, _FEW * len(known_s)):
+        if len(known_s) and lack > max(1, _FEW * int(done.sum())):
             note(f"{place}: {lack:,} of {int(done.sum()):,} completed requests have no {name}")
         short = int((known_s < _NO_LATENCY_S).sum())
         if short > max(1, _FEW * len(known_s)) and np.median(known_s) > _USUAL_S:
