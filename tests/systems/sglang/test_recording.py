@@ -17,6 +17,9 @@ from spillway.files.recordings import read_points, read_recordings
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*count twice")
+
+
 DERIVED = pytest.mark.filterwarnings("ignore:.* times of sending are not in the file")
 TTFTS = (0.25, 0.75, 0.25, 0.75)
 

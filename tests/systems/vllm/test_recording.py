@@ -14,6 +14,8 @@ import spillway
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*count twice")
+
 
 def test_vllm_bench() -> None:
     run = run_of("vllm_bench.json")
