@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*count twice"),
     pytest.mark.filterwarnings("ignore:.*malformed requests are left out"),
     pytest.mark.filterwarnings("ignore:.*a latency below 0 is taken as unknown"),
 ]
