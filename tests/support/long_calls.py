@@ -210,6 +210,13 @@ def writing(folder: Path) -> Callable[[], object]:
     return lambda: write_csv(many, folder / "trace.csv")
 
 
+def advising(folder: Path) -> Callable[[], object]:
+    log = folder / "log.csv"
+    write_csv(trace(30_000), log)
+    server = {"model": "llama-3.1-8b", "gpu": "h100"}
+    return lambda: spillway.advise(log, "p99 ttft < 1 ms", server=server, count=2)
+
+
 def reporting(folder: Path) -> Callable[[], object]:
     result = spillway.simulate(large(20_000, metrics={"timeline_step_s": 1.0}))
     return lambda: (result.write(folder / "out"), result.report(folder / "out.html"))
@@ -279,6 +286,8 @@ CASES: dict[str, Callable[[Path], Callable[[], object]]] = {
     "min_instances_for_rate": lambda _: (
         lambda: solvers.min_instances_for_rate(large(20_000), {"p99_ttft_ms": "<=100"}, 400)
     ),
+    "curve": lambda _: lambda: spillway.study.curve(large(20_000), seeds=100),
+    "advise": advising,
     "calibrate": given(measured, calibrate),
     "intervals": given(
         lambda folder: calibrate(measured(folder)),
@@ -298,8 +307,10 @@ CASES: dict[str, Callable[[Path], Callable[[], object]]] = {
 """By name, what prepares a call in a folder."""
 
 CASES_OF: dict[str, str] = {
+    "spillway.advice.procedure.advise": "advise",
     "spillway.calibration.procedure.calibrate": "calibrate",
     "spillway.comparison.paired_runs.compare": "compare",
+    "spillway.comparison.paired_runs.watch": "compare",
     "spillway.diagnosis.diagnose": "diagnose",
     "spillway.simulate.finished_runs": "run_many",
     "spillway.simulate.run_many": "run_many",
@@ -307,6 +318,7 @@ CASES_OF: dict[str, str] = {
     "spillway.study.evaluation.measure": "grid",
     "spillway.study.files.SweepFile.run": "run_sweep",
     "spillway.study.files.run_sweep": "run_sweep",
+    "spillway.study.rate_curve.curve": "curve",
     "spillway.study.search.Search.run": "optimize",
     "spillway.study.search.check_parameters": "optimize",
     "spillway.study.solvers.max_rate_under_slo": "max_rate_under_slo",
@@ -317,6 +329,7 @@ CASES_OF: dict[str, str] = {
     "spillway.study.sweeps.grid": "grid",
     "spillway.study.sweeps.isolation": "isolation",
     "spillway.study.sweeps.one_at_a_time": "one_at_a_time",
+    "spillway.study.sweeps.run_plan": "grid",
     "spillway.study.sweeps.sobol": "sobol",
     "spillway.traffic.fitting.fit": "fit",
     "spillway.traffic.sessions.fit_sessions": "fit_sessions",

@@ -38,6 +38,9 @@ READERS = (
     "validate real",
     "traffic describe",
     "traffic fit",
+    "advise",
+    "curve",
+    "serve",
 )
 """The commands that take a trace or a recording, whose format the files do not state."""
 
