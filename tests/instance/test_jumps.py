@@ -42,6 +42,7 @@ SEEDS = trials(480)
 JITTERED_SEEDS = trials(60)
 PRIORITY_SEEDS = trials(240)
 STREAMED_SEEDS = trials(48)
+RULES_SEEDS = trials(300)
 
 CLASSES = ("critical", "standard", "batch", "sheddable")
 TENANTS = ("gold", "silver", "bronze")
@@ -598,3 +599,44 @@ def test_steps_beyond_the_end_of_time_are_not_reached() -> None:
         jumping = spillway.simulate(simulation)
         assert jumping.ledger["running"] == 1
         assert jumping.digest == spillway.simulate(simulation, reference=True).digest
+
+
+def under_rules(seed: int) -> Simulation:
+    """Short of memory, with any rules of a version; prompts in parts, some with a shared prefix."""
+    rng = random.Random(seed)
+    flags = ("keeps_share", "first_equal_victim", "skips_after_victim", "counts_finishing_victims")
+    flags += ("aborts_before_tokens", "registers_when_known", "null_block", "caps_lone_requests")
+    rules: dict[str, Any] = {name: rng.random() < 0.5 for name in flags}
+    rules["self_preemption"] = rng.choice(("continues", "ends_step"))
+    rules["equal_blocks"] = rng.choice(("first", "last"))
+    rules["free_blocks"] = rng.choice(("oldest_first", "blank_first"))
+    group = instance.InstanceGroup(
+        max_num_seqs=rng.randint(3, 8),
+        max_num_batched_tokens=rng.randint(60, 400),
+        long_prefill_token_threshold=rng.choice((0, rng.randint(8, 40), rng.randint(8, 40))),
+        block_size_tokens=4,
+        num_kv_blocks=rng.randint(90, 160),
+        kv_cache={"generated_tokens": rng.random() < 0.5},
+        async_scheduling=rng.random() < 0.5,
+        engine_rules=rules,
+        speculative_decoding={"num_drafts": rng.choice((0, 0, 0, 2))},
+    )
+    client = workload.Client(
+        requests_per_s=rng.choice((5, 20, 50)),
+        input_tokens={"kind": "uniform", "min_tokens": 20, "max_tokens": 300},
+        output_tokens={"kind": "uniform", "min_tokens": 2, "max_tokens": 50},
+    )
+    if rng.random() < 0.3:
+        client = client.replace(prefix_group="shared", prefix_tokens=rng.randint(4, 60))
+    load = workload.Synthetic(num_requests=rng.randint(10, 50), clients=[client])
+    return Simulation(workload=load, instances=[group])
+
+
+def test_jumps_equal_plain_stepping_under_the_rules_of_versions() -> None:
+    preempted = 0
+    for seed in RULES_SEEDS:
+        simulation = under_rules(seed)
+        jumping, plain = simulate(simulation, seed), simulate(simulation, seed, reference=True)
+        assert jumping.digest == plain.digest, seed
+        preempted += jumping.requests["preemptions"].sum() > 0
+    assert preempted > often(60)

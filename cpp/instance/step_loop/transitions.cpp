@@ -37,7 +37,8 @@ void begin(EngineState& s, std::int64_t steps) {
     for (std::int64_t step = s.memory.counts_only() ? steps : 1; step <= steps; ++step) {
       for (Slot& slot : s.slots) {
         const std::int64_t covered = slot.computed + (step + allocated) * slot.tokens;
-        s.memory.extend(slot.id, slot.holding, covered, covered);
+        slot.findable = known_of(s, slot, covered);
+        s.memory.extend(slot.id, slot.holding, covered, slot.findable);
       }
     }
   }
