@@ -106,7 +106,7 @@ REQUESTS = st.lists(
 )
 
 
-@pytest.mark.filterwarnings("ignore:.*(lists requests twice|requests failed)")
+@pytest.mark.filterwarnings("ignore:.*(lists requests twice|requests failed|less than 1 ms)")
 @given(
     requests=REQUESTS,
     unit=st.sampled_from(list(units.PER_SECOND)),
