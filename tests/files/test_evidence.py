@@ -227,7 +227,7 @@ def test_options_of_traces_are_refused_for_recordings(option: dict[str, Any]) ->
 
 @pytest.mark.parametrize("reader", [spillway.read, spillway.read_recordings])
 def test_units_without_columns_are_refused(reader: Any) -> None:
-    with pytest.raises(TraceError, match="units: an argument of the format columns"):
+    with pytest.raises(TraceError, match="units: only for files of the format columns"):
         reader(FILES / "vllm_bench.json", units={"ttfts": "ms"})
 
 

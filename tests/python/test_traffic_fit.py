@@ -238,10 +238,10 @@ def test_rounded_timestamps_are_spread_and_noted() -> None:
     described = traffic.describe(trace)
     assert described.spread_s == 1
     assert described.gap_cv == pytest.approx(1, abs=0.05)
-    assert "timestamps are rounded to about 1 s" in described.text()
+    assert "as if rounded to about 1 s" in described.text()
     fitted = traffic.fit(trace)
     assert fitted.clients[0].client.arrivals.kind == "poisson"
-    assert any("timestamps are rounded" in note for note in fitted.notes)
+    assert any("as if rounded to" in note for note in fitted.notes)
 
 
 def test_shared_prompts_are_counted_and_noted() -> None:

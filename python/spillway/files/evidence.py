@@ -128,7 +128,10 @@ class Evidence:
 
     def text(self) -> str:
         """What the file is, holds and lacks, in lines."""
-        lines = [f"{self.path}: {self.format} ({self.doc})", f"gives: {', '.join(self.offers)}"]
+        lines = [
+            f"{self.path}: {self.format} (in general: {self.doc})",
+            f"gives: {', '.join(self.offers)}",
+        ]
         if self.trace_only is not None:
             lines += _of_trace(self.trace_only)
         for run in self.recordings:

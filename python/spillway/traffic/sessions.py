@@ -584,7 +584,9 @@ def _notes(observed: _Observed) -> tuple[str, ...]:
             f"only the {_MOST_GROUPS} most common prefixes are kept; {rest} sessions have others"
         )
     if observed.requests.spread_s is not None:
-        notes.append(f"timestamps are rounded to about {observed.requests.spread_s:.3g} s")
+        notes.append(
+            f"many timestamps are equal, as if rounded to about {observed.requests.spread_s:.3g} s"
+        )
     if observed.requests.failed:
         notes.append(failure_note(observed.requests.failed, len(observed.requests.arrival_s)))
     return tuple(notes)

@@ -452,8 +452,8 @@ class Description:
 def rounding_note(spread_s: float) -> str:
     """Says how requests of one instant are spread."""
     return (
-        f"timestamps are rounded to about {spread_s:.3g} s; requests of one instant are spread "
-        "at random, so shorter bursts are not visible"
+        f"many timestamps are equal, as if rounded to about {spread_s:.3g} s; such requests are "
+        "spread at random, so shorter bursts are not visible"
     )
 
 

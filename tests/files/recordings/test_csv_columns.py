@@ -82,8 +82,8 @@ def test_conversations_and_cached_tokens(names: tuple[str, str], tmp_path: Path)
         ),
         ({"units": {"t0": "min"}}, "units, t0 = 'min': must be one of s, ms, us, ns"),
         ({"units": {"key": "s"}}, "units, key = 's': not a column of times; must be one of t"),
-        ({"format": "csv"}, "columns: an argument of the format columns, not of csv"),
-        ({"columns": None, "format": None}, "units: an argument of the format columns$"),
+        ({"format": "csv"}, "columns: only for files of the format columns, not of csv"),
+        ({"columns": None, "format": None}, "units: only for files of the format columns$"),
     ],
 )
 def test_invalid_maps_of_columns(change: dict[str, Any], message: str) -> None:

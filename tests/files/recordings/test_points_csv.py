@@ -167,9 +167,9 @@ def test_invalid_values_are_named(tmp_path: Path, change: tuple[str, str], messa
 
 
 def test_columns_are_of_this_format_alone(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="columns: an argument of the format points, not of sil"):
+    with pytest.raises(TraceError, match="columns: only for files of the format points, not of si"):
         read_points(written(tmp_path), "silicon", columns=COLUMNS)
-    with pytest.raises(TraceError, match="units: an argument of the format points"):
+    with pytest.raises(TraceError, match="units: only for files of the format points"):
         read_points(written(tmp_path), units={"first_ms": "s"})
 
 

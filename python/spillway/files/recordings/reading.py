@@ -290,7 +290,7 @@ def mapping(mapped: str, name: str | None, settings: Settings) -> str | None:
         for argument in ("columns", "units"):
             if getattr(settings, argument) is not None:
                 chosen = "" if name is None else f", not of {name}"
-                raise TraceError(f"{argument}: an argument of the format {mapped}{chosen}")
+                raise TraceError(f"{argument}: only for files of the format {mapped}{chosen}")
     return name
 
 
