@@ -86,23 +86,11 @@ def start(
 
 
 class Event(NamedTuple):
-    """What has happened to a submitted request.
+    """What has happened to a submitted request, whose `number` is as in `Submitted`.
 
-    Attributes
-    ----------
-    kind : str
-        dispatched (by the gateway), first_token or ended.
-    number : int
-        As in `Submitted`.
-    time_s : float
-        When (s).
-    instance : int
-        Its instance; -1: none.
-    state, reason : str
-        As in `Status`, when the event was taken; at the end, how it ended and why.
-    output_tokens, cached_tokens, preemptions : int
-        As in `Status`; final at the end.
-
+    `kind` is dispatched (by the gateway), first_token or ended, at `time_s` (s); `instance` is -1
+    without one. `state` and `reason` are as in `Status` when the event was taken, and at the end
+    how the request ended and why; the counts are as in `Status`, and final at the end.
     """
 
     kind: str
