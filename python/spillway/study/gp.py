@@ -221,9 +221,10 @@ def expected_gain(study: Study) -> float:
     seems feasible.
     """
     finished = _evidence(study.get_trials(deepcopy=False))
-    if len(finished) < _LEAST_FOR_GAIN or not Space.of(finished).parameters:
+    sampler = GpSampler(seed=0)
+    if len(finished) < _LEAST_FOR_GAIN or not sampler._space_of(finished).parameters:
         return math.nan
-    model = GpSampler(seed=0)._model_of(study)
+    model = sampler._model_of(study)
     acquisition = model.believing(())
     if acquisition.best is None:
         return math.inf
@@ -478,10 +479,10 @@ class _Model:
 
     def best(self, acquisition: search.Acquisition, candidates: Array) -> Array:
         """The most valuable point of all."""
-        branches = sorted(
-            self.space.branches(candidates),
-            key=lambda branch: -float(acquisition.values(branch[0]).max()),
-        )
+        branches = list(self.space.branches(candidates))
+        if len(branches) == 1:
+            return acquisition.maximum(*branches[0])
+        branches.sort(key=lambda branch: -float(acquisition.values(branch[0]).max()))
         peaks = np.array(
             [acquisition.maximum(points, allowed) for points, allowed in branches[:_MOST_BRANCHES]]
         )
