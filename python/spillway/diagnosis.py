@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import operator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spillway.config import files, filesystem
+from spillway.config import files
 from spillway.config.classes import config_error
 from spillway.config.formatting import table
 from spillway.config.messages import checked
@@ -157,23 +155,16 @@ class Diagnosis:
         """Writes the diagnosis as JSON. Raises ConfigError if the file cannot be written."""
         causes = self.explanation.causes
         content = {
-            "schema": files.SCHEMA,
-            "kind": _DIAGNOSIS,
             **self.to_dict(),
             "trials": [dataclasses.asdict(trial) for trial in self.trials],
             "causes_text": "" if isinstance(causes, str) else repr(causes),
         }
-        with filesystem.replacing(Path(path)) as temporary:
-            text = json.dumps(content, indent=2, ensure_ascii=False)
-            temporary.write_text(f"{text}\n", encoding="utf-8")
+        files.save_results(path, _DIAGNOSIS, content)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Diagnosis:
         """Reads what `save` wrote; causes are then a table. Raises ConfigError for another file."""
-        known = files.read_settings(Path(path))
-        if known.get("kind") != _DIAGNOSIS:
-            raise config_error([(str(path), "", "must be a file of Diagnosis.save")])
-        files.check_schema("schema", known.get("schema"))
+        known = files.load_results(path, _DIAGNOSIS, "Diagnosis.save")
         causes = known["causes"]
         if not isinstance(causes, str):
             causes = SavedCauses(causes, known["causes_text"])

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from spillway.config import files, filesystem, formatting
-from spillway.config.classes import config_error
+from spillway.config import files, formatting
 from spillway.config.differences import in_words
 from spillway.report import page
 
@@ -266,18 +264,12 @@ class Advice:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the advice as JSON. Raises ConfigError if the file cannot be written."""
-        content = {"schema": files.SCHEMA, "kind": _ADVICE, **self.to_dict()}
-        with filesystem.replacing(Path(path)) as temporary:
-            text = json.dumps(content, indent=2, ensure_ascii=False)
-            temporary.write_text(f"{text}\n", encoding="utf-8")
+        files.save_results(path, _ADVICE, self.to_dict())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Advice:
         """Reads what `save` wrote. Raises ConfigError for another file."""
-        content = files.read_settings(Path(path))
-        if content.get("kind") != _ADVICE:
-            raise config_error([(str(path), "", "must be a file of Advice.save")])
-        files.check_schema("schema", content.get("schema"))
+        content = files.load_results(path, _ADVICE, "Advice.save")
         known = {field.name: content[field.name] for field in dataclasses.fields(cls)}
         for name in ("slo", "what_if", "findings", "commands", "notes"):
             known[name] = tuple(known[name])

@@ -102,6 +102,23 @@ def check_schema(path: str, value: Any) -> None:
         raise config_error([(path, repr(value), f"must be {SCHEMA}")])
 
 
+def save_results(path: str | os.PathLike[str], kind: str, content: Mapping[str, Any]) -> None:
+    """Writes results of this kind as JSON. Raises ConfigError if the file cannot be written."""
+    with replacing(Path(path)) as temporary:
+        document = {"schema": SCHEMA, "kind": kind, **content}
+        text = json.dumps(document, indent=2, ensure_ascii=False)
+        temporary.write_text(f"{text}\n", encoding="utf-8")
+
+
+def load_results(path: str | os.PathLike[str], kind: str, writer: str) -> dict[str, Any]:
+    """Reads what `save_results` wrote; `writer` is the public call. ConfigError for other files."""
+    content = read_settings(Path(path))
+    if content.get("kind") != kind:
+        raise config_error([(str(path), "", f"must be a file of {writer}")])
+    check_schema("schema", content.get("schema"))
+    return content
+
+
 def instances(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The instances of a configuration file that are mappings; a single one may stand alone."""
     given = settings.get("instances")

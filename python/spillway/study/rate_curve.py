@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway import loading, traffic
 from spillway._core.workload import Synthetic
-from spillway.config import files, filesystem
+from spillway.config import files
 from spillway.config.classes import config_error
 from spillway.config.formatting import number, table
 from spillway.data.intervals import Interval
@@ -131,17 +129,12 @@ class Curve:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the curve as JSON. Raises ConfigError if the file cannot be written."""
-        content = {"schema": files.SCHEMA, "kind": _CURVE, **self.to_dict()}
-        with filesystem.replacing(Path(path)) as temporary:
-            temporary.write_text(f"{json.dumps(content, indent=2)}\n", encoding="utf-8")
+        files.save_results(path, _CURVE, self.to_dict())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Curve:
         """Reads what `save` wrote. Raises ConfigError for another file."""
-        content = files.read_settings(Path(path))
-        if content.get("kind") != _CURVE:
-            raise config_error([(str(path), "", "must be a file of Curve.save")])
-        files.check_schema("schema", content.get("schema"))
+        content = files.load_results(path, _CURVE, "Curve.save")
         known = {field.name: content[field.name] for field in dataclasses.fields(cls)}
         for name in ("slo", "seeds", "notes"):
             known[name] = tuple(known[name])
