@@ -685,6 +685,16 @@ class _Instance:
             self.waiting.insert(0, live)
         live.outcome.preemptions += 1
 
+    def admit_first(self, budget: int, now_ns: int) -> list[_Part]:
+        """Requests that join the batch before those of `waiting`: here there are none."""
+        del budget, now_ns
+        return []
+
+    def leaves_queue(self, live: _Live) -> bool:
+        """Whether the head leaves `waiting` without joining the batch: never here."""
+        del live
+        return False
+
     def one_to_yield(self, head: _Live) -> _Live | None:
         if self.server.preemption_margin is None or not self.running:
             return None
@@ -732,12 +742,18 @@ class _Instance:
         if preempted:
             return batch
 
+        for part in self.admit_first(budget, now_ns):
+            batch.append(part)
+            budget -= part.tokens
         self.order_by_prefix()
         yielded: list[_Live] = []
         while self.waiting and budget > 0 and self.waiting[0] not in yielded:
             live = self.waiting[0]
             assert live.computed == 0
             has_seat = len(self.running) < self.server.max_num_seqs
+            if has_seat and self.leaves_queue(live):
+                self.waiting.pop(0)
+                continue
             part = self.admit(live, budget) if has_seat else None
             if part is None:
                 loser = self.one_to_yield(live)
@@ -851,16 +867,19 @@ class _Instance:
         for part in step.batch:
             live = part.live
             if live.emitted == live.goal and not live.leaves:
-                live.outcome.finished_ns = step.end_ns
-                live.outcome.outcome = "completed"
-                live.outcome.emitted = live.emitted
-                if live in self.limbo:
-                    self.limbo.remove(live)
-                    continue
-                self.store_last_token(live)
-                self.release_blocks(live)
-                self.running.remove(live)
+                self.finish(live, step.end_ns)
         self.check_blocks()
+
+    def finish(self, live: _Live, now_ns: int) -> None:
+        live.outcome.finished_ns = now_ns
+        live.outcome.outcome = "completed"
+        live.outcome.emitted = live.emitted
+        if live in self.limbo:
+            self.limbo.remove(live)
+            return
+        self.store_last_token(live)
+        self.release_blocks(live)
+        self.running.remove(live)
 
     def emit(self, live: _Live, step: _Step, otp_ns: int) -> None:
         live.emitted += 1

@@ -1,0 +1,619 @@
+"""Slow reference implementation of prefill and decode pools, on top of that of one instance.
+
+A remote request has two legs. Its prefill leg computes the prompt in one pool; its blocks stay
+held until they were read. Its decode leg takes blocks for the prompt in the order of the other
+instance's queue, receives the prompt over the link without a seat, gets a seat before those that
+wait for blocks, and then computes the last prompt token and what follows. Requests are routed in
+turn, without a gateway. All times are integer nanoseconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from support.twins.instance import Outcome, _Block, _Instance, _Live, _Part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from support.twins.instance import Request, Server, _Step
+
+_HANDOFFS = ("after_prefill", "at_dispatch")
+_SHARINGS = ("fixed_share", "max_min")
+
+
+class DeadlockError(Exception):
+    """Nothing is due, and requests wait for each other's blocks."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """Between every instance of one pool and every one of the other.
+
+    `pair_bytes_per_s` is the bandwidth between two instances, `shared_bytes_per_s` that of all
+    transfers together; None is unlimited. A transfer waits while `max_transfers` of its pair are
+    under way (0: unlimited). Under `fixed_share` its rate is fixed as it starts: each bandwidth
+    divided by the transfers under way, itself included, the smaller of the two. Under `max_min`
+    those that move bytes share the bandwidths fairly at every instant.
+    """
+
+    bytes_per_token: int
+    pair_bytes_per_s: float | None = None
+    shared_bytes_per_s: float | None = None
+    sharing: str = "fixed_share"
+    latency_ns: int = 0
+    max_transfers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.sharing not in _SHARINGS:
+            raise ValueError(f"sharing must be one of {_SHARINGS}: {self.sharing!r}")
+
+
+@dataclass(eq=False)
+class _Transfer:
+    """The blocks that the reader lacks, on their way."""
+
+    job: Job
+    pair: tuple[int, int]
+    left_bytes: float
+    begun_ns: int | None = None
+    rate: float | None = None  # bytes per ns; None: without limit
+    end_ns: int | None = None
+    moves: bool = False  # its base latency is over
+
+
+class _Traffic:
+    """The transfers of a link: what is under way and what waits."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.waiting: list[_Transfer] = []
+        self.active: list[_Transfer] = []
+        self.since_ns = 0
+
+    def begin(self, transfer: _Transfer, now_ns: int) -> None:
+        self.waiting.append(transfer)
+        self.advance(now_ns)
+        self.start_waiting(now_ns)
+
+    def drop(self, job: Job, now_ns: int) -> None:
+        self.advance(now_ns)
+        self.waiting = [other for other in self.waiting if other.job is not job]
+        self.active = [other for other in self.active if other.job is not job]
+        self.start_waiting(now_ns)
+
+    def start_waiting(self, now_ns: int) -> None:
+        most = self.link.max_transfers
+        for transfer in list(self.waiting):
+            of_pair = sum(1 for other in self.active if other.pair == transfer.pair)
+            if most > 0 and of_pair >= most:
+                continue
+            self.waiting.remove(transfer)
+            self.active.append(transfer)
+            transfer.begun_ns = now_ns
+            if self.link.sharing == "fixed_share":
+                rate = self.share(self.link.pair_bytes_per_s, of_pair + 1)
+                shared = self.share(self.link.shared_bytes_per_s, len(self.active))
+                rate = min(rate, shared)
+                moving_ns = 0.0 if math.isinf(rate) else transfer.left_bytes / rate
+                transfer.end_ns = now_ns + max(1, self.link.latency_ns + math.ceil(moving_ns))
+        if self.link.sharing == "max_min":
+            self.share_fairly(now_ns)
+
+    @staticmethod
+    def share(bytes_per_s: float | None, transfers: int) -> float:
+        """Bytes per nanosecond of each."""
+        return math.inf if bytes_per_s is None else bytes_per_s / 1e9 / transfers
+
+    def advance(self, now_ns: int) -> None:
+        """What has moved by now has moved."""
+        for transfer in self.active:
+            if transfer.rate is not None and transfer.moves:
+                moved = transfer.rate * (now_ns - self.since_ns)
+                transfer.left_bytes = max(0.0, transfer.left_bytes - moved)
+        self.since_ns = now_ns
+
+    def share_fairly(self, now_ns: int) -> None:
+        """Fill the bandwidths: the pairs in order, those with the least for each first."""
+        for transfer in self.active:
+            assert transfer.begun_ns is not None
+            transfer.moves = now_ns >= transfer.begun_ns + self.link.latency_ns
+        moving = [transfer for transfer in self.active if transfer.moves]
+        pairs = Counter(transfer.pair for transfer in moving)
+        left = self.share(self.link.shared_bytes_per_s, 1)
+        unfilled = len(moving)
+        rates: dict[tuple[int, int], float] = {}
+        for pair, count in sorted(pairs.items(), key=lambda item: (-item[1], item[0])):
+            rate = min(self.share(self.link.pair_bytes_per_s, count), left / unfilled)
+            rates[pair] = rate
+            if not math.isinf(left):
+                left = max(0.0, left - rate * count)
+            unfilled -= count
+        for transfer in self.active:
+            assert transfer.begun_ns is not None
+            if not transfer.moves:
+                transfer.end_ns = None
+                continue
+            rate = rates[transfer.pair]
+            transfer.rate = rate
+            moving_ns = 0.0 if math.isinf(rate) else transfer.left_bytes / rate
+            transfer.end_ns = max(transfer.begun_ns + 1, now_ns + math.ceil(moving_ns))
+
+    def next_ns(self) -> int | None:
+        """When a transfer ends, or begins to move bytes."""
+        instants = [
+            transfer.end_ns
+            if transfer.end_ns is not None
+            else (transfer.begun_ns or 0) + self.link.latency_ns
+            for transfer in self.active
+        ]
+        return min(instants, default=None)
+
+    def ended(self, now_ns: int) -> list[_Transfer]:
+        """Take out what ends now, in the order in which it started."""
+        self.advance(now_ns)
+        ended = [other for other in self.active if other.end_ns == now_ns]
+        self.active = [other for other in self.active if other.end_ns != now_ns]
+        self.start_waiting(now_ns)
+        return ended
+
+
+@dataclass(eq=False)
+class Job:
+    """A request in the pools. `stage`: transit, prefill, handoff, decode or ended."""
+
+    request: Request
+    remote: bool
+    outcome: str = "pending"
+    stage: str = "transit"
+    prefill: _PoolInstance | None = None
+    decode: _PoolInstance | None = None
+    prefill_leg: _Leg | None = None
+    decode_leg: _Leg | None = None
+    prefill_end_ns: int | None = None
+    transfer_begin_ns: int | None = None
+    transfer_end_ns: int | None = None
+    ended_ns: int | None = None
+    moved_blocks: int = 0
+    in_transit: int = 0  # events that carry it to its next stage
+    is_late: bool = False  # its client has withdrawn it in transit, and it leaves at the next stage
+
+
+@dataclass(eq=False)
+class _Leg(_Live):
+    """What an instance does for a request: `kind` is whole, prefill or decode."""
+
+    kind: str = "whole"
+    job: Job | None = None
+    has_prompt: bool = False  # of a decode leg: its prompt has arrived
+
+    @property
+    def goal(self) -> int:
+        return 1 if self.kind == "prefill" else super().goal
+
+
+@dataclass
+class _PoolInstance(_Instance):
+    """An instance with legs: some receive a prompt, the prompt of others is not read yet."""
+
+    index: int = 0
+    receiving: list[_Leg] = field(default_factory=list)
+    ready: list[_Leg] = field(default_factory=list)  # their prompts have arrived
+    held: list[_Leg] = field(default_factory=list)
+    reserved: list[_Leg] = field(default_factory=list)  # since the caller last looked
+    handed_over: list[_Leg] = field(default_factory=list)  # the same
+    has_preempted: bool = False
+    gone: list[_Leg] = field(default_factory=list)  # completed or withdrawn, the same
+
+    def refuses(self, leg: _Leg) -> bool:
+        output = 1 if leg.kind == "prefill" else leg.request.output_tokens
+        total = leg.request.input_tokens + output
+        limit = self.server.max_model_len
+        return self.blocks_for(total) > self.server.num_kv_blocks or (
+            limit > 0 and (leg.request.input_tokens >= limit or total > limit)
+        )
+
+    # A decode leg takes its blocks
+
+    def leaves_queue(self, live: _Live) -> bool:
+        assert isinstance(live, _Leg)
+        if live.kind != "decode" or live.has_prompt:
+            return False
+        cached = self.cached_blocks(live)
+        if not self.reserve_prompt(live, cached):
+            return False
+        self.hits += len(cached)
+        self.lookups += live.request.input_tokens // self.server.block_size_tokens
+        self.receiving.append(live)
+        self.reserved.append(live)
+        assert live.job is not None
+        live.job.moved_blocks = len(live.blocks) - len(cached)
+        return True
+
+    def reserve_prompt(self, live: _Leg, cached: list[_Block]) -> bool:
+        missing = self.blocks_for(live.request.input_tokens) - len(cached)
+        idle = sum(1 for block in cached if block.references == 0)
+        spare = int(self.server.watermark * self.server.num_kv_blocks) if self.running else 0
+        if missing + idle + spare > len(self.free):
+            return False
+        self.reference(live, cached)
+        for _ in range(missing):
+            self.take_block(live)
+        return True
+
+    def arrive(self, leg: _Leg) -> None:
+        """The prompt has arrived."""
+        self.receiving.remove(leg)
+        leg.has_prompt = True
+        if self.server.prefix_caching:
+            size = self.server.block_size_tokens
+            for k in range((leg.request.input_tokens - 1) // size):
+                block = leg.blocks[k]
+                if block.identity is None:
+                    block.identity = leg.identity(k, size)
+                    self.registry[block.identity] = block
+        self.ready.append(leg)
+
+    def admit(self, live: _Live, budget: int) -> _Part | None:
+        assert isinstance(live, _Leg)
+        if live.kind == "decode" and not live.has_prompt:
+            return None
+        return super().admit(live, budget)
+
+    def admit_first(self, budget: int, now_ns: int) -> list[_Part]:
+        batch: list[_Part] = []
+        while self.ready and len(batch) < budget and len(self.running) < self.server.max_num_seqs:
+            leg = self.ready.pop(0)
+            leg.computed = leg.request.input_tokens - 1
+            batch.append(self.give(leg, 1))
+            self.running.append(leg)
+            leg.outcome.scheduled_ns = now_ns
+        return batch
+
+    # A prefill leg ends
+
+    def finish(self, live: _Live, now_ns: int) -> None:
+        assert isinstance(live, _Leg)
+        if live.kind != "prefill":
+            super().finish(live, now_ns)
+            self.gone.append(live)
+            return
+        live.outcome.finished_ns = now_ns
+        live.outcome.outcome = "completed"
+        self.running.remove(live)
+        self.held.append(live)
+        self.handed_over.append(live)
+
+    def emit(self, live: _Live, step: _Step, otp_ns: int) -> None:
+        # A prompt that was preempted as its last token was computed has to be computed again.
+        assert isinstance(live, _Leg)
+        if live.kind != "prefill" or live in self.running:
+            super().emit(live, step, otp_ns)
+
+    def preempt(self, live: _Live) -> None:
+        assert isinstance(live, _Leg)
+        super().preempt(live)
+        self.has_preempted = True
+        if live.kind == "prefill" and live in self.limbo:
+            self.limbo.remove(live)
+            self.waiting.insert(0, live)
+
+    # Withdrawal
+
+    def leave(self, live: _Live, now_ns: int) -> None:
+        assert isinstance(live, _Leg)
+        super().leave(live, now_ns)
+        self.gone.append(live)
+
+    def release(self, leg: _Leg) -> None:
+        """The blocks of a leg that is neither queued nor in the batch are free."""
+        (self.held if leg in self.held else self.receiving).remove(leg)
+        self.release_blocks(leg)
+
+    def cancel(self, live: _Live, now_ns: int) -> None:
+        assert isinstance(live, _Leg)
+        if live in self.ready:
+            self.release_blocks(live)
+            self.ready.remove(live)
+            self.leave(live, now_ns)
+        super().cancel(live, now_ns)
+
+    def try_step(self, now_ns: int) -> bool:
+        """Start a step if any request gets tokens."""
+        self.has_preempted = True
+        while not self.plan and self.has_preempted:
+            # A request that preempted itself has left its memory to others.
+            self.has_preempted = False
+            self.order_waiting()
+            self.plan = self.schedule(now_ns)
+            self.check(self.plan, None)
+        if not self.plan:
+            return False
+        self.batch = [self.begin(part) for part in self.plan]
+        self.plan = []
+        self.start_step(now_ns, self.duration_ns(self.batch))
+        return True
+
+    def check_blocks(self) -> None:
+        owners = [*self.running, *self.ready, *self.receiving, *self.held]
+        held = Counter(block for live in owners for block in live.blocks)
+        assert all(block.references == count for block, count in held.items())
+        assert not any(block.references for block in self.free)
+        total = self.server.num_kv_blocks
+        assert len({*self.free, *held}) == len(self.free) + len(held) == total
+        assert all(block.identity == name for name, block in self.registry.items())
+        assert not any(live.blocks for live in self.waiting)
+
+
+@dataclass
+class PoolsRun:
+    """A drained run."""
+
+    jobs: list[Job]
+    prefill: list[_PoolInstance]
+    decode: list[_PoolInstance]
+    transfers: int
+    moved_bytes: float
+
+
+_PHASE = {
+    name: position for position, name in enumerate(("reaction", "arrival", "routing", "ingress"))
+}
+
+
+class Pools:
+    """One run of two pools."""
+
+    def __init__(
+        self,
+        prefill: Sequence[Server],
+        decode: Sequence[Server],
+        link: Link,
+        *,
+        handoff: str = "after_prefill",
+        is_remote: Callable[[Request], bool] = lambda _: True,
+    ) -> None:
+        if handoff not in _HANDOFFS:
+            raise ValueError(f"handoff must be one of {_HANDOFFS}: {handoff!r}")
+        self.prefill = [_PoolInstance(server, index=i) for i, server in enumerate(prefill)]
+        first = len(self.prefill)
+        self.decode = [_PoolInstance(server, index=first + i) for i, server in enumerate(decode)]
+        self.instances = [*self.prefill, *self.decode]
+        self.link = link
+        self.handoff = handoff
+        self.is_remote = is_remote
+        self.traffic = _Traffic(link)
+        self.turns = {"prefill": 0, "decode": 0}
+        self.events: list[tuple[int, int, int, int, object]] = []
+        self.created = 0
+        self.transfers = 0
+        self.moved_bytes = 0.0
+
+    def push(self, at_ns: int, phase: str, tie: int, subject: object) -> None:
+        heapq.heappush(self.events, (at_ns, _PHASE[phase], tie, self.created, subject))
+        self.created += 1
+
+    def next_of(self, pool: str) -> _PoolInstance:
+        instances = self.prefill if pool == "prefill" else self.decode
+        chosen = instances[self.turns[pool] % len(instances)]
+        self.turns[pool] += 1
+        return chosen
+
+    # Life of a request
+
+    def route(self, job: Job, now_ns: int) -> None:
+        if not job.remote:
+            job.decode = self.next_of("decode")
+            self.send(job, "whole", job.decode, now_ns)
+            return
+        if job.prefill is None:
+            job.prefill = self.next_of("prefill")
+            if self.handoff == "at_dispatch":
+                job.decode = self.next_of("decode")
+                self.send(job, "decode", job.decode, now_ns)
+            else:
+                self.send(job, "prefill", job.prefill, now_ns)
+            return
+        job.decode = self.next_of("decode")
+        self.send(job, "decode", job.decode, now_ns)
+
+    def send(self, job: Job, kind: str, to: _PoolInstance, now_ns: int) -> None:
+        leg = _Leg(job.request, Outcome(), kind=kind, job=job)
+        job.in_transit += 1
+        self.push(now_ns + to.entry_delay_ns(job.request), "ingress", to.index, (to, leg))
+
+    def enter(self, instance: _PoolInstance, leg: _Leg, now_ns: int) -> None:
+        job = leg.job
+        assert job is not None
+        job.in_transit -= 1
+        if job.is_late:
+            self.end(job, "cancelled", now_ns)
+            return
+        if instance.refuses(leg):
+            self.end(job, "rejected", now_ns)
+            return
+        leg.outcome.enqueued_ns = now_ns
+        if leg.kind == "prefill":
+            job.prefill_leg = leg
+            job.stage = "prefill"
+        else:
+            job.decode_leg = leg
+            if leg.kind == "whole":
+                job.stage = "decode"
+        instance.waiting.append(leg)
+
+    def prefill_ended(self, job: Job, now_ns: int) -> None:
+        job.prefill_end_ns = now_ns
+        job.stage = "handoff"
+        if self.handoff == "after_prefill":
+            job.in_transit += 1
+            self.push(now_ns, "routing", 0, job)
+        else:
+            self.begin_transfer(job, now_ns)
+
+    def blocks_taken(self, job: Job, now_ns: int) -> None:
+        if self.handoff == "after_prefill":
+            self.begin_transfer(job, now_ns)
+        else:
+            assert job.prefill is not None
+            self.send(job, "prefill", job.prefill, now_ns)
+
+    def begin_transfer(self, job: Job, now_ns: int) -> None:
+        assert job.prefill is not None
+        assert job.decode is not None
+        size = job.decode.server.block_size_tokens
+        moved = float(job.moved_blocks * size * self.link.bytes_per_token)
+        self.transfers += 1
+        self.moved_bytes += moved
+        job.transfer_begin_ns = now_ns
+        pair = (job.prefill.index, job.decode.index)
+        self.traffic.begin(_Transfer(job, pair, moved), now_ns)
+
+    def transfer_ended(self, job: Job, now_ns: int) -> None:
+        job.transfer_end_ns = now_ns
+        assert job.prefill is not None
+        assert job.prefill_leg is not None
+        assert job.decode is not None
+        assert job.decode_leg is not None
+        job.prefill.release(job.prefill_leg)
+        job.stage = "decode"
+        job.decode.arrive(job.decode_leg)
+
+    def withdraw(self, job: Job, now_ns: int) -> None:
+        if job.stage == "ended":
+            return
+        if job.stage in ("prefill", "decode"):
+            # A running request leaves at the end of its step.
+            instance = job.prefill if job.stage == "prefill" else job.decode
+            leg = job.prefill_leg if job.stage == "prefill" else job.decode_leg
+            assert instance is not None
+            assert leg is not None
+            instance.cancel(leg, now_ns)
+            return
+        if job.in_transit > 0:
+            job.is_late = True
+        else:
+            self.end(job, "cancelled", now_ns)
+
+    def end(self, job: Job, outcome: str, now_ns: int) -> None:
+        """The request ends outside the batches: both sides are free."""
+        job.outcome = outcome
+        job.stage = "ended"
+        job.ended_ns = now_ns
+        self.traffic.drop(job, now_ns)
+        if job.prefill is not None and job.prefill_leg in job.prefill.held:
+            assert job.prefill_leg is not None
+            job.prefill.release(job.prefill_leg)
+        leg = job.decode_leg
+        if leg is None or job.decode is None:
+            return
+        if leg in job.decode.waiting:
+            job.decode.waiting.remove(leg)
+        elif leg in job.decode.receiving:
+            job.decode.release(leg)
+
+    # The run
+
+    def run(self, requests: Sequence[Request]) -> PoolsRun:
+        jobs = [Job(request, remote=self.is_remote(request)) for request in requests]
+        for row, job in enumerate(jobs):
+            self.push(job.request.arrival_ns, "arrival", 0, job)
+            if job.request.cancelled_ns is not None:
+                self.push(job.request.cancelled_ns, "reaction", row, job)
+        while True:
+            now_ns = self.next_instant()
+            if now_ns is None:
+                break
+            self.handle(now_ns)
+        waits = [job.request.request_id for job in jobs if job.outcome == "pending"]
+        if waits:
+            raise DeadlockError(waits)
+        for instance in self.instances:
+            assert len(instance.free) == instance.server.num_kv_blocks
+        return PoolsRun(jobs, self.prefill, self.decode, self.transfers, self.moved_bytes)
+
+    def next_instant(self) -> int | None:
+        instants = [event[0] for event in self.events[:1]]
+        instants += [it.step.end_ns for it in self.instances if it.step is not None]
+        transfer_ns = self.traffic.next_ns()
+        if transfer_ns is not None:
+            instants.append(transfer_ns)
+        return min(instants, default=None)
+
+    def handle(self, now_ns: int) -> None:
+        for instance in self.instances:
+            if instance.step is not None and instance.step.end_ns == now_ns:
+                instance.end_step()
+                self.note(instance, now_ns)
+        if self.traffic.next_ns() == now_ns:
+            for transfer in self.traffic.ended(now_ns):
+                self.transfer_ended(transfer.job, now_ns)
+        self.take_events(now_ns)
+        tried: set[int] = set()
+        while idle := [
+            instance
+            for instance in self.instances
+            if instance.step is None
+            and (instance.waiting or instance.ready or instance.running)
+            and instance.index not in tried
+        ]:
+            tried.add(idle[0].index)
+            idle[0].try_step(now_ns)
+            self.note(idle[0], now_ns)
+            if self.take_events(now_ns):
+                tried.clear()
+        for instance in self.instances:
+            instance.check_blocks()
+
+    def take_events(self, now_ns: int) -> bool:
+        """Take what is due now; whether anything was."""
+        was_due = False
+        while self.events and self.events[0][0] == now_ns:
+            _, phase, _, _, subject = heapq.heappop(self.events)
+            self.take(phase, subject, now_ns)
+            for instance in self.instances:
+                self.note(instance, now_ns)
+            was_due = True
+        return was_due
+
+    @staticmethod
+    def taken(legs: list[_Leg]) -> list[_Leg]:
+        now = list(legs)
+        legs.clear()
+        return now
+
+    def take(self, phase: int, subject: object, now_ns: int) -> None:
+        if isinstance(subject, tuple):
+            instance, leg = subject
+            self.enter(instance, leg, now_ns)
+            return
+        assert isinstance(subject, Job)
+        if phase == _PHASE["reaction"]:
+            self.withdraw(subject, now_ns)
+            return
+        if phase == _PHASE["arrival"]:
+            subject.in_transit += 1
+            self.push(now_ns, "routing", 0, subject)
+            return
+        subject.in_transit -= 1
+        if subject.is_late and subject.prefill is not None:
+            self.end(subject, "cancelled", now_ns)
+        else:
+            self.route(subject, now_ns)
+
+    def note(self, instance: _PoolInstance, now_ns: int) -> None:
+        """Pass on what has happened in an instance."""
+        for leg in self.taken(instance.handed_over):
+            assert leg.job is not None
+            self.prefill_ended(leg.job, now_ns)
+        for leg in self.taken(instance.reserved):
+            assert leg.job is not None
+            self.blocks_taken(leg.job, now_ns)
+        for leg in self.taken(instance.gone):
+            assert leg.job is not None
+            leg.job.stage = "handoff"
+            self.end(leg.job, leg.outcome.outcome, now_ns)
