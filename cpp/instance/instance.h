@@ -22,6 +22,34 @@ namespace spillway::instance {
 class Lockstep;
 struct ScheduledStep;
 
+/// What an instance does for a request: all of it, or one of the two legs of a request whose prompt
+/// is computed on another instance (`README.md`, "Legs").
+enum class Leg : std::uint8_t { whole, prefill, decode };
+
+/// Notified of the legs, at that instant.
+class LegListener {
+ public:
+  virtual ~LegListener() = default;
+  /// The prompt has been computed; its blocks stay in memory until `LegEngine::release`.
+  virtual void prefill_ended(sim::RequestId id) = 0;
+  /// The decode leg has taken blocks for its prompt, of which `missing` are still empty.
+  virtual void blocks_taken(sim::RequestId id, std::int64_t missing) = 0;
+};
+
+/// The legs at an instance.
+class LegEngine {
+ public:
+  virtual ~LegEngine() = default;
+  /// The leg, not `whole`, enters the queue. False: the engine could never hold it.
+  virtual bool enqueue_leg(sim::RequestId id, Leg leg, sim::Time now) = 0;
+  /// The prompt of a decode leg has arrived in its blocks.
+  virtual void arrived(sim::RequestId id, sim::Time now) = 0;
+  /// The prompt of a prefill leg that has ended was read, or will not be.
+  virtual void release(sim::RequestId id, sim::Time now) = 0;
+  /// A decode leg leaves before its prompt has arrived.
+  virtual void drop(sim::RequestId id, sim::Time now) = 0;
+};
+
 /// What an instance needs from its run.
 struct Environment {
   const workload::RequestTable& requests;
@@ -38,6 +66,7 @@ struct Environment {
   /// Where the engines log their steps, each in its own; null: nowhere. Requires `reference`.
   std::vector<std::vector<ScheduledStep>>* step_logs = nullptr;
   Lockstep* lockstep = nullptr;  ///< null unless the engines are ranks that step together
+  LegListener* legs = nullptr;   ///< null unless requests have legs
 };
 
 /// How an instance performs its steps. The results are the same.
@@ -53,7 +82,8 @@ struct Counters {
   std::int64_t entered = 0;  ///< accepted into the engine's queue
   std::int64_t refused = 0;
   std::int64_t completed = 0;
-  std::int64_t cancelled = 0;  ///< withdrawn after entry, for any reason
+  std::int64_t cancelled = 0;    ///< withdrawn after entry, for any reason
+  std::int64_t handed_over = 0;  ///< prefill legs that ended; decode legs enter as prompts arrive
   std::int64_t preemptions = 0;
   std::int64_t tokens_recomputed = 0;  ///< lost in preemptions and not cached at the return
   std::int64_t tokens_wasted = 0;      ///< of requests that were withdrawn
@@ -163,6 +193,9 @@ class Instance : public signals::SignalSource {
   Instance& rank(std::size_t /*i*/) override { return *this; }
   /// Null unless the instance can predict: a step loop without ranks behind an open ingress.
   virtual const Forecaster* forecaster() const { return nullptr; }
+  /// Null unless the instance can serve legs: a step loop without ranks behind an open ingress, in
+  /// a run with legs.
+  virtual LegEngine* legs() { return nullptr; }
 
   virtual Stepping stepping() const = 0;
   virtual const Counters& counters() const = 0;

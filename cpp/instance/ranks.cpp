@@ -13,6 +13,7 @@ Counters& Counters::operator+=(const Counters& other) {
   refused += other.refused;
   completed += other.completed;
   cancelled += other.cancelled;
+  handed_over += other.handed_over;
   preemptions += other.preemptions;
   tokens_recomputed += other.tokens_recomputed;
   tokens_wasted += other.tokens_wasted;

@@ -158,7 +158,7 @@ def test_blocks_of_the_reader_come_first_at_dispatch(handoff: str) -> None:
 
 
 def test_pools_wait_for_each_other_at_dispatch() -> None:
-    """Not with the blocks of the reader first: requests that hold some there are prefilled first."""
+    """Not if the reader's blocks come first: a request that holds some there is prefilled first."""
     small = replace(SERVER, num_kv_blocks=3)
     requests = [request("a", tokens=8, output=1), request("b", tokens=8, output=1)]
     jobs = run(*requests, prefill=small, decode=small, handoff="at_dispatch").jobs

@@ -72,15 +72,18 @@ void preempt(EngineState& s, Recorder& recorder, std::size_t which, std::int64_t
   ++s.counters.preemptions;
   recorder.preempted(victim.id);
   account_waiting(s, now);
-  if (victim.emits()) s.ousted.push_back(victim);
-  if (!victim.is_finishing()) {
+  // A prefill leg without its prompt in memory starts again.
+  const bool starts_again = victim.leg == Leg::prefill;
+  if (victim.emits() && !starts_again) s.ousted.push_back(victim);
+  if (!victim.is_finishing() || starts_again) {
     s.waiting.push_front(
         {.id = victim.id,
          .emitted = s.settings.preemption == Preemption::restart ? 0 : victim.emitted,
          .rank = rank_of(s, victim.id),
          .last_token = victim.last_token,
          .lost_tokens = static_cast<std::int32_t>(victim.computed + victim.tokens),
-         .draft_steps = victim.draft_steps});
+         .draft_steps = victim.draft_steps,
+         .leg = victim.leg});
   }
   s.slots.erase(s.slots.begin() + static_cast<std::ptrdiff_t>(which));
 }
@@ -173,6 +176,51 @@ void pad(const EngineState& s, Slot& slot) {
   return slot.planned <= left;
 }
 
+// The head, a decode leg, takes blocks for its prompt; the new slot is the last one. False: they do
+// not fit.
+[[gnu::noinline]] bool receive_head(EngineState& s, Recorder& recorder, Time now) {
+  Slot slot = s.slots.back();
+  s.slots.pop_back();
+  const std::int64_t prompt = slot.input_tokens;
+  std::int64_t spare_blocks = s.memory.spare_blocks(prompt, prompt, is_batch_empty(s));
+  if (spare_blocks > 0) spare_blocks += late_blocks(s);
+  if (!s.memory.admit(slot.id, slot.holding, prompt - slot.computed, slot.computed, spare_blocks)) {
+    return false;
+  }
+  account_waiting(s, now);
+  s.waiting.pop();
+  s.awaited_tokens -= prompt;
+  s.receiving.push_back({slot.id, slot.holding, slot.computed});
+  ++s.num_arriving;
+  const std::int64_t found = s.memory.block_size().whole(slot.computed);
+  recorder.blocks_taken(slot.id, slot.holding.blocks - found);
+  return true;
+}
+
+// Requests whose prompts have arrived enter, with their last prompt token to be computed.
+[[gnu::noinline]] void admit_ready(EngineState& s, Recorder& recorder, std::int64_t& budget) {
+  const workload::RequestTable& requests = s.settings.requests;
+  std::size_t entered = 0;
+  while (entered < s.ready.size() && budget > 0 && num_running(s) < s.settings.max_admitting_seqs) {
+    const Prompt& prompt = s.ready[entered++];
+    Slot& slot =
+        s.slots.emplace_back(Slot{.id = prompt.id,
+                                  .entry = s.next_entry++,
+                                  .input_tokens = requests.input_tokens(prompt.id),
+                                  .target_output_tokens = requests.target_output_tokens(prompt.id),
+                                  .holding = prompt.holding});
+    slot.computed = slot.input_tokens - 1;
+    slot.planned = 1;
+    slot.findable = slot.input_tokens;
+    s.memory.register_known(slot.id, slot.holding, slot.findable);
+    s.has_prompts = true;
+    --budget;
+    recorder.admitted(slot.id, slot.computed, false);
+  }
+  s.num_arriving -= static_cast<std::int32_t>(entered);
+  s.ready.erase(s.ready.begin(), s.ready.begin() + static_cast<std::ptrdiff_t>(entered));
+}
+
 bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time now) {
   const Waiting& head = s.waiting.head();
   const workload::RequestTable& requests = s.settings.requests;
@@ -192,6 +240,9 @@ bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time n
   std::int64_t covered = slot.computed + slot.planned;
   slot.findable = covered;
   if (s.settings.has_special_rules) [[unlikely]] {
+    if (head.leg == Leg::decode) return receive_head(s, recorder, now);
+    if (head.leg == Leg::prefill) slot.target_output_tokens = 1;
+    slot.leg = head.leg;
     if (!may_enter(s, slot, left)) {
       s.slots.pop_back();
       return false;
@@ -383,6 +434,9 @@ template <bool kHasSpecialRules>
   if (!schedule_decoders<kHasSpecialRules>(s, budget)) dissolve_decoders(s, recorder, now);
   s.preempted = false;
   if (!s.slots.empty()) schedule_slots(s, recorder, budget, now);
+  if constexpr (kHasSpecialRules) {
+    if (!s.ready.empty() && !s.preempted) admit_ready(s, recorder, budget);
+  }
   if (!s.waiting.empty() && !s.preempted) schedule_waiting(s, recorder, budget, now);
   if constexpr (kHasSpecialRules) note_scheduled(s, recorder, now);
   return budget;

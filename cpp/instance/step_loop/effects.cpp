@@ -98,6 +98,14 @@ template <bool kHasSpecialRules>
       if (slot.drafts > 0) tokens = take_accepted(s, slot);
     }
     slot.emitted += tokens;
+    if constexpr (kHasSpecialRules) {
+      // The client of a prefill leg sees no token.
+      if (slot.leg == Leg::prefill) {
+        slot.last_token = s.jump.end_of_step();
+        slot.tokens = 0;
+        return register_emitted(s, slot);
+      }
+    }
     s.counters.tokens_emitted += tokens;
     if (!s.emitted_by_group.empty()) {
       s.emitted_by_group[s.settings.requests.group(slot.id)] += tokens;
@@ -135,6 +143,25 @@ bool withdraw_at_end(EngineState& s, Recorder& recorder, sim::RequestId id, std:
   recorder.completed(id, s.jump.end_of_step());
 }
 
+// Prefill legs with their token leave the batch; their prompts stay in memory.
+[[gnu::noinline]] void end_prefills(EngineState& s, Recorder& recorder) {
+  for (std::size_t i = 0; i < s.slots.size();) {
+    const Slot slot = s.slots[i];
+    if (slot.leg != Leg::prefill || !slot.has_finished()) {
+      ++i;
+      continue;
+    }
+    if (std::ranges::find(s.leaving, slot.id, &Leaving::id) != s.leaving.end()) {
+      s.slots[i++].emitted = 0;
+      continue;
+    }
+    s.slots.erase(s.slots.begin() + static_cast<std::ptrdiff_t>(i));
+    s.unread.push_back({slot.id, slot.holding, slot.findable});
+    ++s.counters.handed_over;
+    recorder.prefill_ended(slot.id);
+  }
+}
+
 // The slots get their tokens; those that have all of them are finished, and those that decode from
 // now on join the decoders.
 void advance_slots(EngineState& s, Recorder& recorder, std::int64_t silent_steps) {
@@ -149,6 +176,8 @@ void advance_slots(EngineState& s, Recorder& recorder, std::int64_t silent_steps
       advance<false>(s, recorder, slot);
     }
   }
+  if (s.settings.has_special_rules && s.settings.has_legs) [[unlikely]]
+    end_prefills(s, recorder);
   std::erase_if(s.slots, [&](const Slot& slot) {
     if (slot.has_finished()) {
       const std::int64_t computed = std::min(slot.computed, slot.known_tokens() - 1);

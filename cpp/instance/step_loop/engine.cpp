@@ -53,6 +53,36 @@ void StepLoopEngine::enqueue(RequestId id, std::size_t, Time now) {
   if (state_.activity == Activity::idle) request_step(now);
 }
 
+bool StepLoopEngine::enqueue_leg(RequestId id, Leg leg, Time now) {
+  if (!can_hold_leg(state_, id, leg)) return false;
+  take_scrapes(now, true);
+  join_queue_as(state_, recorder_, id, leg, now);
+  wake(now);
+  return true;
+}
+
+void StepLoopEngine::arrived(RequestId id, Time now) {
+  take_scrapes(now, false);
+  receive_prompt(state_, recorder_, id, now);
+  wake(now);
+}
+
+void StepLoopEngine::release(RequestId id, Time now) {
+  take_scrapes(now, false);
+  forget_prompt(state_, recorder_, id, now);
+  wake(now);
+}
+
+void StepLoopEngine::drop(RequestId id, Time now) {
+  take_scrapes(now, false);
+  drop_leg(state_, id, recorder_, now);
+  wake(now);
+}
+
+void StepLoopEngine::wake(Time now) {
+  if (state_.activity == Activity::idle && has_work()) request_step(now);
+}
+
 void StepLoopEngine::cancel(RequestId id, std::size_t, workload::Outcome outcome, Time now) {
   const auto is_it = [id](const Leaving& leaving) { return leaving.id == id; };
   if (states_.outcome[id.index()] != workload::Outcome::running ||
@@ -148,7 +178,7 @@ signals::InstanceSignal StepLoopEngine::read(Time now) {
   catch_up(state_, recorder_, now);
   const signals::Occupancy here = occupancy();
   const bool is_made = awaits_effects(state_, now);
-  std::int64_t prefill_tokens = state_.waiting.tokens();
+  std::int64_t prefill_tokens = state_.waiting.tokens() - state_.awaited_tokens;
   for (const Slot& slot : state_.slots) {
     if (slot.is_decoding()) continue;
     prefill_tokens += slot.needed_tokens() - (is_made ? slot.tokens : 0);
@@ -166,7 +196,8 @@ signals::InstanceSignal StepLoopEngine::read(Time now) {
 }
 
 signals::Occupancy StepLoopEngine::occupancy() const {
-  return {static_cast<std::int32_t>(state_.waiting.size()),
+  // Legs whose prompts are on their way or have arrived wait for a seat.
+  return {static_cast<std::int32_t>(state_.waiting.size()) + state_.num_arriving,
           static_cast<std::int32_t>(num_running(state_))};
 }
 

@@ -22,7 +22,7 @@ namespace spillway::instance {
 
 /// The step loop in a run: idle, with a step requested for the end of the instant, or stepping. It
 /// schedules the transitions of the engine's state, and takes scrapes before them.
-class StepLoopEngine final : public Instance, public Engine, public Forecaster {
+class StepLoopEngine final : public Instance, public Engine, public Forecaster, public LegEngine {
  public:
   /// `engine`: its position among the run's engines; `reporter`: the source that is scraped when
   /// the state of this one changes, null: itself.
@@ -55,12 +55,20 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster {
   Stepping stepping() const override { return settings_.stepping; }
   void check_memory() const override;
 
+  LegEngine* legs() override { return settings_.has_legs && !lockstep_ ? this : nullptr; }
+  bool enqueue_leg(sim::RequestId id, Leg leg, sim::Time now) override;
+  void arrived(sim::RequestId id, sim::Time now) override;
+  void release(sim::RequestId id, sim::Time now) override;
+  void drop(sim::RequestId id, sim::Time now) override;
+
   const Forecaster* forecaster() const override { return this; }
   sim::Time predict_first_token(std::span<const Entry> entries, sim::Time now) const override;
 
  private:
   void take_scrapes(sim::Time now, bool inclusive);
   void request_step(sim::Time now);
+  // An idle engine looks again at what waits.
+  void wake(sim::Time now);
   void release_permits(sim::Time now);
   // `decoders`: tokens of each decoder that have not been applied.
   void record_emitted(std::int32_t decoders);

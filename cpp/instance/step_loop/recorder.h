@@ -30,6 +30,7 @@ class Recorder {
         events_(&environment.events),
         alarms_(environment.lockstep ? nullptr : &environment.events),
         listener_(&environment.listener),
+        legs_(environment.legs),
         log_(environment.step_logs ? &environment.step_logs->at(engine) : nullptr),
         has_few_groups_(workload::TokenGaps::are_few(settings.requests.num_groups())),
         notifies_first_tokens_(environment.notifies_first_tokens) {}
@@ -119,6 +120,14 @@ class Recorder {
     if (log_) log_->at(logged_).finished.push_back(id);
     left(id, workload::Outcome::completed, at);
   }
+  // With legs only:
+  void prefill_ended(sim::RequestId id) {
+    states_->outcome[id.index()] = workload::Outcome::in_transit;
+    legs_->prefill_ended(id);
+  }
+  void blocks_taken(sim::RequestId id, std::int64_t missing) { legs_->blocks_taken(id, missing); }
+  void arrived(sim::RequestId id) { states_->outcome[id.index()] = workload::Outcome::running; }
+
   /// `tokens`: its output tokens.
   void withdrawn(const Leaving& leaving, std::int32_t tokens, sim::Time at) {
     if (!states_) return;
@@ -197,6 +206,7 @@ class Recorder {
   sim::EventQueue* events_ = nullptr;
   sim::EventQueue* alarms_ = nullptr;  // null also if the engine steps with others
   workload::RequestListener* listener_ = nullptr;
+  LegListener* legs_ = nullptr;  // null also without legs
   StepLog* log_ = nullptr;
   bool has_few_groups_ = false;
   bool notifies_first_tokens_ = false;

@@ -61,7 +61,8 @@ EngineSettings::EngineSettings(const InstanceGroup& group, std::uint32_t engine,
       rules(group.engine_rules),
       has_special_rules(rules != EngineRules{} || varies_cap || !chunks_prompts ||
                         prefill_interval > 1 || num_drafts > 0 || environment.step_logs ||
-                        environment.states.keeps_cached),
+                         environment.states.keeps_cached || environment.legs),
+      has_legs(environment.legs != nullptr),
       max_model_len(cap(group.max_model_len)),
       completion(group.completion),
       preemption(group.preemption),
@@ -123,6 +124,9 @@ void check_memory(const EngineState& s, sim::InstanceId id) {
     held += s.memory.own_blocks({.prefix = member.prefix});
   }
   for (const Slot& slot : s.slots) held += s.memory.own_blocks(slot.holding);
+  for (const std::vector<Prompt>* prompts : {&s.unread, &s.receiving, &s.ready}) {
+    for (const Prompt& prompt : *prompts) held += s.memory.own_blocks(prompt.holding);
+  }
   const std::int64_t free = free_blocks(s);
   sim::require(held + free == s.memory.total() && free >= 0,
                "instance " + std::to_string(id.value) + " holds " + std::to_string(held) +

@@ -45,9 +45,10 @@ struct EngineSettings {
   std::uint64_t seed;
   EngineRules rules;
   /// Whether anything between `max_admitting_seqs` and `rules`, except the limits themselves, is
-  /// set, or steps are logged, or cached tokens are kept. Otherwise steps leave out what only these
-  /// need: the general way with the defaults of all of them gives the same.
+  /// set, requests have legs, steps are logged, or cached tokens are kept. Otherwise steps leave
+  /// out what only these need: the general way with the defaults of all of them gives the same.
   bool has_special_rules;
+  bool has_legs;
   std::int64_t max_model_len;  ///< tokens of prompt and output together
   Completion completion;
   Preemption preemption;
@@ -84,6 +85,7 @@ struct Slot {
   bool is_padded = false;       ///< the drafts of the current step are empty
   bool is_padded_next = false;  ///< those of the step after it
   bool in_prompt = false;  ///< with special rules: its latest tokens are not the last known ones
+  Leg leg = Leg::whole;    ///< not `decode`: with its prompt in memory it is like any other
 
   /// Known tokens of the request: its prompt and its output so far.
   std::int64_t known_tokens() const { return std::int64_t{input_tokens} + emitted; }
@@ -105,6 +107,13 @@ struct Finished {
   Holding holding;
   std::int64_t computed;
   std::int64_t findable;
+};
+
+/// A prompt in memory whose request is neither in the queue nor in the batch.
+struct Prompt {
+  sim::RequestId id;
+  Holding holding;
+  std::int64_t findable = 0;  ///< tokens whose blocks have a content
 };
 
 /// A request of the batch that was withdrawn during a step.
@@ -174,6 +183,12 @@ struct EngineState {
   /// Withdrawn from the plan, which keeps their tokens (`aborts_before_tokens`), or finished
   /// earlier than planned (drafts). None without special rules.
   std::vector<Slot> withdrawn;
+  // Only with legs:
+  std::vector<Prompt> unread;       ///< of prefill legs that have ended
+  std::vector<Prompt> receiving;    ///< of decode legs: their blocks are being filled
+  std::vector<Prompt> ready;        ///< of decode legs: they have arrived, in this order
+  std::int32_t num_arriving = 0;    ///< number of both
+  std::int64_t awaited_tokens = 0;  ///< of prompts that decode legs in the queue wait for
 
   Counters counters;
   sim::Time waiting_since{0};  ///< time up to which `counters.waiting_time_s` is accounted
@@ -192,8 +207,11 @@ inline bool is_batch_empty(const EngineState& s) { return s.decoders.empty() && 
 inline bool has_withdrawn(const EngineState& s) {
   return s.settings.has_special_rules && !s.withdrawn.empty();
 }
+inline bool has_ready(const EngineState& s) {
+  return s.settings.has_special_rules && !s.ready.empty();
+}
 [[gnu::always_inline]] inline bool has_work(const EngineState& s) {
-  return !is_batch_empty(s) || !s.waiting.empty() || has_withdrawn(s);
+  return !is_batch_empty(s) || !s.waiting.empty() || has_withdrawn(s) || has_ready(s);
 }
 /// Number of waiting requests, with those that finish with the current step, where they count.
 inline std::int64_t num_waiting(const EngineState& s) {

@@ -72,7 +72,8 @@ bool has_tokens(const EngineState& s) {
 // Precondition: as above.
 [[gnu::noinline]] std::int64_t schedule_until_tokens(EngineState& s, Recorder& recorder, Time now,
                                                      std::int64_t budget_left) {
-  while (s.preempted && num_running(s) + std::ssize(s.waiting) > 0 && !has_tokens(s)) {
+  while (s.preempted && num_running(s) + std::ssize(s.waiting) + std::ssize(s.ready) > 0 &&
+         !has_tokens(s)) {
     budget_left = schedule_step(s, recorder, now);
   }
   return budget_left;
@@ -214,7 +215,110 @@ std::int64_t most_in_a_step(const EngineState& s) {
   return settings.varies_cap ? budget : std::min(budget, settings.prefill_cap);
 }
 
+// What joins the queue has a `leg` that the compiler knows.
+[[gnu::always_inline]] inline void join(EngineState& s, Recorder& recorder, RequestId id, Leg leg,
+                                        Time now) {
+  s.counters.last_event = std::max(s.counters.last_event, now);
+  if (leg != Leg::decode) {
+    ++s.counters.entered;
+    recorder.entered(id, now);
+  }
+  s.settings.durations_vary ? catch_up(s, recorder, now) : begin_due(s, now);
+  s.demand_blocks += demand_of(s, id);
+  const bool head_is_blocked = !s.waiting.empty();
+  account_waiting(s, now);
+  s.waiting.push(
+      {.id = id, .rank = s.settings.scheduler->rank(id, s.settings.requests), .leg = leg});
+  // A request that could join the batch at the next step ends the jump. None can if seats or budget
+  // are used up, or while a head of the queue that did not fit is still the head: free memory only
+  // shrinks during a jump.
+  const bool still_blocked = head_is_blocked && s.waiting.head().id != id && !s.settings.adapts_cap;
+  if (has_steps_ahead(s) && !s.jump.is_full && !still_blocked) cut_jump(s, recorder);
+}
+
+// Takes a prompt out of a list of them.
+Prompt take_out(std::vector<Prompt>& prompts, RequestId id) {
+  const auto found = std::ranges::find(prompts, id, &Prompt::id);
+  const Prompt prompt = *found;
+  prompts.erase(found);
+  return prompt;
+}
+
+bool has_prompt(const std::vector<Prompt>& prompts, RequestId id) {
+  return std::ranges::find(prompts, id, &Prompt::id) != prompts.end();
+}
+
+// Memory has become free: the head of the queue may fit.
+void note_free(EngineState& s, Recorder& recorder) {
+  if (has_steps_ahead(s) && !s.waiting.empty()) cut_jump(s, recorder);
+}
+
+// A prompt that no request will compute on here leaves the memory.
+void free_prompt(EngineState& s, const Prompt& prompt) {
+  s.memory.leave(prompt.holding, s.settings.requests.input_tokens(prompt.id), prompt.findable,
+                 false);
+  s.demand_blocks -= demand_of(s, prompt.id);
+}
+
+// The request leaves if its prompt has arrived, but it has no seat yet; false: it is not such.
+[[gnu::noinline]] bool withdraw_ready(EngineState& s, Recorder& recorder, const Leaving& leaving,
+                                      Time now) {
+  if (!has_prompt(s.ready, leaving.id)) return false;
+  free_prompt(s, take_out(s.ready, leaving.id));
+  --s.num_arriving;
+  ++s.counters.cancelled;
+  note_free(s, recorder);
+  recorder.withdrawn(leaving, 0, now);
+  return true;
+}
+
 }  // namespace
+
+bool can_hold_leg(const EngineState& s, RequestId id, Leg leg) {
+  if (leg == Leg::decode) return can_hold(s, id);
+  const std::int64_t whole = std::int64_t{s.settings.requests.input_tokens(id)} + 1;
+  return can_hold_by_rules(s, whole - 1) && s.memory.blocks_for(whole) <= s.memory.total() &&
+         whole <= s.settings.max_model_len;
+}
+
+void join_queue_as(EngineState& s, Recorder& recorder, RequestId id, Leg leg, Time now) {
+  if (leg == Leg::decode) s.awaited_tokens += s.settings.requests.input_tokens(id);
+  join(s, recorder, id, leg, now);
+}
+
+void receive_prompt(EngineState& s, Recorder& recorder, RequestId id, Time now) {
+  s.counters.last_event = std::max(s.counters.last_event, now);
+  catch_up(s, recorder, now);
+  Prompt prompt = take_out(s.receiving, id);
+  prompt.findable = s.settings.requests.input_tokens(id) - 1;
+  s.memory.register_known(id, prompt.holding, prompt.findable);
+  s.ready.push_back(prompt);
+  ++s.counters.entered;
+  recorder.arrived(id);
+  if (has_steps_ahead(s) && !s.jump.is_full) cut_jump(s, recorder);
+}
+
+void drop_leg(EngineState& s, RequestId id, Recorder& recorder, Time now) {
+  s.counters.last_event = std::max(s.counters.last_event, now);
+  catch_up(s, recorder, now);
+  if (has_prompt(s.receiving, id)) {
+    free_prompt(s, take_out(s.receiving, id));
+    --s.num_arriving;
+  } else {
+    account_waiting(s, now);
+    s.waiting.remove(id);
+    s.awaited_tokens -= s.settings.requests.input_tokens(id);
+    s.demand_blocks -= demand_of(s, id);
+  }
+  note_free(s, recorder);
+}
+
+void forget_prompt(EngineState& s, Recorder& recorder, RequestId id, Time now) {
+  s.counters.last_event = std::max(s.counters.last_event, now);
+  catch_up(s, recorder, now);
+  free_prompt(s, take_out(s.unread, id));
+  note_free(s, recorder);
+}
 
 bool can_hold_by_rules(const EngineState& s, std::int64_t computed) {
   if (!s.settings.chunks_prompts &&
@@ -231,24 +335,13 @@ bool can_hold_by_rules(const EngineState& s, std::int64_t computed) {
 }
 
 void join_queue(EngineState& s, Recorder& recorder, RequestId id, Time now) {
-  s.counters.last_event = std::max(s.counters.last_event, now);
-  ++s.counters.entered;
-  recorder.entered(id, now);
-  s.settings.durations_vary ? catch_up(s, recorder, now) : begin_due(s, now);
-  s.demand_blocks += demand_of(s, id);
-  const bool head_is_blocked = !s.waiting.empty();
-  account_waiting(s, now);
-  s.waiting.push({.id = id, .rank = s.settings.scheduler->rank(id, s.settings.requests)});
-  // A request that could join the batch at the next step ends the jump. None can if seats or budget
-  // are used up, or while a head of the queue that did not fit is still the head: free memory only
-  // shrinks during a jump.
-  const bool still_blocked = head_is_blocked && s.waiting.head().id != id && !s.settings.adapts_cap;
-  if (has_steps_ahead(s) && !s.jump.is_full && !still_blocked) cut_jump(s, recorder);
+  join(s, recorder, id, Leg::whole, now);
 }
 
 void withdraw(EngineState& s, Recorder& recorder, const Leaving& leaving, Time now) {
   s.counters.last_event = std::max(s.counters.last_event, now);
   catch_up(s, recorder, now);
+  if (s.settings.has_legs && withdraw_ready(s, recorder, leaving, now)) return;
   const bool is_head = !s.waiting.empty() && s.waiting.head().id == leaving.id;
   account_waiting(s, now);
   if (const std::optional<Waiting> waiting = s.waiting.remove(leaving.id)) {

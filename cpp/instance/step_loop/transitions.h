@@ -29,6 +29,17 @@ inline bool can_hold(const EngineState& s, sim::RequestId id) {
          whole <= s.settings.max_model_len;
 }
 
+/// Whether the engine could ever hold the leg of a request.
+bool can_hold_leg(const EngineState& s, sim::RequestId id, Leg leg);
+/// A leg joins the queue. Precondition: `can_hold_leg`.
+void join_queue_as(EngineState& s, Recorder& recorder, sim::RequestId id, Leg leg, sim::Time now);
+/// The prompt of a decode leg arrives in its blocks.
+void receive_prompt(EngineState& s, Recorder& recorder, sim::RequestId id, sim::Time now);
+/// A decode leg leaves before that.
+void drop_leg(EngineState& s, sim::RequestId id, Recorder& recorder, sim::Time now);
+/// The prompt of a prefill leg that has ended leaves the memory.
+void forget_prompt(EngineState& s, Recorder& recorder, sim::RequestId id, sim::Time now);
+
 /// A request joins the queue. Precondition: `can_hold`.
 void join_queue(EngineState& s, Recorder& recorder, sim::RequestId id, sim::Time now);
 

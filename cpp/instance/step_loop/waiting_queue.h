@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "instance/instance.h"
 #include "sim/ids.h"
 #include "sim/ring.h"
 #include "sim/time.h"
@@ -20,6 +21,7 @@ struct Waiting {
   sim::Time last_token = sim::kUnset;
   std::int32_t lost_tokens = -1;  ///< tokens in memory when it was preempted; −1: it was not
   std::int32_t draft_steps = 0;   ///< as in Slot
+  Leg leg = Leg::whole;           ///< decode: it has yet to take blocks for its prompt
 
   bool has_returned() const { return lost_tokens >= 0; }
 };
