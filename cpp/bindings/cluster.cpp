@@ -465,6 +465,15 @@ void bind_cluster(py::module_& module) {
           },
           py::arg("name"), "One value per offered request, read-only.")
       .def(
+          "leg_column",
+          [](const cluster::RequestRecord& self, const std::string& name) {
+            return column_of(self, cluster::leg_columns(), name);
+          },
+          py::arg("name"), "The same, of the columns of a run with pools.")
+      .def_property_readonly(
+          "has_legs", [](const cluster::RequestRecord& self) { return self.legs != nullptr; },
+          "Whether the run had a prefill and a decode pool.")
+      .def(
           "offered_column",
           [](const cluster::RequestRecord& self, const std::string& name) {
             return column_of(self, cluster::offered_columns(), name);
@@ -517,6 +526,7 @@ void bind_cluster(py::module_& module) {
     return py::tuple(names);
   };
   module.attr("columns") = names_of(cluster::columns());
+  module.attr("leg_columns") = names_of(cluster::leg_columns());
   module.attr("offered_columns") = names_of(cluster::offered_columns());
   py::list outcomes;
   for (const auto name : workload::kOutcomeNames) outcomes.append(py::str(std::string(name)));

@@ -97,6 +97,7 @@ void bind_metrics(py::module_& module) {
   add_statuses(statuses, gateway::Queue::reasons);
   add_statuses(statuses, instance::kWorkerReasons);
   add_statuses(statuses, workload::Reaction::reasons);
+  add_statuses(statuses, router::Disaggregation::reasons);
   add_statuses(statuses, router::kRouterReasons);
   module.attr("statuses") = statuses;
 }

@@ -1,6 +1,7 @@
 #include "cluster/columns.h"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 
 #include "metrics/latencies.h"
@@ -25,6 +26,19 @@ template <double (metrics::Latencies::*latency_ns)(RequestId) const>
 Column latency(const RequestRecord& record) {
   const metrics::Latencies latencies(record.requests, record.states, record.accounting);
   return derived<double>(record, [&](RequestId id) { return (latencies.*latency_ns)(id) / 1e9; });
+}
+
+// Seconds of a time or a duration that may be unset.
+template <class Value>
+Column span(const RequestRecord& record, const Value& value) {
+  return derived<double>(record, [&](RequestId id) {
+    const sim::Time at = value(id.index());
+    return sim::is_set(at) ? sim::to_seconds(at) : std::numeric_limits<double>::quiet_NaN();
+  });
+}
+
+sim::Time between(sim::Time from, sim::Time to) {
+  return sim::is_set(from) && sim::is_set(to) ? to - from : sim::kUnset;
 }
 
 Column prefix_group(const RequestRecord& record) {
@@ -107,6 +121,33 @@ const std::vector<ColumnKind>& columns() {
       {"queue_s", &latency<&Latencies::queue_ns>},
       {"scheduling_delay_s", &latency<&Latencies::scheduling_delay_ns>},
       {"itl_mean_s", &latency<&Latencies::itl_mean_ns>}};
+  return all;
+}
+
+const std::vector<ColumnKind>& leg_columns() {
+  using R = const RequestRecord&;
+  static const std::vector<ColumnKind> all{
+      {"prefill_instance",
+       [](R r) {
+         return derived<std::int32_t>(
+             r, [&](auto id) { return r.legs->prefill_instance[id.index()]; });
+       }},
+      {"prefill_end_s",
+       [](R r) { return span(r, [&](auto row) { return r.legs->prefill_end[row]; }); }},
+      {"transfer_s",
+       [](R r) {
+         return span(r, [&](auto row) {
+           return between(r.legs->transfer_begin[row], r.legs->transfer_end[row]);
+         });
+       }},
+      {"decode_queue_s", [](R r) {
+         return span(r, [&](auto row) {
+           const LegColumns& legs = *r.legs;
+           const sim::Time whole = between(legs.prefill_end[row], legs.decode_scheduled[row]);
+           if (!sim::is_set(whole)) return whole;
+           return whole - between(legs.transfer_begin[row], legs.transfer_end[row]);
+         });
+       }}};
   return all;
 }
 

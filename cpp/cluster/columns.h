@@ -26,6 +26,12 @@ struct ColumnKind {
 /// routed), input_tokens, output_tokens (delivered so far), preemptions, arrival_s, ttft_s, e2e_s,
 /// tpot_s, queue_s, scheduling_delay_s, itl_mean_s.
 const std::vector<ColumnKind>& columns();
+/// Of runs with a prefill and a decode pool: prefill_instance (−1: the prompt was computed where
+/// the request was continued, or nowhere), prefill_end_s, transfer_s (from the end of the prefill,
+/// or from when the blocks of the decode leg were taken, to the arrival of the prompt, with the
+/// wait for the link), decode_queue_s (the rest of the time from the end of the prefill to the seat
+/// at the decode instance).
+const std::vector<ColumnKind>& leg_columns();
 /// Columns of the offered requests, independent of their outcomes: output_tokens, prefix_group
 /// (requests whose prompts begin with the same shared segment have the same number, in order of
 /// appearance; −1: no shared segment).

@@ -11,6 +11,7 @@
 #include "gateway/config.h"
 #include "instance/group.h"
 #include "metrics/config.h"
+#include "router/disaggregation.h"
 #include "router/policies.h"
 #include "signals/busy_monitor_config.h"
 #include "signals/prefix_index_config.h"
@@ -32,6 +33,7 @@ struct Simulation {
   workload::Reaction reaction;
   gateway::Gateway gateway;
   router::Router router = router::RoundRobin{};
+  router::Disaggregation disaggregation;
   signals::Signals signals = signals::Live{};
   signals::PrefixIndexConfig prefix_index;
   signals::BusyMonitor busy_monitor;
@@ -58,6 +60,8 @@ struct Simulation {
     field("gateway", &S::gateway,
           "The gateway: which requests are admitted, and when they are dispatched.");
     field("router", &S::router, "The router: which instance takes a dispatched request.");
+    field("disaggregation", &S::disaggregation,
+          "How requests pass through a prefill and a decode pool, if instances have these roles.");
     field("signals", &S::signals,
           "How the metrics of the instances reach decisions, and at what age.");
     field("prefix_index", &S::prefix_index,

@@ -19,7 +19,10 @@ signals::Needs needs_of(const Simulation& first, std::span<const Version> later)
 }  // namespace
 
 signals::Needs needs_of(const Simulation& simulation) {
-  return gateway::needs_of(simulation.gateway) | router::needs_of(simulation.router);
+  const signals::Needs needs =
+      gateway::needs_of(simulation.gateway) | router::needs_of(simulation.router);
+  if (!has_pools(simulation)) return needs;
+  return needs | signals::needs_of(simulation.disaggregation.decider);
 }
 
 bool depends_on_loads(const Simulation& simulation) {
@@ -28,6 +31,12 @@ bool depends_on_loads(const Simulation& simulation) {
                      [](const auto& group) {
                        return !std::holds_alternative<instance::Open>(group.ingress);
                      });
+}
+
+bool has_pools(const Simulation& simulation) {
+  return std::ranges::any_of(simulation.instances, [](const instance::InstanceGroup& group) {
+    return group.role != instance::Role::both;
+  });
 }
 
 std::size_t num_instances(const Simulation& simulation) {

@@ -24,6 +24,8 @@ namespace spillway::cluster {
 signals::Needs needs_of(const Simulation& simulation);
 /// Whether anything depends on the busy workers.
 bool depends_on_loads(const Simulation& simulation);
+/// Whether any group of instances has a role of its own.
+bool has_pools(const Simulation& simulation);
 std::size_t num_instances(const Simulation& simulation);
 /// Number of data-parallel ranks of all instances.
 std::size_t num_engines(const Simulation& simulation);

@@ -22,11 +22,13 @@ std::unique_ptr<signals::Scrapes> make_scrapes(const Context& context) {
                                             context.seed);
 }
 
-// Old readings change without a change of the instance. A log of decisions needs all scores. A
+// Old readings change without a change of the instance, and the router of a pool sees some
+// instances. A log of decisions needs all scores. A
 // reference run follows nothing, so comparison with it shows that the choices are the same.
 signals::Follows follows_of(const Simulation& simulation, bool reference) {
   const bool may_follow = std::holds_alternative<signals::Live>(simulation.signals) &&
-                          simulation.metrics.traced_candidates == 0 && !reference;
+                          simulation.metrics.traced_candidates == 0 && !reference &&
+                          !has_pools(simulation);
   return may_follow ? router::follows_of(simulation.router) : signals::Follows::nothing;
 }
 
@@ -39,7 +41,7 @@ std::optional<signals::LoadChanges> make_load_changes(const Context& context,
 }  // namespace
 
 Fleet::Fleet(Context& context, workload::RequestListener& listener, bool reference,
-             std::vector<instance::StepLog>* step_logs)
+             std::vector<instance::StepLog>* step_logs, instance::LegListener* legs)
     : context_(context),
       listener_(listener),
       state_(context.simulation.fleet, num_instances(context.simulation)),
@@ -47,8 +49,9 @@ Fleet::Fleet(Context& context, workload::RequestListener& listener, bool referen
       scrapes_(make_scrapes(context)),
       follows_(follows_of(context.simulation, reference)),
       load_changes_(make_load_changes(context, follows_)),
-      signal_store_(context.simulation.signals, make_instances(listener, reference, step_logs),
-                    scrapes_.get(), load_changes_ ? &*load_changes_ : nullptr),
+      signal_store_(context.simulation.signals,
+                    make_instances(listener, reference, step_logs, legs), scrapes_.get(),
+                    load_changes_ ? &*load_changes_ : nullptr),
       emitted_(context.requests.num_groups()) {
   if (context.needs.exact_estimate) {
     exact_estimator_.emplace(instances_);
@@ -57,9 +60,10 @@ Fleet::Fleet(Context& context, workload::RequestListener& listener, bool referen
   note_ready();
 }
 
-std::vector<signals::SignalSource*> Fleet::make_instances(
-    workload::RequestListener& listener, bool reference,
-    std::vector<instance::StepLog>* step_logs) {
+std::vector<signals::SignalSource*> Fleet::make_instances(workload::RequestListener& listener,
+                                                          bool reference,
+                                                          std::vector<instance::StepLog>* step_logs,
+                                                          instance::LegListener* legs) {
   const Simulation& simulation = context_.simulation;
   if (step_logs) step_logs->resize(num_engines(simulation));
   const instance::Environment environment{
@@ -75,7 +79,8 @@ std::vector<signals::SignalSource*> Fleet::make_instances(
       .meters_tokens = context_.needs.tokens_by_group ||
                        simulation.busy_monitor.track_output_blocks || context_.counts_tenants,
       .reference = reference,
-      .step_logs = step_logs};
+      .step_logs = step_logs,
+      .legs = legs};
   std::vector<signals::SignalSource*> instances;
   instances.reserve(num_instances(simulation));
   for (const auto& group : simulation.instances) {

@@ -33,9 +33,9 @@ namespace spillway::cluster {
 class Fleet final : public gateway::ServiceMeter {
  public:
   /// `listener`: notified of first tokens and ends. `reference`: see instance::Stepping.
-  /// `step_logs`: as in RunOptions.
+  /// `step_logs`: as in RunOptions. `legs`: null without pools.
   Fleet(Context& context, workload::RequestListener& listener, bool reference,
-        std::vector<instance::StepLog>* step_logs = nullptr);
+        std::vector<instance::StepLog>* step_logs = nullptr, instance::LegListener* legs = nullptr);
 
   // ---- life of a request -------------------------------------------------------------------
 
@@ -132,7 +132,8 @@ class Fleet final : public gateway::ServiceMeter {
   void fail(sim::RequestId id);
   std::vector<signals::SignalSource*> make_instances(workload::RequestListener& listener,
                                                      bool reference,
-                                                     std::vector<instance::StepLog>* step_logs);
+                                                     std::vector<instance::StepLog>* step_logs,
+                                                     instance::LegListener* legs);
   void add_reports(fleet::FleetLoad& load);
   void note_ready();
   void note_change(sim::InstanceId id) {

@@ -61,6 +61,9 @@ GatewayReplica::GatewayReplica(Context& context, std::size_t index,
                 step_costs(context.simulation)),
       dispatcher_(make_dispatcher(context, ranks, log)),
       drains_(context, static_cast<std::uint32_t>(index)) {
+  if (has_pools(context.simulation)) {
+    prefill_ = std::make_unique<router::Dispatcher>(make_dispatcher(context, ranks, log));
+  }
   if (meter) pipeline_.set_meter(*meter);
   if (context.simulation.metrics.traced_candidates > 0) pipeline_.keep_details();
 }
@@ -203,6 +206,7 @@ bool GatewayReplica::change(const Simulation& from, const Simulation& to,
       shortest_timeout_, gateway::shortest_timeout(to.gateway, context_.requests.slo_classes));
   pipeline_.change(from.gateway, to.gateway, tenants, context_.now);
   dispatcher_.change(from.router, to.router);
+  if (prefill_) prefill_->change(from.router, to.router);
   if (shortest_timeout_ != sim::kForever) find_timeouts();
   return pipeline_.counters().queued() > 0 && drains_.wake(drain_latency_);
 }

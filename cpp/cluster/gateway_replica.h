@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -66,6 +67,17 @@ class GatewayReplica {
   }
   /// The router had no instance for the request.
   void unrouted(sim::RequestId id) { dispatcher_.dropped(id); }
+  // Of the router of the prefill pool: see `decide_or_reject`, `send` and `finished`.
+  std::optional<router::Target> decide_prefill(sim::RequestId id, const signals::View& view) {
+    return prefill_->decide_or_reject({context_.requests, id}, view, context_.now);
+  }
+  void send_prefill(sim::RequestId id, const router::Target& target) {
+    prefill_->send({context_.requests, id}, target, context_.now);
+  }
+  void prefill_ended(sim::RequestId id, sim::InstanceId instance, bool is_completed) {
+    if (is_completed) prefill_->first_token(id, instance, context_.now);
+    prefill_->finished(id, instance, is_completed, context_.now);
+  }
   /// The request has been sent. True: drain.
   [[nodiscard, gnu::always_inline]] bool routed() {
     return pipeline_.routed() && drains_.wake(drain_latency_);
@@ -132,6 +144,12 @@ class GatewayReplica {
   const gateway::Pipeline& pipeline() const { return pipeline_; }
   /// The local state of this replica.
   const signals::LocalState& local_state() const { return dispatcher_.local_state(); }
+  const signals::LocalState& local_state_of_prefill() const { return prefill_->local_state(); }
+  /// Requests routed to the instance and not finished there.
+  std::int32_t in_flight(sim::InstanceId instance) const {
+    const std::int32_t here = dispatcher_.local_state().in_flight[instance.index()];
+    return prefill_ ? here + prefill_->local_state().in_flight[instance.index()] : here;
+  }
   /// From now on the replica sees the busy workers; null: it does not.
   void set_busy_workers(const signals::BusyWorkers* busy) { dispatcher_.set_busy_workers(busy); }
   /// Whether requests here have pending events, apart from the effects of ticks.
@@ -158,6 +176,7 @@ class GatewayReplica {
   DrainSchedule drains_;
   bool has_tick_ = false;  // a tick is due
   sim::Time timeout_due_ = sim::kForever;
+  std::unique_ptr<router::Dispatcher> prefill_;  // of the prefill pool; null without pools
 };
 
 }  // namespace spillway::cluster

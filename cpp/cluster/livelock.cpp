@@ -19,12 +19,12 @@ constexpr std::size_t kActorsNamed = 6;
 
 constexpr int kEventsTallied = 1000;
 
-constexpr std::array<std::string_view, 21> kPhaseNames{
-    "step_end",         "first_token",  "permit_release",  "client_reaction", "settings_change",
-    "controller_tick",  "fleet_change", "telemetry",       "timeline_sample", "queue_drain",
-    "dispatch_attempt", "queue_expiry", "instance_expiry", "arrival",         "arrival",
-    "arrival",          "arrival",      "admission",       "routing",         "ingress",
-    "step_start"};
+constexpr std::array<std::string_view, 23> kPhaseNames{
+    "step_end",        "transfer_end",     "first_token",  "permit_release",  "client_reaction",
+    "settings_change", "controller_tick",  "fleet_change", "telemetry",       "timeline_sample",
+    "queue_drain",     "dispatch_attempt", "queue_expiry", "instance_expiry", "arrival",
+    "arrival",         "arrival",          "arrival",      "admission",       "routing",
+    "ingress",         "leg_entry",        "step_start"};
 static_assert(kPhaseNames.size() == static_cast<std::size_t>(sim::Phase::step_start) + 1);
 
 }  // namespace
@@ -74,9 +74,12 @@ std::string actor_of(const sim::Event& event, const Clients& clients) {
       return "gateway " + number;
     case sim::Phase::timeline_sample:
       return "the timeline";
+    case sim::Phase::transfer_end:
+      return "the link";
     case sim::Phase::telemetry:
     case sim::Phase::instance_expiry:
     case sim::Phase::ingress:
+    case sim::Phase::leg_entry:
       return "instance " + std::to_string(event.tie());
     case sim::Phase::source_arrival:
       return "the source";

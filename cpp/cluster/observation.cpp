@@ -12,7 +12,7 @@ namespace {
 std::int64_t in_flight_at(const Gateways& gateways, sim::InstanceId id) {
   std::int64_t sum = 0;
   for (const auto& gateway : gateways.replicas()) {
-    sum += gateway->local_state().in_flight[id.index()];
+    sum += gateway->in_flight(id);
   }
   return sum;
 }

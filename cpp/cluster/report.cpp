@@ -5,6 +5,7 @@
 #include <string>
 #include <variant>
 
+#include "cluster/pools.h"
 #include "metrics/latencies.h"
 
 namespace spillway::cluster {
@@ -44,7 +45,9 @@ metrics::Ledger balance(const FinalState& end) {
     fleet.refused += c.refused;
     fleet.completed += c.completed;
     fleet.cancelled += c.cancelled;
+    fleet.handed_over += c.handed_over;
   }
+  if (end.pools) fleet.legs = end.pools->counts();
   std::int64_t queued = 0;
   for (const auto& gateway : end.gateways.replicas()) {
     for (std::size_t i = 0; i < end.context.record->requests.tenants.size(); ++i) {

@@ -15,6 +15,8 @@
 
 namespace spillway::cluster {
 
+class Pools;
+
 /// The final state of a run.
 struct FinalState {
   Context& context;
@@ -22,6 +24,7 @@ struct FinalState {
   const Gateways& gateways;
   const Fleet& fleet;  ///< closed
   const LoadEvents& load_events;
+  const Pools* pools;  ///< null without pools
   sim::Time horizon;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "cluster/context.h"
 #include "workload/column_files.h"
 #include "workload/generate.h"
 #include "workload/names.h"
@@ -12,6 +13,20 @@
 #include "workload/users.h"
 
 namespace spillway::cluster {
+
+void LegColumns::resize(std::size_t size) {
+  prefill_instance.resize(size, -1);
+  for (auto* column : {&prefill_end, &transfer_begin, &transfer_end, &decode_scheduled}) {
+    column->resize(size, sim::kUnset);
+  }
+}
+
+void LegColumns::clear(sim::RequestId id) {
+  prefill_instance[id.index()] = -1;
+  for (auto* column : {&prefill_end, &transfer_begin, &transfer_end, &decode_scheduled}) {
+    (*column)[id.index()] = sim::kUnset;
+  }
+}
 
 namespace {
 
@@ -101,6 +116,7 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
   states.reports = simulation.metrics.uses_reported_latencies();
   states.has_ranks = std::any_of(simulation.instances.begin(), simulation.instances.end(),
                                  [](const auto& group) { return group.data_parallel_size > 1; });
+  if (has_pools(simulation) && !streams) record->legs = std::make_unique<LegColumns>();
   states.token_gaps.resize(record->requests.num_groups(), streams);
   return record;
 }

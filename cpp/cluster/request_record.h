@@ -5,13 +5,29 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "cluster/config.h"
+#include "sim/ids.h"
+#include "sim/time.h"
 #include "workload/request_states.h"
 #include "workload/request_table.h"
 #include "workload/requests.h"
 
 namespace spillway::cluster {
+
+/// The stamps of requests with two legs, by request.
+struct LegColumns {
+  std::vector<std::int32_t> prefill_instance;  ///< −1: the request is not such
+  std::vector<sim::Time> prefill_end;
+  std::vector<sim::Time> transfer_begin;
+  std::vector<sim::Time> transfer_end;
+  std::vector<sim::Time> decode_scheduled;  ///< got its seat at the second instance
+
+  std::size_t size() const { return prefill_instance.size(); }
+  void resize(std::size_t size);
+  void clear(sim::RequestId id);
+};
 
 /// The requests of a run and their states. `offered` of them arrived before its end.
 struct RequestRecord {
@@ -23,6 +39,7 @@ struct RequestRecord {
   workload::RequestStates states;
   metrics::Accounting accounting;
   std::size_t offered = 0;
+  std::unique_ptr<LegColumns> legs;  ///< null unless requests have legs and are kept
 };
 
 /// Throws ConfigError for a trace without requests, and, unless more requests may be submitted

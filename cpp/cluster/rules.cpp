@@ -390,6 +390,129 @@ void tracked_output_is_kept(Inspection& seen) {
   }
 }
 
+// ---- prefill and decode pools --------------------------------------------------------------
+
+// Calls `check` with each group and its path if groups have roles.
+void with_pools(Inspection& seen, const auto& check) {
+  if (!has_pools(seen.simulation)) return;
+  const std::vector<instance::InstanceGroup>& groups = seen.simulation.instances;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    check(groups[i], [&seen, i](std::string_view field, std::string value, std::string allowed) {
+      seen.report(entry("instances", i, field), std::move(value), std::move(allowed));
+    });
+  }
+}
+
+void pools_are_whole(Inspection& seen) {
+  bool has_decode = false;
+  with_pools(seen, [&](const instance::InstanceGroup& group, const auto& report) {
+    has_decode = has_decode || group.role != instance::Role::prefill;
+    if (group.role != instance::Role::both) return;
+    report("role", "both",
+           "must be prefill or decode beside groups with these roles: groups that are part of both "
+           "pools are not supported");
+  });
+  if (has_decode || !has_pools(seen.simulation)) return;
+  seen.report("instances", "prefill alone",
+              "must hold a group with role: decode, which continues what a prefill pool begins");
+}
+
+void pools_are_alike(Inspection& seen) {
+  const auto& groups = seen.simulation.instances;
+  with_pools(seen, [&](const instance::InstanceGroup& group, const auto& report) {
+    const auto check = [&](const char* field, std::int64_t own, std::int64_t first) {
+      if (own == first) return;
+      report(field, std::to_string(own),
+             "must equal that of instances[0] (" + std::to_string(first) +
+                 "): blocks are moved between the pools as they are");
+    };
+    check("block_size_tokens", group.block_size_tokens, groups.front().block_size_tokens);
+    check("kv_bytes_per_token", group.kv_bytes_per_token, groups.front().kv_bytes_per_token);
+  });
+}
+
+// What an engine that serves legs has been shown to do.
+void engines_can_serve_legs(Inspection& seen) {
+  with_pools(seen, [](const instance::InstanceGroup& group, const auto& report) {
+    const auto require = [&](const char* field, bool holds, std::string value,
+                             const std::string& needed) {
+      if (holds) return;
+      report(field, std::move(value), "must be " + needed + " in a group with a role");
+    };
+    const auto text = [](const auto& setting) { return sim::to_text(sim::encode(setting)); };
+    const instance::InstanceGroup plain;
+    require("plant", std::holds_alternative<instance::StepLoop>(group.plant), text(group.plant),
+            "step_loop");
+    require("data_parallel_size", group.data_parallel_size == 1,
+            std::to_string(group.data_parallel_size), "1");
+    require("front_end", !group.front_end.is_on(), text(group.front_end), "off");
+    require("ingress", std::holds_alternative<instance::Open>(group.ingress), text(group.ingress),
+            "open");
+    const auto* by_class = std::get_if<instance::PriorityFcfs>(&group.scheduler);
+    const bool is_special = std::holds_alternative<instance::LongestPrefix>(group.scheduler) ||
+                            (by_class && by_class->preemption_margin);
+    require("scheduler", !is_special, text(group.scheduler),
+            "another than longest_prefix, and without a preemption_margin,");
+    require("completion", group.completion == instance::Completion::step_end, "step_start",
+            "step_end");
+    require("preemption", group.preemption == instance::Preemption::keep_emitted, "restart",
+            "keep_emitted");
+    require("kv_cache.allocation",
+            group.kv_cache.allocation == instance::Allocation::check_then_act, "roll_back",
+            "check_then_act");
+    require("chunked_prefill", group.chunked_prefill, "false", "true");
+    require("prefill_schedule_interval", group.prefill_schedule_interval == 1,
+            std::to_string(group.prefill_schedule_interval), "1");
+    require("long_prefill_token_threshold_adaptive", !group.long_prefill_token_threshold_adaptive,
+            "true", "false");
+    require("speculative_decoding.num_drafts", group.speculative_decoding.num_drafts == 0,
+            std::to_string(group.speculative_decoding.num_drafts), "0");
+    require("engine_rules", group.engine_rules == plain.engine_rules, text(group.engine_rules),
+            "those of the default server");
+  });
+}
+
+// What would see one fleet where there are two pools.
+void pools_are_served_plainly(Inspection& seen) {
+  const Simulation& simulation = seen.simulation;
+  if (!has_pools(simulation)) return;
+  const signals::Needs of_gateway = gateway::needs_of(simulation.gateway);
+  const signals::Needs of_router = signals::needs_of(simulation.router);
+  const auto require = [&](const char* at, bool holds, std::string value,
+                           const std::string& needed) {
+    if (holds) return;
+    seen.report(at, std::move(value), needed + " with prefill and decode pools");
+  };
+  require("fleet", simulation.fleet.is_constant(), sim::to_text(sim::encode(simulation.fleet)),
+          "must be constant");
+  require("gateway.decision_latency_s", simulation.gateway.decision_latency_s == 0,
+          sim::to_text(simulation.gateway.decision_latency_s), "must be 0");
+  require("gateway.admission",
+          !(of_gateway.exact_estimate || of_gateway.outstanding || of_gateway.next_choice ||
+            of_gateway.predictions),
+          sim::to_text(sim::encode(simulation.gateway.admission)), "cannot predict first tokens");
+  require("router", !(of_router.predictions || of_router.outstanding),
+          sim::to_text(sim::encode(simulation.router)), "cannot predict latencies");
+  require("busy_monitor",
+          !simulation.busy_monitor.has_thresholds() && !needs_of(simulation).busy_workers,
+          sim::to_text(sim::encode(simulation.busy_monitor)),
+          "must have no thresholds and no readers");
+  require("metrics.traced_candidates", simulation.metrics.traced_candidates == 0,
+          std::to_string(simulation.metrics.traced_candidates), "must be 0");
+  require("metrics.accounting", !simulation.metrics.uses_reported_latencies(),
+          std::string(sim::EnumNames<metrics::Accounting>::names.at(
+              static_cast<std::size_t>(simulation.metrics.accounting))),
+          "must be clock");
+}
+
+void decider_suits_order(Inspection& seen) {
+  const router::Disaggregation& pools = seen.simulation.disaggregation;
+  if (pools.order == router::LegOrder::decode_first) return;
+  if (!std::holds_alternative<router::UncachedTokens>(pools.decider)) return;
+  seen.report("disaggregation.decider", "uncached_tokens",
+              "needs order: decode_first, which chooses the instance whose cached tokens it reads");
+}
+
 void streaming_traces_no_candidates(Inspection& seen) {
   const metrics::Metrics& metrics = seen.simulation.metrics;
   if (!metrics.streaming || metrics.traced_candidates == 0) return;
@@ -416,6 +539,22 @@ constexpr Rule kRules[] = {
      {"instances[].plant", "instances[].data_parallel_size", "instances[].ingress",
       "instances[].front_end"},
      exact_estimate_is_possible},
+    {"pools_are_whole", {"instances", "instances[].role"}, pools_are_whole},
+    {"pools_are_alike",
+     {"instances[].block_size_tokens", "instances[].kv_bytes_per_token"},
+     pools_are_alike},
+    {"engines_can_serve_legs",
+     {"instances[].plant", "instances[].data_parallel_size", "instances[].front_end",
+      "instances[].ingress", "instances[].scheduler", "instances[].completion",
+      "instances[].preemption", "instances[].kv_cache.allocation", "instances[].chunked_prefill",
+      "instances[].prefill_schedule_interval", "instances[].long_prefill_token_threshold_adaptive",
+      "instances[].speculative_decoding.num_drafts", "instances[].engine_rules"},
+     engines_can_serve_legs},
+    {"pools_are_served_plainly",
+     {"fleet", "gateway.decision_latency_s", "gateway.admission", "router", "busy_monitor",
+      "metrics.traced_candidates", "metrics.accounting"},
+     pools_are_served_plainly},
+    {"decider_suits_order", {"disaggregation.decider"}, decider_suits_order},
     {"horizon_is_after_warm_up", {"warm_up_s"}, horizon_is_after_warm_up},
     {"reported_latencies_are_synchronous",
      {"instances[].async_scheduling"},

@@ -17,7 +17,7 @@ class Inspection;
 struct Rule {
   std::string_view name;
   /// What it may reject, e.g. `instances[].plant`: the plant of any entry, and all below it.
-  std::array<std::string_view, 4> paths;
+  std::array<std::string_view, 13> paths;
   void (*check)(Inspection& simulation);
 };
 

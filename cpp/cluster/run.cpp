@@ -21,6 +21,7 @@
 #include "cluster/load_events.h"
 #include "cluster/nesting.h"
 #include "cluster/observation.h"
+#include "cluster/pools.h"
 #include "cluster/report.h"
 #include "cluster/sampler.h"
 #include "cluster/setting_changes.h"
@@ -46,7 +47,8 @@ class Run final : public HeldRun, workload::RequestListener {
         context_(simulation, seed, options_.requests, options_.interrupted, options_.is_observed,
                  later),
         clients_(context_),
-        fleet_(context_, *this, options_.reference, options_.step_logs),
+        pools_(has_pools(simulation) ? std::make_unique<Pools>(context_, own_listener()) : nullptr),
+        fleet_(context_, listener(), options_.reference, options_.step_logs, pools_.get()),
         load_events_(context_, fleet_.instances(), fleet_.scrapes()),
         sampler_(context_),
         fitted_states_(context_),
@@ -66,6 +68,10 @@ class Run final : public HeldRun, workload::RequestListener {
       is_decision_special_ = is_decision_special_ || gateway->may_reject();
     }
     clients_.set_open(options_.is_open);
+    if (pools_) {
+      pools_->connect(fleet_, gateways_);
+      is_decision_special_ = true;
+    }
     for (const Change& change : simulation.changes) {
       const Time at = sim::from_seconds(change.at_s);
       for (const workload::Submission& submission : change.submit) add(submission, at);
@@ -161,7 +167,9 @@ class Run final : public HeldRun, workload::RequestListener {
   Output finish() override {
     fleet_.close(horizon_);
     context_.statistics.add_rest();
-    Output output = report({context_, clients_, gateways_, fleet_, load_events_, horizon_});
+    if (auto& legs = context_.record->legs) legs->resize(context_.requests.capacity());
+    Output output =
+        report({context_, clients_, gateways_, fleet_, load_events_, pools_.get(), horizon_});
     output.decisions = std::move(gateways_.decisions());
     for (const auto& gateway : gateways_.replicas()) {
       output.refusal_details.insert(gateway->pipeline().details().begin(),
@@ -189,6 +197,12 @@ class Run final : public HeldRun, workload::RequestListener {
 #endif
       if (context_.events.popped() % Interruption::kEventsBetweenCalls == 0) check_progress();
     }
+  }
+
+  workload::RequestListener& own_listener() { return *this; }
+  workload::RequestListener& listener() {
+    if (pools_) return *pools_;
+    return *this;
   }
 
   // Whether no request is in the system.
@@ -235,6 +249,10 @@ class Run final : public HeldRun, workload::RequestListener {
       case Phase::ingress:
         if (const auto entered = fleet_.enter(event)) withdraw_if_late(*entered);
         return;
+      case Phase::leg_entry:
+        return pools_->enter(event);
+      case Phase::transfer_end:
+        return pools_->end_transfers(event);
       case Phase::instance_expiry:
         return fleet_.at(InstanceId{event.subject()}).expire(context_.now);
       case Phase::step_start:
@@ -338,7 +356,13 @@ class Run final : public HeldRun, workload::RequestListener {
       context_.events.push({context_.now + routing_latency_, Phase::routing, 0, request.value});
     }
     drop(departures);
-    for (const RequestId victim : departures.evicted) fleet_.evict(victim);
+    for (const RequestId victim : departures.evicted) evict(victim);
+  }
+
+  void evict(RequestId victim) {
+    const bool is_in_transit = context_.states.outcome[victim.index()] == Outcome::in_transit;
+    if (pools_ && is_in_transit) return pools_->withdraw(victim, Outcome::evicted);
+    fleet_.evict(victim);
   }
 
   void dispatch(RequestId request) {
@@ -364,9 +388,16 @@ class Run final : public HeldRun, workload::RequestListener {
     send(gateway, request, gateway.decide(request, view));
   }
 
-  // A decision that takes time, may be that there is no instance, or has one choice.
+  // A decision that takes time, may be that there is no instance, has one choice, or is about two
+  // pools.
   [[gnu::noinline]] void route_specially(GatewayReplica& gateway, RequestId request,
                                          const signals::View& view) {
+    if (pools_) {
+      if (pools_->is_in_handoff(request)) return pools_->route_decode(request);
+      if (!pools_->route(request)) return reject_unrouted(gateway, request);
+      if (gateway.routed()) drain(gateway);
+      return;
+    }
     const auto only = clients_.submissions().instance_of(request);
     const std::optional<router::Target> target =
         only ? decide_at(InstanceId{static_cast<std::size_t>(*only)}, gateway, request, view)
@@ -450,6 +481,9 @@ class Run final : public HeldRun, workload::RequestListener {
   void withdraw(RequestId request) {
     const Outcome where = context_.states.outcome[request.index()];
     if (where == Outcome::running) return fleet_.cancel(request, Outcome::cancelled);
+    if (where == Outcome::in_transit && pools_) {
+      return pools_->withdraw(request, Outcome::cancelled);
+    }
     if (where != Outcome::queued) return;
     GatewayReplica& gateway = gateways_.of(request);
     drop(gateway.withdraw(request));
@@ -558,6 +592,7 @@ class Run final : public HeldRun, workload::RequestListener {
   RunOptions options_;
   Context context_;
   Clients clients_;
+  std::unique_ptr<Pools> pools_;  // null unless groups have roles
   Fleet fleet_;
   LoadEvents load_events_;
   Sampler sampler_;

@@ -32,6 +32,9 @@ enum class Completion : std::uint8_t { step_end, step_start };
 enum class Preemption : std::uint8_t { keep_emitted, restart };
 /// Where the cost of delivering tokens counts.
 enum class OutputOverhead : std::uint8_t { in_step, reported };
+/// What the instances of a group compute: whole requests, or one of the two legs of a request whose
+/// prompt is computed elsewhere.
+enum class Role : std::uint8_t { both, prefill, decode };
 
 /// A state of a rank's batch.
 struct BatchState {
@@ -53,6 +56,7 @@ struct BatchState {
 /// A group of identical instances.
 struct InstanceGroup {
   std::int64_t count = 1;
+  Role role = Role::both;
   std::int64_t data_parallel_size = 1;
   bool lockstep_ranks = false;
   FrontEnd front_end;
@@ -68,6 +72,7 @@ struct InstanceGroup {
   std::int64_t max_model_len = 131072;
   std::int64_t block_size_tokens = 16;
   std::int64_t num_kv_blocks = 26894;
+  std::int64_t kv_bytes_per_token = 131072;
   KvCache kv_cache;
   Scheduler scheduler = Fcfs{};
   Latency latency = Roofline{};
@@ -89,6 +94,11 @@ struct InstanceGroup {
     field("count", &G::count, "Number of instances.")
         .unit("instances")
         .range(sim::between(1, 100000));
+    field("role", &G::role,
+          "What the instances do for a request. both: all of it. If groups are prefill and decode, "
+          "a request that disaggregation.decider sends to both has its prompt computed by an "
+          "instance of the former, moved over disaggregation.link, and is continued by one of the "
+          "latter, which serve other requests wholly. A group is then one or the other.");
     field("data_parallel_size", &G::data_parallel_size,
           "Number of data-parallel ranks of an instance (vLLM --data-parallel-size). Each rank is "
           "a separate plant, with its own queue, batch and KV memory of the sizes given here. A "
@@ -156,6 +166,12 @@ struct InstanceGroup {
     field("num_kv_blocks", &G::num_kv_blocks, "Number of KV blocks of an instance.")
         .unit("blocks")
         .range(sim::between(1, 1e12));
+    field(
+        "kv_bytes_per_token", &G::kv_bytes_per_token,
+        "KV memory of one token in all layers and on all GPUs of an instance, as Server states it: "
+        "what is moved between the pools per token of a prompt.")
+        .unit("bytes")
+        .range(sim::between(1, 1e12));
     field("kv_cache", &G::kv_cache, "Reuse of KV blocks.");
     field("scheduler", &G::scheduler, "Order of the engine's waiting queue.");
     field("latency", &G::latency, "Model of the duration of a step.");
@@ -184,8 +200,9 @@ struct InstanceGroup {
         "latency was fitted; written by spillway calibrate. A run counts how often its batches "
         "are outside (Result.fitted_states), and does not depend on it. Empty: not counted.");
   }
-  /// Runs do not depend on what is said about the group.
+  /// Runs do not depend on what is said about the group, nor on the size of what is not moved.
   bool is_part_of_identity(std::string_view field) const {
+    if (field == "kv_bytes_per_token") return role != Role::both;
     return field != "provenance" && field != "fitted_states";
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
@@ -223,4 +240,8 @@ struct spillway::sim::EnumNames<spillway::instance::Preemption> {
 template <>
 struct spillway::sim::EnumNames<spillway::instance::OutputOverhead> {
   static constexpr std::array<std::string_view, 2> names{"in_step", "reported"};
+};
+template <>
+struct spillway::sim::EnumNames<spillway::instance::Role> {
+  static constexpr std::array<std::string_view, 3> names{"both", "prefill", "decode"};
 };

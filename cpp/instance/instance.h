@@ -34,14 +34,18 @@ class LegListener {
   virtual void prefill_ended(sim::RequestId id) = 0;
   /// The decode leg has taken blocks for its prompt, of which `missing` are still empty.
   virtual void blocks_taken(sim::RequestId id, std::int64_t missing) = 0;
+  /// The decode leg, whose prompt has arrived, has got a seat.
+  virtual void seated(sim::RequestId id) = 0;
 };
 
 /// The legs at an instance.
 class LegEngine {
  public:
   virtual ~LegEngine() = default;
-  /// The leg, not `whole`, enters the queue. False: the engine could never hold it.
-  virtual bool enqueue_leg(sim::RequestId id, Leg leg, sim::Time now) = 0;
+  /// Whether the engine could ever hold the leg, which is not `whole`.
+  virtual bool accepts(sim::RequestId id, Leg leg) const = 0;
+  /// The leg enters the queue, or is refused.
+  virtual void enqueue_leg(sim::RequestId id, Leg leg, sim::Time now) = 0;
   /// The prompt of a decode leg has arrived in its blocks.
   virtual void arrived(sim::RequestId id, sim::Time now) = 0;
   /// The prompt of a prefill leg that has ended was read, or will not be.

@@ -42,6 +42,9 @@ std::vector<std::string> reason_names() {
     names.emplace_back(reason.name);
   }
   for (const workload::Reason& reason : router::kRouterReasons) names.emplace_back(reason.name);
+  for (const workload::Reason& reason : router::Disaggregation::reasons) {
+    names.emplace_back(reason.name);
+  }
   return names;
 }
 
@@ -50,6 +53,7 @@ std::uint8_t reason_index(workload::ReasonCode code) {
   constexpr std::size_t first_of_worker = first_of_queue + gateway::Queue::reasons.size();
   constexpr std::size_t first_of_client = first_of_worker + instance::kWorkerReasons.size();
   constexpr std::size_t first_of_router = first_of_client + workload::Reaction::reasons.size();
+  constexpr std::size_t first_of_handoff = first_of_router + router::kRouterReasons.size();
   switch (code.stage) {
     case workload::Stage::admission:
       return static_cast<std::uint8_t>(1 + code.index);
@@ -61,6 +65,8 @@ std::uint8_t reason_index(workload::ReasonCode code) {
       return static_cast<std::uint8_t>(first_of_client + code.index);
     case workload::Stage::router:
       return static_cast<std::uint8_t>(first_of_router + code.index);
+    case workload::Stage::handoff:
+      return static_cast<std::uint8_t>(first_of_handoff + code.index);
     case workload::Stage::none:
       break;
   }
@@ -77,6 +83,8 @@ const workload::ReasonCategory& category_of(workload::ReasonCode code) {
       return instance::kWorkerReasons.at(code.index).category;
     case workload::Stage::router:
       return router::kRouterReasons.at(code.index).category;
+    case workload::Stage::handoff:
+      return router::Disaggregation::reasons.at(code.index).category;
     case workload::Stage::client:
     case workload::Stage::none:
       break;
@@ -112,6 +120,9 @@ void OutcomeCounts::add(const workload::RequestStates& states, sim::RequestId id
     case workload::Stage::router:
       ++router_rejected_.at(reason.index);
       break;
+    case workload::Stage::handoff:
+      ++handoff_rejected_.at(reason.index);
+      break;
     default:
       ++worker_rejected_.at(reason.index);
   }
@@ -125,6 +136,25 @@ std::map<std::string, std::int64_t> OutcomeCounts::by_reason() const {
   }
   return counts;
 }
+
+namespace {
+
+// A decode leg enters its instance's batch with its prompt.
+void balance(const LegCounts& legs, const FleetCounts& fleet) {
+  require_equal(legs.prefill_entered,
+                legs.prefill_ended + legs.prefill_withdrawn + legs.prefill_inside,
+                "prefill legs entered = ended + withdrawn + inside");
+  require_equal(legs.prefill_ended, fleet.handed_over,
+                "prefill legs ended = those that the instances handed over");
+  require_equal(legs.decode_entered,
+                legs.transfers_ended + legs.decode_withdrawn + legs.decode_waiting,
+                "decode legs entered = prompts arrived + withdrawn + waiting");
+  require_equal(legs.transfers_begun,
+                legs.transfers_ended + legs.transfers_cut + legs.transfers_under_way,
+                "transfers begun = ended + cut + under way");
+}
+
+}  // namespace
 
 Ledger balance(const OutcomeCounts& counts, const gateway::GatewayCounters& counters,
                std::int64_t queued, const FleetCounts& fleet) {
@@ -167,6 +197,13 @@ Ledger balance(const OutcomeCounts& counts, const gateway::GatewayCounters& coun
     ledger.router_rejected.emplace(router::kRouterReasons.at(i).name, counts.router_rejected_[i]);
   }
 
+  for (std::size_t i = 0; i < counts.handoff_rejected_.size(); ++i) {
+    if (counts.handoff_rejected_[i] == 0) continue;
+    ledger.handoff_rejected.emplace(router::Disaggregation::reasons.at(i).name,
+                                    counts.handoff_rejected_[i]);
+  }
+  ledger.legs = fleet.legs;
+
   // A request that left a queue without being dispatched counts only here, so the two groups do not
   // overlap.
   require_equal(ledger.attempts, ledger.at_admission + ledger.admitted + total(ledger.rejected),
@@ -180,9 +217,10 @@ Ledger balance(const OutcomeCounts& counts, const gateway::GatewayCounters& coun
   require_equal(ledger.dispatched,
                 ledger.in_transit + ledger.running + ledger.completed + ledger.failed +
                     ledger.evicted_in_flight + ledger.cancelled_in_flight +
-                    total(ledger.worker_rejected) + total(ledger.router_rejected),
+                    total(ledger.worker_rejected) + total(ledger.router_rejected) +
+                    total(ledger.handoff_rejected),
                 "dispatched = in_transit + running + completed + failed + evicted + cancelled + "
-                "worker_rejected + router_rejected");
+                "worker_rejected + router_rejected + handoff_rejected");
 
   // Checks against the stages' own counts.
   require_equal(ledger.attempts, counters.attempts, "attempts = arrivals at the gateway");
@@ -199,10 +237,14 @@ Ledger balance(const OutcomeCounts& counts, const gateway::GatewayCounters& coun
   require_equal(ledger.completed, fleet.completed, "completed = completions of the instances");
   require_equal(total(ledger.worker_rejected), fleet.refused,
                 "worker_rejected = refusals of the instances");
-  require_equal(counts.withdrawn_, fleet.cancelled,
-                "evicted or cancelled after entry = withdrawals from the instances");
-  require_equal(ledger.completed + ledger.running + fleet.cancelled, fleet.entered,
-                "completed + running + withdrawn = entries to the instances");
+  const std::int64_t between = fleet.legs ? fleet.legs->withdrawn_between : 0;
+  require_equal(counts.withdrawn_, fleet.cancelled + between,
+                "evicted or cancelled after entry = withdrawals from the instances, and between "
+                "legs");
+  require_equal(ledger.completed + ledger.running + fleet.cancelled + fleet.handed_over,
+                fleet.entered,
+                "completed + running + withdrawn + handed over = entries to the instances");
+  if (fleet.legs) balance(*fleet.legs, fleet);
   return ledger;
 }
 
@@ -229,7 +271,29 @@ sim::Value Ledger::to_value() const {
   if (!router_rejected.empty()) {
     all.emplace_back("router_rejected", metrics::to_value(router_rejected));
   }
+  if (legs) {
+    all.emplace_back("handoff_rejected", metrics::to_value(handoff_rejected));
+    all.emplace_back("legs", legs->to_value());
+  }
   return all;
+}
+
+sim::Value LegCounts::to_value() const {
+  using sim::Value;
+  return Value::Map{{"local", Value(local)},
+                    {"prefill_entered", Value(prefill_entered)},
+                    {"prefill_ended", Value(prefill_ended)},
+                    {"prefill_withdrawn", Value(prefill_withdrawn)},
+                    {"prefill_inside", Value(prefill_inside)},
+                    {"decode_entered", Value(decode_entered)},
+                    {"decode_withdrawn", Value(decode_withdrawn)},
+                    {"decode_waiting", Value(decode_waiting)},
+                    {"transfers_begun", Value(transfers_begun)},
+                    {"transfers_ended", Value(transfers_ended)},
+                    {"transfers_cut", Value(transfers_cut)},
+                    {"transfers_under_way", Value(transfers_under_way)},
+                    {"moved_blocks", Value(moved_blocks)},
+                    {"withdrawn_between", Value(withdrawn_between)}};
 }
 
 }  // namespace spillway::metrics

@@ -3,12 +3,14 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "gateway/pipeline.h"
 #include "instance/group.h"
+#include "router/disaggregation.h"
 #include "router/policies.h"
 #include "sim/ids.h"
 #include "sim/value.h"
@@ -16,6 +18,26 @@
 #include "workload/request_states.h"
 
 namespace spillway::metrics {
+
+/// Counts of the legs of requests in a prefill and a decode pool, and of what moved between them.
+struct LegCounts {
+  std::int64_t local = 0;  ///< requests that were sent to an instance of the decode pool wholly
+  std::int64_t prefill_entered = 0;
+  std::int64_t prefill_ended = 0;
+  std::int64_t prefill_withdrawn = 0;
+  std::int64_t prefill_inside = 0;
+  std::int64_t decode_entered = 0;
+  std::int64_t decode_withdrawn = 0;  ///< without their prompts
+  std::int64_t decode_waiting = 0;    ///< for their prompts
+  std::int64_t transfers_begun = 0;
+  std::int64_t transfers_ended = 0;
+  std::int64_t transfers_cut = 0;
+  std::int64_t transfers_under_way = 0;
+  std::int64_t moved_blocks = 0;
+  std::int64_t withdrawn_between = 0;  ///< requests that left between their legs
+
+  sim::Value to_value() const;
+};
 
 /// The balance of all requests, computed from their outcomes and checked against the stages' own
 /// counts.
@@ -36,8 +58,10 @@ struct Ledger {
   std::int64_t running = 0;
   std::int64_t completed = 0;
   std::int64_t failed = 0;
-  std::map<std::string, std::int64_t> worker_rejected;  ///< by the worker's reason
-  std::map<std::string, std::int64_t> router_rejected;  ///< by the router's reason
+  std::map<std::string, std::int64_t> worker_rejected;   ///< by the worker's reason
+  std::map<std::string, std::int64_t> router_rejected;   ///< by the router's reason
+  std::map<std::string, std::int64_t> handoff_rejected;  ///< after their prefill, by the reason
+  std::optional<LegCounts> legs;                         ///< unset without pools
 
   sim::Value to_value() const;
 };
@@ -48,12 +72,14 @@ struct FleetCounts {
   std::int64_t refused = 0;
   std::int64_t completed = 0;
   std::int64_t cancelled = 0;
+  std::int64_t handed_over = 0;   ///< prefill legs that ended
+  std::optional<LegCounts> legs;  ///< unset without pools
 };
 
 inline constexpr std::size_t kNumReasons =
     gateway::kAdmissionReasons.size() + gateway::Queue::reasons.size() +
     instance::kWorkerReasons.size() + workload::Reaction::reasons.size() +
-    router::kRouterReasons.size();
+    router::kRouterReasons.size() + router::Disaggregation::reasons.size();
 
 /// Counts of the requests of a run by their status.
 class OutcomeCounts {
@@ -79,6 +105,7 @@ class OutcomeCounts {
   std::array<std::int64_t, gateway::Queue::reasons.size()> rejected_by_queue_{};  // by a full queue
   std::array<std::int64_t, instance::kWorkerReasons.size()> worker_rejected_{};
   std::array<std::int64_t, router::kRouterReasons.size()> router_rejected_{};
+  std::array<std::int64_t, router::Disaggregation::reasons.size()> handoff_rejected_{};
   std::array<std::int64_t, 1 + kNumReasons> by_reason_{};  // as `reason_index` numbers them
 };
 

@@ -13,6 +13,7 @@ namespace spillway::sim {
 /// The subject of an event is the key where one is given, otherwise a request.
 enum class Phase : std::uint8_t {
   step_end,          ///< first tokens, completions, KV release, counters (instance)
+  transfer_end,      ///< prompts have arrived (the link's state)
   first_token,       ///< of a step whose effects took place at its start (instance)
   permit_release,    ///< concurrency permits return to the gateway
   client_reaction,   ///< retries, next turns
@@ -32,6 +33,7 @@ enum class Phase : std::uint8_t {
   admission,         ///< in order of arrival
   routing,           ///< in order of dispatch
   ingress,           ///< entry to the engine's queue, or a free place at an ingress (instance)
+  leg_entry,         ///< the same in a fleet with roles (instance)
   step_start,        ///< sees everything that happened at this instant (instance)
 };
 

@@ -60,7 +60,7 @@ struct Reason {
 };
 
 /// The stage to whose closed set of reasons a code refers.
-enum class Stage : std::uint8_t { none, admission, queue, ingress, client, router };
+enum class Stage : std::uint8_t { none, admission, queue, ingress, client, router, handoff };
 
 /// A reason as stored per request: the stage, and the position in that stage's closed set.
 struct ReasonCode {

@@ -216,6 +216,7 @@ void pad(const EngineState& s, Slot& slot) {
     s.has_prompts = true;
     --budget;
     recorder.admitted(slot.id, slot.computed, false);
+    recorder.seated(slot.id);
   }
   s.num_arriving -= static_cast<std::int32_t>(entered);
   s.ready.erase(s.ready.begin(), s.ready.begin() + static_cast<std::ptrdiff_t>(entered));

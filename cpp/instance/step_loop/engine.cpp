@@ -42,23 +42,26 @@ Time StepLoopEngine::entry_delay(RequestId id) const {
       settings_.latency->entry_us(settings_.requests.input_tokens(id)));
 }
 
+void StepLoopEngine::refuse(RequestId id, Time now) {
+  state_.counters.last_event = std::max(state_.counters.last_event, now);
+  ++state_.counters.refused;
+  recorder_.refused(id, now);
+}
+
 void StepLoopEngine::enqueue(RequestId id, std::size_t, Time now) {
-  if (!can_hold(state_, id)) {
-    state_.counters.last_event = std::max(state_.counters.last_event, now);
-    ++state_.counters.refused;
-    return recorder_.refused(id, now);
-  }
+  if (!can_hold(state_, id)) return refuse(id, now);
   take_scrapes(now, true);
   join_queue(state_, recorder_, id, now);
   if (state_.activity == Activity::idle) request_step(now);
 }
 
-bool StepLoopEngine::enqueue_leg(RequestId id, Leg leg, Time now) {
-  if (!can_hold_leg(state_, id, leg)) return false;
+bool StepLoopEngine::accepts(RequestId id, Leg leg) const { return can_hold_leg(state_, id, leg); }
+
+void StepLoopEngine::enqueue_leg(RequestId id, Leg leg, Time now) {
+  if (!accepts(id, leg)) return refuse(id, now);
   take_scrapes(now, true);
   join_queue_as(state_, recorder_, id, leg, now);
   wake(now);
-  return true;
 }
 
 void StepLoopEngine::arrived(RequestId id, Time now) {

@@ -56,7 +56,8 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster, 
   void check_memory() const override;
 
   LegEngine* legs() override { return settings_.has_legs && !lockstep_ ? this : nullptr; }
-  bool enqueue_leg(sim::RequestId id, Leg leg, sim::Time now) override;
+  bool accepts(sim::RequestId id, Leg leg) const override;
+  void enqueue_leg(sim::RequestId id, Leg leg, sim::Time now) override;
   void arrived(sim::RequestId id, sim::Time now) override;
   void release(sim::RequestId id, sim::Time now) override;
   void drop(sim::RequestId id, sim::Time now) override;
@@ -66,6 +67,7 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster, 
 
  private:
   void take_scrapes(sim::Time now, bool inclusive);
+  void refuse(sim::RequestId id, sim::Time now);
   void request_step(sim::Time now);
   // An idle engine looks again at what waits.
   void wake(sim::Time now);

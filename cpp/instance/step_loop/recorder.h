@@ -126,6 +126,7 @@ class Recorder {
     legs_->prefill_ended(id);
   }
   void blocks_taken(sim::RequestId id, std::int64_t missing) { legs_->blocks_taken(id, missing); }
+  void seated(sim::RequestId id) { legs_->seated(id); }
   void arrived(sim::RequestId id) { states_->outcome[id.index()] = workload::Outcome::running; }
 
   /// `tokens`: its output tokens.

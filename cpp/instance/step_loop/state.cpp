@@ -61,7 +61,7 @@ EngineSettings::EngineSettings(const InstanceGroup& group, std::uint32_t engine,
       rules(group.engine_rules),
       has_special_rules(rules != EngineRules{} || varies_cap || !chunks_prompts ||
                         prefill_interval > 1 || num_drafts > 0 || environment.step_logs ||
-                         environment.states.keeps_cached || environment.legs),
+                        environment.states.keeps_cached || environment.legs),
       has_legs(environment.legs != nullptr),
       max_model_len(cap(group.max_model_len)),
       completion(group.completion),

@@ -180,6 +180,11 @@ def time_by_cause(result: ResultData) -> TimeByCause:
             "causes are times between events: they need metrics.accounting = clock, and this run "
             f"has {simulation.metrics.accounting}"
         )
+    if any(group.role != "both" for group in simulation.instances):
+        raise _core.sim.UsageError(
+            "causes are times on one server: they are not known for the legs of requests in "
+            "prefill and decode pools"
+        )
     with memory.explained([simulation]):
         output, names, ns, engines = _core.cluster.time_by_cause(simulation, result.seed)
     if type(result)(simulation, result.seed, output).outcome_digest != result.outcome_digest:

@@ -89,6 +89,10 @@ class Requests(Mapping[str, "NDArray[Any]"]):
     output_tokens (delivered so far), requested_output_tokens (that the request asked for),
     attempts, preemptions (int); arrival_s, ttft_s, e2e_s, tpot_s, queue_s, scheduling_delay_s,
     itl_mean_s (seconds, NaN: not applicable).
+    With prefill and decode pools also: prefill_instance (int, -1: the prompt was computed where the
+    request was continued), prefill_end_s (when), transfer_s (of the prompt, with the wait for the
+    link), decode_queue_s (from the end of the prefill to the seat at the second instance, without
+    the transfer); instance is then the second one, as soon as the prompt is there.
     Where clients retry, the row describes the last attempt, but arrival is that of the first, from
     which latencies count; queue_s is that of the last attempt.
     """
@@ -184,7 +188,8 @@ class Requests(Mapping[str, "NDArray[Any]"]):
             elif name == "request_id":
                 columns[name] = self._arrow_ids()
             else:
-                missing = self[name] < 0 if name == "instance" else None
+                is_number = name in ("instance", "prefill_instance")
+                missing = self[name] < 0 if is_number else None
                 columns[name] = arrow.array(self[name], mask=missing, from_pandas=True)
         table: pa.Table = arrow.table(columns)
         return table

@@ -29,6 +29,16 @@ if TYPE_CHECKING:
 _SUMMARY_SCHEMA = 1  # version of summary.json
 
 
+def _columns_of(record: Any) -> Columns:
+    names, legs = _core.cluster.columns, _core.cluster.leg_columns
+    if not record.has_legs:
+        return Columns(names, record.column)
+    return Columns(
+        (*names, *legs),
+        lambda name: record.leg_column(name) if name in legs else record.column(name),
+    )
+
+
 class ResultData:
     """One run: the outcome and latencies of every request, and the figures over all of them.
 
@@ -42,7 +52,7 @@ class ResultData:
         self._token_gaps: Columns | None = None
         record = self._output.pop("record", None)
         if record is not None:
-            self._output["columns"] = Columns(_core.cluster.columns, record.column)
+            self._output["columns"] = _columns_of(record)
             self._output["offered"] = Columns(_core.cluster.offered_columns, record.offered_column)
             self._output["request_id"] = RequestIds(record)
             self._token_gaps = Columns(("gap_s", "count"), record.token_gaps)

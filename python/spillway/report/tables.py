@@ -54,7 +54,7 @@ def ledger_line(ledger: Mapping[str, Any]) -> str:
         for outcome in _OUTCOMES
         if ledger[outcome] or outcome == "completed"
     ]
-    for stage in ("rejected", "worker_rejected", "router_rejected"):
+    for stage in ("rejected", "worker_rejected", "router_rejected", "handoff_rejected"):
         words = stage.replace("_", " ")
         counts = ledger.get(stage, {}).items()
         parts += [f"{number(count)} {words} ({reason})" for reason, count in counts]

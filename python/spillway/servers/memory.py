@@ -74,6 +74,12 @@ class Placement:
         element_bytes = ELEMENT_BYTES[self.kv_cache_dtype]
         return self.model.kv_bytes_per_token(tp=self.layout.tp, element_bytes=element_bytes)
 
+    @property
+    def kv_bytes_of_a_token(self) -> int:
+        """Bytes of KV of a token on all accelerators together, without copies."""
+        element_bytes = ELEMENT_BYTES[self.kv_cache_dtype]
+        return round(self.model.kv_bytes_per_token(element_bytes=element_bytes))
+
 
 @dataclass(frozen=True)
 class Memory:

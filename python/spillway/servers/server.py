@@ -213,6 +213,7 @@ class Server:
             max_model_len=self._max_model_len,
             block_size_tokens=self.block_size_tokens,
             num_kv_blocks=self._blocks // self.pp,
+            kv_bytes_per_token=self.placement.kv_bytes_of_a_token,
             kv_cache=KvCache(reserve_full_prompt=version.reserve_full_prompt),
             latency=physics.roofline(self.placement, efficiencies),
             async_scheduling=version.async_scheduling,
@@ -267,6 +268,7 @@ class Server:
                    origin("max_num_batched_tokens", chosen)),
             Origin("max_model_len", str(group.max_model_len), origin("max_model_len", length)),
             Origin("num_kv_blocks", str(group.num_kv_blocks), origin("num_kv_blocks", held)),
+            Origin("kv_bytes_per_token", str(group.kv_bytes_per_token), "config.json"),
             Origin("block_size_tokens", str(group.block_size_tokens), "given"
                    if self.block_size_tokens != _BLOCK_SIZE_TOKENS else engines),
             Origin("async_scheduling", str(group.async_scheduling).lower(), engines),

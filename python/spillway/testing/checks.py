@@ -469,6 +469,7 @@ def _ledger_errors(ledger: Mapping[str, Any]) -> Iterator[str]:
     cancelled_inside = ledger.get("cancelled_in_flight", 0)
     refused = sum(ledger["worker_rejected"].values())
     unrouted = sum(ledger.get("router_rejected", {}).values())
+    stranded = sum(ledger.get("handoff_rejected", {}).values())
     sums = {
         "attempts": {
             "at admission": ledger["at_admission"],
@@ -491,6 +492,7 @@ def _ledger_errors(ledger: Mapping[str, Any]) -> Iterator[str]:
             "cancelled in an instance": cancelled_inside,
             "rejected by a worker": refused,
             "rejected by the router": unrouted,
+            "rejected after their prefill": stranded,
         },
     }
     for whole, parts in sums.items():
@@ -536,6 +538,7 @@ def _outcome_errors(
         **ledger["rejected"],
         **ledger["worker_rejected"],
         **ledger.get("router_rejected", {}),
+        **ledger.get("handoff_rejected", {}),
     }
     booked = {
         **{name: ledger[name] for name in _core.cluster.outcomes if name in ledger},

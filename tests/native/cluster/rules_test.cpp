@@ -41,6 +41,12 @@ std::vector<Named> too_many(std::vector<Named> names) {
   return names;
 }
 
+// Two groups of one instance, the first for prompts.
+instance::InstanceGroup& with_pools(Simulation& simulation) {
+  simulation.instances = {{.role = instance::Role::prefill}, {.role = instance::Role::decode}};
+  return simulation.instances.front();
+}
+
 // Each breaks one rule at one of its paths.
 std::vector<Broken> broken() {
   return {
@@ -84,6 +90,80 @@ std::vector<Broken> broken() {
          estimate_exactly(s);
          s.instances.front().ingress = instance::EngineRequestLimit{};
        }},
+      {"pools_are_whole", "instances",
+       [](Simulation& s) { s.instances = {{.role = instance::Role::prefill}}; }},
+      {"pools_are_whole", "instances[].role",
+       [](Simulation& s) { with_pools(s).role = instance::Role::both; }},
+      {"pools_are_alike", "instances[].block_size_tokens",
+       [](Simulation& s) { with_pools(s).block_size_tokens = 32; }},
+      {"pools_are_alike", "instances[].kv_bytes_per_token",
+       [](Simulation& s) { with_pools(s).kv_bytes_per_token = 1; }},
+      {"engines_can_serve_legs", "instances[].plant",
+       [](Simulation& s) { with_pools(s).plant = instance::ProcessorSharing{}; }},
+      {"engines_can_serve_legs", "instances[].data_parallel_size",
+       [](Simulation& s) { with_pools(s).data_parallel_size = 2; }},
+      {"engines_can_serve_legs", "instances[].front_end",
+       [](Simulation& s) { with_pools(s).front_end.us_per_request = 1; }},
+      {"engines_can_serve_legs", "instances[].ingress",
+       [](Simulation& s) { with_pools(s).ingress = instance::EngineRequestLimit{}; }},
+      {"engines_can_serve_legs", "instances[].scheduler",
+       [](Simulation& s) { with_pools(s).scheduler = instance::LongestPrefix{}; }},
+      {"engines_can_serve_legs", "instances[].completion",
+       [](Simulation& s) { with_pools(s).completion = instance::Completion::step_start; }},
+      {"engines_can_serve_legs", "instances[].preemption",
+       [](Simulation& s) { with_pools(s).preemption = instance::Preemption::restart; }},
+      {"engines_can_serve_legs", "instances[].kv_cache.allocation",
+       [](Simulation& s) { with_pools(s).kv_cache.allocation = instance::Allocation::roll_back; }},
+      {"engines_can_serve_legs", "instances[].chunked_prefill",
+       [](Simulation& s) { with_pools(s).chunked_prefill = false; }},
+      {"engines_can_serve_legs", "instances[].prefill_schedule_interval",
+       [](Simulation& s) { with_pools(s).prefill_schedule_interval = 2; }},
+      {"engines_can_serve_legs", "instances[].long_prefill_token_threshold_adaptive",
+       [](Simulation& s) { with_pools(s).long_prefill_token_threshold_adaptive = true; }},
+      {"engines_can_serve_legs", "instances[].speculative_decoding.num_drafts",
+       [](Simulation& s) { with_pools(s).speculative_decoding.num_drafts = 1; }},
+      {"engines_can_serve_legs", "instances[].engine_rules",
+       [](Simulation& s) {
+         with_pools(s).engine_rules.equal_blocks = instance::EqualBlocks::first;
+       }},
+      {"pools_are_served_plainly", "fleet",
+       [](Simulation& s) {
+         with_pools(s);
+         s.fleet.target_instances = 1;
+       }},
+      {"pools_are_served_plainly", "gateway.decision_latency_s",
+       [](Simulation& s) {
+         with_pools(s);
+         s.gateway.decision_latency_s = 1;
+       }},
+      {"pools_are_served_plainly", "gateway.admission",
+       [](Simulation& s) {
+         with_pools(s);
+         estimate_exactly(s);
+       }},
+      {"pools_are_served_plainly", "router",
+       [](Simulation& s) {
+         with_pools(s);
+         s.router = router::Weighted{.scorers = {router::PredictedLatency{}}};
+       }},
+      {"pools_are_served_plainly", "busy_monitor",
+       [](Simulation& s) {
+         with_pools(s);
+         s.busy_monitor.active_decode_blocks_threshold = 0.5;
+       }},
+      {"pools_are_served_plainly", "metrics.traced_candidates",
+       [](Simulation& s) {
+         with_pools(s);
+         s.metrics.traced_candidates = 1;
+       }},
+      {"pools_are_served_plainly", "metrics.accounting",
+       [](Simulation& s) {
+         with_pools(s);
+         s.metrics.accounting = metrics::Accounting::blis;
+         for (auto& group : s.instances) group.async_scheduling = false;
+       }},
+      {"decider_suits_order", "disaggregation.decider",
+       [](Simulation& s) { s.disaggregation.decider = router::UncachedTokens{}; }},
       {"horizon_is_after_warm_up", "warm_up_s",
        [](Simulation& s) { s.horizon_s = s.warm_up_s = 1; }},
       {"reported_latencies_are_synchronous", "instances[].async_scheduling",

@@ -181,13 +181,10 @@ class LegsBench final : spillway::workload::RequestListener, spillway::instance:
     }
     if (job.next == Leg::prefill) {
       job.stage = Stage::prefill;
-    } else {
-      job.has_decode_leg = true;
     }
-    const Leg leg = job.next;
-    if (instances_[to]->legs()->enqueue_leg(id, leg, now_)) return;
-    if (leg == Leg::decode) job.has_decode_leg = false;
-    end(id, Outcome::rejected);
+    auto& legs = *instances_[to]->legs();
+    if (job.next == Leg::decode) job.has_decode_leg = legs.accepts(id, Leg::decode);
+    legs.enqueue_leg(id, job.next, now_);
   }
   void prefill_ended(RequestId id) override {
     Job& job = jobs_[id.index()];
@@ -204,6 +201,7 @@ class LegsBench final : spillway::workload::RequestListener, spillway::instance:
     if (!setup_.takes_blocks_first) return begin_transfer(id);
     send(id, Leg::prefill, job.prefill);
   }
+  void seated(RequestId) override {}
   void begin_transfer(RequestId id) {
     Job& job = jobs_[id.index()];
     job.row.transfer_begin = now_;

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from support.twins.instance import Request, Server, _Step
 
 _HANDOFFS = ("after_prefill", "at_dispatch")
+_ORDERS = ("prefill_first", "decode_first")
 _SHARINGS = ("fixed_share", "max_min")
 
 
@@ -81,6 +82,8 @@ class _Traffic:
         self.start_waiting(now_ns)
 
     def drop(self, job: Job, now_ns: int) -> None:
+        if all(other.job is not job for other in (*self.waiting, *self.active)):
+            return
         self.advance(now_ns)
         self.waiting = [other for other in self.waiting if other.job is not job]
         self.active = [other for other in self.active if other.job is not job]
@@ -375,16 +378,20 @@ class Pools:
         link: Link,
         *,
         handoff: str = "after_prefill",
+        order: str = "prefill_first",
         is_remote: Callable[[Request], bool] = lambda _: True,
     ) -> None:
         if handoff not in _HANDOFFS:
             raise ValueError(f"handoff must be one of {_HANDOFFS}: {handoff!r}")
+        if order not in _ORDERS:
+            raise ValueError(f"order must be one of {_ORDERS}: {order!r}")
         self.prefill = [_PoolInstance(server, index=i) for i, server in enumerate(prefill)]
         first = len(self.prefill)
         self.decode = [_PoolInstance(server, index=first + i) for i, server in enumerate(decode)]
         self.instances = [*self.prefill, *self.decode]
         self.link = link
         self.handoff = handoff
+        self.order = order
         self.is_remote = is_remote
         self.traffic = _Traffic(link)
         self.turns = {"prefill": 0, "decode": 0}
@@ -412,8 +419,10 @@ class Pools:
             return
         if job.prefill is None:
             job.prefill = self.next_of("prefill")
-            if self.handoff == "at_dispatch":
+            if self.handoff == "at_dispatch" or self.order == "decode_first":
                 job.decode = self.next_of("decode")
+            if self.handoff == "at_dispatch":
+                assert job.decode is not None
                 self.send(job, "decode", job.decode, now_ns)
             else:
                 self.send(job, "prefill", job.prefill, now_ns)
@@ -449,11 +458,13 @@ class Pools:
     def prefill_ended(self, job: Job, now_ns: int) -> None:
         job.prefill_end_ns = now_ns
         job.stage = "handoff"
-        if self.handoff == "after_prefill":
+        if self.handoff == "at_dispatch":
+            self.begin_transfer(job, now_ns)
+        elif job.decode is not None:
+            self.send(job, "decode", job.decode, now_ns)
+        else:
             job.in_transit += 1
             self.push(now_ns, "routing", 0, job)
-        else:
-            self.begin_transfer(job, now_ns)
 
     def blocks_taken(self, job: Job, now_ns: int) -> None:
         if self.handoff == "after_prefill":
@@ -549,9 +560,6 @@ class Pools:
             if instance.step is not None and instance.step.end_ns == now_ns:
                 instance.end_step()
                 self.note(instance, now_ns)
-        if self.traffic.next_ns() == now_ns:
-            for transfer in self.traffic.ended(now_ns):
-                self.transfer_ended(transfer.job, now_ns)
         self.take_events(now_ns)
         tried: set[int] = set()
         while idle := [
@@ -571,14 +579,24 @@ class Pools:
 
     def take_events(self, now_ns: int) -> bool:
         """Take what is due now; whether anything was."""
-        was_due = False
+        was_due = self.end_transfers(now_ns)
         while self.events and self.events[0][0] == now_ns:
             _, phase, _, _, subject = heapq.heappop(self.events)
             self.take(phase, subject, now_ns)
             for instance in self.instances:
                 self.note(instance, now_ns)
+            self.end_transfers(now_ns)
             was_due = True
         return was_due
+
+    def end_transfers(self, now_ns: int) -> bool:
+        """Those that end now precede all other events; whether there were any."""
+        has_ended = False
+        while self.traffic.next_ns() == now_ns:
+            for transfer in self.traffic.ended(now_ns):
+                self.transfer_ended(transfer.job, now_ns)
+            has_ended = True
+        return has_ended
 
     @staticmethod
     def taken(legs: list[_Leg]) -> list[_Leg]:

@@ -75,8 +75,9 @@ def statuses(result: ResultData, version: Version) -> Counter[int]:
         *ledger["rejected"].items(),
         *ledger["worker_rejected"].items(),
         *ledger.get("router_rejected", {}).items(),
+        *ledger.get("handoff_rejected", {}).items(),
     )
-    special = {"unservable": 400, "no_workers": 503, "no_candidate": 503}
+    special = {"unservable": 400, "no_workers": 503, "no_candidate": 503, "no_decode_instance": 503}
     for reason, count in refusals:
         shown[special.get(reason, overload)] += count
     return +shown

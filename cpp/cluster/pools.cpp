@@ -1,0 +1,301 @@
+#include "cluster/pools.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <variant>
+
+#include "sim/phase.h"
+
+namespace spillway::cluster {
+
+using instance::Leg;
+using instance::Role;
+using sim::InstanceId;
+using sim::Phase;
+using sim::RequestId;
+using sim::Time;
+using workload::Outcome;
+
+namespace {
+
+std::vector<InstanceId> instances_of(const Simulation& simulation, Role role) {
+  std::vector<InstanceId> found;
+  std::size_t next = 0;
+  for (const instance::InstanceGroup& group : simulation.instances) {
+    for (std::int64_t i = 0; i < group.count; ++i, ++next) {
+      if (group.role == role) found.emplace_back(next);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+Pools::Pools(Context& context, workload::RequestListener& run)
+    : context_(context),
+      run_(run),
+      is_prefill_first_(context.simulation.disaggregation.order == router::LegOrder::prefill_first),
+      sends_decode_first_(context.simulation.disaggregation.handoff ==
+                          router::Handoff::at_dispatch),
+      decider_(std::visit([](const auto& config) { return make(config); },
+                          context.simulation.disaggregation.decider)),
+      reads_prefixes_(signals::needs_of(context.simulation.disaggregation.decider).prefix_index),
+      prefill_(instances_of(context.simulation, Role::prefill)),
+      decode_(instances_of(context.simulation, Role::decode)),
+      bytes_per_block_(
+          static_cast<double>(context.simulation.instances.front().block_size_tokens *
+                              context.simulation.instances.front().kv_bytes_per_token)),
+      routing_latency_(sim::from_seconds(context.simulation.gateway.routing_latency_s)),
+      link_(context.simulation.disaggregation.link) {}
+
+LegColumns* Pools::columns_of(RequestId id) {
+  LegColumns* columns = context_.record->legs.get();
+  if (!columns) return nullptr;
+  if (columns->size() <= id.index()) columns->resize(context_.requests.capacity());
+  return columns;
+}
+
+// ---- choices -----------------------------------------------------------------------------------
+
+bool Pools::route(RequestId id) {
+  if (jobs_.size() <= id.index()) jobs_.resize(context_.requests.capacity());
+  if (LegColumns* columns = columns_of(id)) columns->clear(id);
+  Job& job = job_of(id);
+  const bool is_routed = route_local_or_remote(id, job);
+  if (!is_routed) job = {};
+  return is_routed;
+}
+
+bool Pools::route_local_or_remote(RequestId id, Job& job) {
+  std::optional<router::Target> prefill;
+  std::optional<router::Target> decode;
+  bool is_remote = !prefill_.empty();
+  if (is_prefill_first_) {
+    is_remote = is_remote && !is_local(id, std::nullopt);
+    if (is_remote && !(prefill = pick_prefill(id))) return false;
+    if ((!is_remote || sends_decode_first_) && !(decode = pick_decode(id))) return false;
+  } else {
+    if (!(decode = pick_decode(id))) return false;
+    is_remote = is_remote && !is_local(id, decode->instance);
+    // Without an instance for its prompt, the request is served wholly.
+    if (is_remote) is_remote = (prefill = pick_prefill(id)).has_value();
+  }
+  if (prefill) book_prefill(id, *prefill);
+  if (decode) book_decode(id, *decode);
+  context_.states.instance[id.index()] =
+      static_cast<std::int32_t>((is_remote ? job.prefill : job.decode).value);
+  if (!is_remote) {
+    ++counts_.local;
+    send(id, Leg::whole);
+  } else {
+    send(id, sends_decode_first_ ? Leg::decode : Leg::prefill);
+  }
+  return true;
+}
+
+void Pools::route_decode(RequestId id) {
+  Job& job = job_of(id);
+  --job.on_the_way;
+  job.has_prefilled = false;
+  if (job.leaves_as) return end(id, *job.leaves_as);
+  const std::optional<router::Target> target = pick_decode(id);
+  if (!target) {
+    context_.states.reason[id.index()] = {workload::Stage::handoff, 0};
+    return end(id, Outcome::rejected);
+  }
+  book_decode(id, *target);
+  send(id, Leg::decode);
+}
+
+std::optional<router::Target> Pools::pick_prefill(RequestId id) {
+  GatewayReplica& gateway = gateway_of(id);
+  const signals::View fleet = fleet_->view(gateway.local_state_of_prefill());
+  return gateway.decide_prefill(id, fleet.of(prefill_));
+}
+
+std::optional<router::Target> Pools::pick_decode(RequestId id) {
+  GatewayReplica& gateway = gateway_of(id);
+  const signals::View fleet = fleet_->view(gateway.local_state());
+  return gateway.decide_or_reject(id, fleet.of(decode_));
+}
+
+bool Pools::is_local(RequestId id, std::optional<InstanceId> decode) {
+  const signals::RequestView request(context_.requests, id);
+  std::int64_t cached = 0;
+  if (reads_prefixes_ && decode) {
+    const std::array chosen{*decode};
+    const signals::View fleet = fleet_->view(gateway_of(id).local_state());
+    cached = fleet.of(chosen).sent_tokens(request, 0);
+  }
+  return decider_->is_local({request.input_tokens(), cached});
+}
+
+void Pools::book_prefill(RequestId id, const router::Target& target) {
+  job_of(id).prefill = target.instance;
+  job_of(id).in_prefill = true;
+  gateway_of(id).send_prefill(id, target);
+  if (LegColumns* columns = columns_of(id)) {
+    columns->prefill_instance[id.index()] = static_cast<std::int32_t>(target.instance.value);
+  }
+}
+
+void Pools::book_decode(RequestId id, const router::Target& target) {
+  job_of(id).decode = target.instance;
+  job_of(id).in_decode = true;
+  gateway_of(id).send(id, target);
+}
+
+void Pools::unbook_prefill(RequestId id, bool is_completed) {
+  Job& job = job_of(id);
+  if (!std::exchange(job.in_prefill, false)) return;
+  gateway_of(id).prefill_ended(id, job.prefill, is_completed);
+}
+
+// ---- legs --------------------------------------------------------------------------------------
+
+void Pools::send(RequestId id, Leg leg) {
+  Job& job = job_of(id);
+  ++job.on_the_way;
+  job.next = leg;
+  const InstanceId to = leg == Leg::prefill ? job.prefill : job.decode;
+  context_.events.push(
+      {context_.now + fleet_->at(to).entry_delay(id), Phase::leg_entry, to.value, id.value});
+}
+
+void Pools::enter(const sim::Event& event) {
+  const RequestId id{event.subject()};
+  Job& job = job_of(id);
+  --job.on_the_way;
+  if (job.leaves_as) return end(id, *job.leaves_as);
+  if (context_.requests.fails(id)) return end(id, Outcome::failed);
+  instance::Instance& to = fleet_->at(InstanceId{event.tie()});
+  if (job.next == Leg::whole) return to.enqueue(id, 0, context_.now);
+  // The call may end the request, or take the blocks of a decode leg.
+  if (to.legs()->accepts(id, job.next)) {
+    const bool is_prefill = job.next == Leg::prefill;
+    (is_prefill ? job.is_prefilling : job.has_decode_leg) = true;
+    ++(is_prefill ? counts_.prefill_entered : counts_.decode_entered);
+  }
+  to.legs()->enqueue_leg(id, job.next, context_.now);
+}
+
+void Pools::prefill_ended(RequestId id) {
+  Job& job = job_of(id);
+  ++counts_.prefill_ended;
+  job.is_prefilling = false;
+  job.is_unread = true;
+  if (LegColumns* columns = columns_of(id)) columns->prefill_end[id.index()] = context_.now;
+  unbook_prefill(id, true);
+  if (sends_decode_first_) return begin_transfer(id);
+  if (!is_prefill_first_) return send(id, Leg::decode);
+  job.has_prefilled = true;
+  ++job.on_the_way;
+  context_.events.push({context_.now + routing_latency_, Phase::routing, 0, id.value});
+}
+
+void Pools::blocks_taken(RequestId id, std::int64_t missing) {
+  job_of(id).missing_blocks = missing;
+  sends_decode_first_ ? send(id, Leg::prefill) : begin_transfer(id);
+}
+
+void Pools::seated(RequestId id) {
+  if (LegColumns* columns = columns_of(id)) columns->decode_scheduled[id.index()] = context_.now;
+}
+
+// ---- transfers ---------------------------------------------------------------------------------
+
+void Pools::begin_transfer(RequestId id) {
+  Job& job = job_of(id);
+  job.is_moving = true;
+  const double bytes = static_cast<double>(job.missing_blocks) * bytes_per_block_;
+  ++counts_.transfers_begun;
+  counts_.moved_blocks += job.missing_blocks;
+  if (LegColumns* columns = columns_of(id)) columns->transfer_begin[id.index()] = context_.now;
+  link_.begin(id, {job.prefill.value, job.decode.value}, bytes, context_.now);
+  watch_link();
+}
+
+void Pools::watch_link() {
+  ++link_state_;
+  const Time next = link_.next();
+  if (next == sim::kForever) return;
+  context_.events.push({next, Phase::transfer_end, 0, link_state_});
+}
+
+void Pools::end_transfers(const sim::Event& event) {
+  if (event.subject() != link_state_) return;
+  const std::vector<RequestId> ended = link_.take_ended(context_.now);
+  watch_link();
+  if (ended.empty()) return;
+  delay_steps();
+  for (const RequestId id : ended) {
+    Job& job = job_of(id);
+    job.is_moving = job.is_unread = job.has_decode_leg = false;
+    ++counts_.transfers_ended;
+    if (LegColumns* columns = columns_of(id)) columns->transfer_end[id.index()] = context_.now;
+    context_.states.instance[id.index()] = static_cast<std::int32_t>(job.decode.value);
+    fleet_->at(job.prefill).legs()->release(id, context_.now);
+    fleet_->at(job.decode).legs()->arrived(id, context_.now);
+  }
+}
+
+// An idle engine would start its step at once if no event were due.
+void Pools::delay_steps() {
+  context_.events.push({context_.now, Phase::transfer_end, 0, kNothing});
+}
+
+// ---- ends --------------------------------------------------------------------------------------
+
+void Pools::withdraw(RequestId id, Outcome outcome) {
+  if (!sim::is_set(context_.states.dispatched[id.index()])) return;
+  if (jobs_.size() <= id.index()) jobs_.resize(context_.requests.capacity());
+  Job& job = job_of(id);
+  const bool is_routed = job.in_prefill || job.in_decode || job.is_unread;
+  if (job.on_the_way > 0 || !is_routed) {
+    if (!job.leaves_as) job.leaves_as = outcome;
+    return;
+  }
+  end(id, outcome);
+}
+
+// The request ends outside an instance; as an instance lets a request leave.
+void Pools::end(RequestId id, Outcome outcome) {
+  const bool has_entered = sim::is_set(context_.states.enqueued[id.index()]);
+  const bool is_withdrawn = outcome == Outcome::cancelled || outcome == Outcome::evicted;
+  counts_.withdrawn_between += has_entered && is_withdrawn;
+  context_.states.outcome[id.index()] = outcome;
+  const auto engine = static_cast<std::uint32_t>(context_.states.instance[id.index()]);
+  finished(id);
+  context_.events.push({context_.now, Phase::permit_release, engine, id.value});
+}
+
+void Pools::finished(RequestId id) {
+  const Job job = std::exchange(job_of(id), {});
+  counts_.prefill_withdrawn += job.is_prefilling;
+  if (job.in_prefill) gateway_of(id).prefill_ended(id, job.prefill, false);
+  if (job.in_decode) gateway_of(id).finished(id, job.decode);
+  if (job.is_moving) {
+    link_.drop(id, context_.now);
+    ++counts_.transfers_cut;
+    watch_link();
+  }
+  if (job.is_unread || job.has_decode_leg) delay_steps();
+  if (job.is_unread) fleet_->at(job.prefill).legs()->release(id, context_.now);
+  if (job.has_decode_leg) {
+    ++counts_.decode_withdrawn;
+    fleet_->at(job.decode).legs()->drop(id, context_.now);
+  }
+}
+
+metrics::LegCounts Pools::counts() const {
+  metrics::LegCounts counts = counts_;
+  for (const Job& job : jobs_) {
+    counts.prefill_inside += job.is_prefilling;
+    counts.decode_waiting += job.has_decode_leg;
+    counts.transfers_under_way += job.is_moving;
+  }
+  return counts;
+}
+
+}  // namespace spillway::cluster

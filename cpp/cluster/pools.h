@@ -1,0 +1,120 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cluster/context.h"
+#include "cluster/fleet.h"
+#include "cluster/gateways.h"
+#include "cluster/link.h"
+#include "instance/instance.h"
+#include "metrics/ledger.h"
+#include "router/deciders/decider.h"
+#include "sim/event_queue.h"
+#include "sim/ids.h"
+#include "sim/time.h"
+#include "workload/outcome.h"
+#include "workload/request_states.h"
+
+namespace spillway::cluster {
+
+/// The part of a run that serves requests in two pools: which legs they have, where these are sent,
+/// and the transfers between them. Like the run, it passes what an actor reports to others. It is
+/// made only if there are pools.
+///
+/// A leg is booked at the router of its pool from the choice of its instance to its end.
+class Pools final : public workload::RequestListener, public instance::LegListener {
+ public:
+  /// `run`: notified of first tokens and released permits.
+  Pools(Context& context, workload::RequestListener& run);
+  /// To be called before the run starts.
+  void connect(Fleet& fleet, Gateways& gateways) {
+    fleet_ = &fleet;
+    gateways_ = &gateways;
+  }
+
+  // ---- events ------------------------------------------------------------------------------
+
+  /// Whether the request's event of phase `routing` is about its decode leg.
+  bool is_in_handoff(sim::RequestId id) const {
+    return id.index() < jobs_.size() && jobs_[id.index()].has_prefilled;
+  }
+  /// Such an event.
+  void route_decode(sim::RequestId id);
+  /// A dispatched request. False: the router rejects it.
+  [[nodiscard]] bool route(sim::RequestId id);
+  /// An event of phase `leg_entry`.
+  void enter(const sim::Event& event);
+  /// An event of phase `transfer_end`.
+  void end_transfers(const sim::Event& event);
+  /// The request, which is in transit, ends with `outcome`: now, or as soon as it arrives.
+  void withdraw(sim::RequestId id, workload::Outcome outcome);
+
+  // ---- of the instances --------------------------------------------------------------------
+
+  void first_token(sim::RequestId id) override { run_.first_token(id); }
+  void finished(sim::RequestId id) override;
+  void released(sim::RequestId id) override { run_.released(id); }
+  void prefill_ended(sim::RequestId id) override;
+  void blocks_taken(sim::RequestId id, std::int64_t missing) override;
+  void seated(sim::RequestId id) override;
+
+  metrics::LegCounts counts() const;
+
+ private:
+  struct Job {
+    sim::InstanceId prefill;
+    sim::InstanceId decode;
+    instance::Leg next = instance::Leg::whole;   // the leg that is on its way to its instance
+    std::optional<workload::Outcome> leaves_as;  // as soon as it arrives
+    std::int32_t on_the_way = 0;                 // events that carry it to its next stage
+    std::int64_t missing_blocks = 0;
+    bool in_prefill = false;      // booked in the prefill pool
+    bool in_decode = false;       // booked in the decode pool
+    bool is_prefilling = false;   // in the prefill instance
+    bool has_prefilled = false;   // its decode leg is about to be routed
+    bool is_unread = false;       // its prompt is held in the prefill instance
+    bool has_decode_leg = false;  // which waits for its prompt in the decode instance
+    bool is_moving = false;
+  };
+
+  Job& job_of(sim::RequestId id) { return jobs_[id.index()]; }
+  GatewayReplica& gateway_of(sim::RequestId id) { return gateways_->of(id); }
+  [[nodiscard]] bool route_local_or_remote(sim::RequestId id, Job& job);
+  std::optional<router::Target> pick_prefill(sim::RequestId id);
+  std::optional<router::Target> pick_decode(sim::RequestId id);
+  bool is_local(sim::RequestId id, std::optional<sim::InstanceId> decode);
+  void book_prefill(sim::RequestId id, const router::Target& target);
+  void book_decode(sim::RequestId id, const router::Target& target);
+  void unbook_prefill(sim::RequestId id, bool is_completed);
+  void send(sim::RequestId id, instance::Leg leg);
+  void begin_transfer(sim::RequestId id);
+  void watch_link();
+  void delay_steps();
+  void end(sim::RequestId id, workload::Outcome outcome);
+  LegColumns* columns_of(sim::RequestId id);
+
+  static constexpr std::uint32_t kNothing = 0xFFFFFFFF;  // of the link has ended
+
+  Context& context_;
+  workload::RequestListener& run_;
+  Fleet* fleet_ = nullptr;
+  Gateways* gateways_ = nullptr;
+  bool is_prefill_first_;
+  bool sends_decode_first_;
+  std::unique_ptr<const router::Decider> decider_;
+  bool reads_prefixes_;
+  std::vector<sim::InstanceId> prefill_;  // the pools
+  std::vector<sim::InstanceId> decode_;
+  double bytes_per_block_;
+  sim::Time routing_latency_;
+  Link link_;
+  std::uint32_t link_state_ = 0;  // an event of another state of the link is outdated
+  std::vector<Job> jobs_;         // by request
+  metrics::LegCounts counts_;
+};
+
+}  // namespace spillway::cluster

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "router/deciders/policies.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/range.h"
+#include "sim/time.h"
+#include "workload/outcome.h"
+
+namespace spillway::router {
+
+/// Which instance of a request with two legs is chosen first.
+enum class LegOrder : std::uint8_t { prefill_first, decode_first };
+/// When the decode leg is sent.
+enum class Handoff : std::uint8_t { after_prefill, at_dispatch };
+/// How transfers share a bandwidth.
+enum class LinkSharing : std::uint8_t { fixed_share, max_min };
+
+}  // namespace spillway::router
+
+template <>
+struct spillway::sim::EnumNames<spillway::router::LegOrder> {
+  static constexpr std::array<std::string_view, 2> names{"prefill_first", "decode_first"};
+};
+template <>
+struct spillway::sim::EnumNames<spillway::router::Handoff> {
+  static constexpr std::array<std::string_view, 2> names{"after_prefill", "at_dispatch"};
+};
+template <>
+struct spillway::sim::EnumNames<spillway::router::LinkSharing> {
+  static constexpr std::array<std::string_view, 2> names{"fixed_share", "max_min"};
+};
+
+namespace spillway::router {
+
+/// What moves the KV blocks of prompts between the pools.
+struct KvLink {
+  std::optional<double> bandwidth_gb_per_s = 25;
+  std::optional<double> shared_bandwidth_gb_per_s;
+  LinkSharing sharing = LinkSharing::fixed_share;
+  double base_latency_s = 5e-5;
+  std::int64_t max_transfers = 0;
+
+  static constexpr std::string_view type_name = "KvLink";
+  static constexpr std::string_view doc =
+      "What moves the KV blocks of prompts from every instance of the prefill pool to every one of "
+      "the decode pool. A transfer moves the blocks that its reader lacks, and takes at least 1 "
+      "ns.";
+  static void fields(auto field) {
+    field("bandwidth_gb_per_s", &KvLink::bandwidth_gb_per_s,
+          "Bandwidth between two instances; unset: unlimited.")
+        .unit("GB/s")
+        .range(sim::positive_up_to(1e6))
+        .log_search(1, 400);
+    field("shared_bandwidth_gb_per_s", &KvLink::shared_bandwidth_gb_per_s,
+          "Bandwidth of all transfers together; unset: unlimited.")
+        .unit("GB/s")
+        .range(sim::positive_up_to(1e9));
+    field("sharing", &KvLink::sharing,
+          "How transfers share a bandwidth. fixed_share: each takes, for all of its time, an equal "
+          "part of what those share that are under way when it starts, itself included; max_min: "
+          "those that move bytes share it fairly at every instant.");
+    field("base_latency_s", &KvLink::base_latency_s,
+          "Time of a transfer before its first byte moves.")
+        .unit("s")
+        .range(sim::between(0, sim::kLongestSpan_s));
+    field("max_transfers", &KvLink::max_transfers,
+          "Maximum number of transfers under way between two instances; 0: unlimited. Others wait "
+          "in order.")
+        .unit("transfers")
+        .range(sim::between(0, 1e6));
+  }
+};
+
+/// How requests pass through a prefill and a decode pool.
+struct Disaggregation {
+  LegOrder order = LegOrder::prefill_first;
+  Handoff handoff = Handoff::after_prefill;
+  AnyDecider decider = AlwaysRemote{};
+  KvLink link;
+
+  static constexpr std::string_view type_name = "Disaggregation";
+  static constexpr std::string_view doc =
+      "How requests pass through a prefill and a decode pool: the groups with these roles. Each "
+      "pool has its own router with the settings of the simulation's. Without such groups these "
+      "settings have no effect.";
+  static void fields(auto field) {
+    field(
+        "order", &Disaggregation::order,
+        "Which instance is chosen first. prefill_first, as in Dynamo: the prefill instance at "
+        "dispatch, the decode instance when its leg is sent. decode_first, as in llm-d: the decode "
+        "instance, and if the decider wants one, the prefill instance, both at dispatch.");
+    field("handoff", &Disaggregation::handoff,
+          "When the decode leg is sent. after_prefill: when the prompt has been computed; "
+          "at_dispatch: first, and the prefill leg follows when the blocks of the decode leg are "
+          "taken (Dynamo's bootstrap and push).");
+    field(
+        "decider", &Disaggregation::decider,
+        "Which requests have their prompts computed in the prefill pool. Others are served by one "
+        "instance of the decode pool.");
+    field("link", &Disaggregation::link, "What moves the prompts' KV blocks between the pools.");
+  }
+  /// A request whose prompt was computed in vain.
+  static constexpr std::array reasons{workload::Reason{
+      "no_decode_instance",
+      workload::categories::kNoCandidate,
+      "the prompt was computed, but the router found no instance of the decode pool",
+      {"router"}}};
+};
+
+}  // namespace spillway::router

@@ -1,0 +1,223 @@
+"""Prefill and decode pools: equal to their twin to the nanosecond, conserved, and as in theory."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.effort import trials
+from support.engine_trials import CLASSES, server_of, trace_of
+from support.twins.instance import Request
+from support.twins.pools import Link, Pools, PoolsRun
+
+from spillway import Simulation, instance, router, simulate
+from spillway.testing import check_conservation
+
+if TYPE_CHECKING:
+    from spillway import Result
+
+US = 1000
+LATENCY = instance.Linear(
+    alpha0_us=0, alpha_input_us=0, alpha_output_us=0, beta0_us=100, beta_prefill_us=10,
+    beta_decode_us=1, beta_context_us=0,
+)  # fmt: skip
+
+
+def group(role: str, **settings: Any) -> instance.InstanceGroup:
+    defaults: dict[str, Any] = {
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 64,
+        "max_model_len": 0,
+        "block_size_tokens": 4,
+        "num_kv_blocks": 100,
+        "kv_bytes_per_token": 1000,
+        "latency": LATENCY,
+    }
+    return instance.InstanceGroup(role=role, **(defaults | settings))
+
+
+def link_of(simulation: Simulation) -> Link:
+    link = simulation.disaggregation.link
+
+    def per_s(gb_per_s: float | None) -> float | None:
+        return None if gb_per_s is None else gb_per_s * 1e9
+
+    return Link(
+        bytes_per_token=simulation.instances[0].kv_bytes_per_token,
+        pair_bytes_per_s=per_s(link.bandwidth_gb_per_s),
+        shared_bytes_per_s=per_s(link.shared_bandwidth_gb_per_s),
+        sharing=link.sharing,
+        latency_ns=round(link.base_latency_s * 1e9),
+        max_transfers=link.max_transfers,
+    )
+
+
+def is_remote(simulation: Simulation, request: Request) -> bool:
+    decider = simulation.disaggregation.decider
+    if decider.kind == "uncached_tokens":
+        least = max(decider.min_uncached_tokens, decider.min_prompt_tokens)
+        return decider.min_uncached_tokens > 0 and request.input_tokens >= least
+    return bool(decider.kind == "always")
+
+
+def twin(simulation: Simulation, requests: list[Request]) -> PoolsRun:
+    servers: dict[str, list[Any]] = {"prefill": [], "decode": []}
+    for one in simulation.instances:
+        server = server_of(simulation.replace(instances=(one.replace(role="both"),)))
+        servers[one.role] += [server] * one.count
+    pools = Pools(
+        servers["prefill"],
+        servers["decode"],
+        link_of(simulation),
+        handoff=simulation.disaggregation.handoff,
+        order=simulation.disaggregation.order,
+        is_remote=lambda request: bool(servers["prefill"]) and is_remote(simulation, request),
+    )
+    return pools.run(requests)
+
+
+def nanoseconds(seconds: float) -> int | None:
+    return None if math.isnan(seconds) else round(seconds * 1e9)
+
+
+def assert_same(simulation: Simulation, requests: list[Request]) -> PoolsRun:
+    """Runs both, and compares what both know of each request."""
+    expected = twin(simulation, requests)
+    for reference in (False, True):
+        result = simulate(simulation, reference=reference)
+        check_conservation(result)
+        assert_same_rows(result, requests, expected)
+        steps = [one["steps"] for one in result.instances]
+        assert steps == [one.steps for one in (*expected.prefill, *expected.decode)]
+        legs = result.ledger["legs"]
+        assert legs["transfers_begun"] == expected.transfers
+        moved = legs["moved_blocks"] * simulation.instances[0].block_size_tokens
+        assert moved * simulation.instances[0].kv_bytes_per_token == expected.moved_bytes
+    return expected
+
+
+def assert_same_rows(result: Result, requests: list[Request], expected: PoolsRun) -> None:
+    columns = result.requests
+    for row, (request, job) in enumerate(zip(requests, expected.jobs, strict=True)):
+        outcome = job.decode_leg.outcome if job.decode_leg else None
+        first_ns = outcome.first_token_ns if outcome else None
+        finished_ns = outcome.finished_ns if outcome else None
+        scheduled_ns = outcome.scheduled_ns if outcome and job.transfer_end_ns else None
+        is_done = job.outcome == "completed"
+        transfer_ns = None
+        if job.transfer_end_ns is not None and job.transfer_begin_ns is not None:
+            transfer_ns = job.transfer_end_ns - job.transfer_begin_ns
+        queue_ns = None
+        if scheduled_ns is not None and job.prefill_end_ns is not None:
+            assert transfer_ns is not None
+            queue_ns = scheduled_ns - job.prefill_end_ns - transfer_ns
+        want = {
+            "outcome": job.outcome,
+            "ttft": first_ns - request.arrival_ns if first_ns is not None else None,
+            "e2e": finished_ns - request.arrival_ns if is_done and finished_ns else None,
+            "prefill_end": job.prefill_end_ns,
+            "transfer": transfer_ns,
+            "decode_queue": queue_ns,
+            "prefill_instance": job.prefill.index if job.prefill else -1,
+        }
+        got = {
+            "outcome": str(columns["outcome"][row]),
+            "prefill_instance": int(columns["prefill_instance"][row]),
+        }
+        for name in ("ttft", "e2e", "prefill_end", "transfer", "decode_queue"):
+            got[name] = nanoseconds(float(columns[f"{name}_s"][row]))
+        assert got == want, request
+        if is_done:
+            assert job.decode is not None
+            assert int(columns["instance"][row]) == job.decode.index
+
+
+def random_case(rng: random.Random) -> tuple[Simulation, list[Request]]:
+    size = rng.choice((1, 2, 4))
+
+    def random_group(role: str) -> instance.InstanceGroup:
+        latency = LATENCY
+        if rng.random() < 0.3:
+            latency = instance.Linear(
+                alpha0_us=rng.choice((0, 70)), alpha_input_us=rng.choice((0, 3)),
+                alpha_output_us=rng.choice((0, 11)), beta0_us=90, beta_prefill_us=7,
+                beta_decode_us=2, beta_context_us=rng.choice((0, 0.3)),
+            )  # fmt: skip
+        return group(
+            role,
+            count=rng.randint(1, 3),
+            max_num_seqs=rng.randint(1, 5),
+            max_num_batched_tokens=rng.choice((3, 8, 64)),
+            max_model_len=rng.choice((0, 0, 0, 35)),
+            long_prefill_token_threshold=rng.choice((0, 0, 5)),
+            block_size_tokens=size,
+            num_kv_blocks=rng.choice((10, 12, 20, 60)) * 4 // size,
+            kv_bytes_per_token=1000,
+            async_scheduling=rng.random() < 0.5,
+            scheduler=rng.choice(
+                (instance.Fcfs(), instance.PriorityFcfs(), instance.Sjf())
+            ),
+            kv_cache=instance.KvCache(
+                reserve_full_prompt=rng.random() < 0.5,
+                watermark=rng.choice((0.0, 0.0, 0.1)),
+                prefix_caching=rng.random() < 0.7,
+            ),
+            latency=latency,
+        )
+
+    link = router.KvLink(
+        bandwidth_gb_per_s=rng.choice((None, 1, 0.25, 0.015625)),
+        shared_bandwidth_gb_per_s=rng.choice((None, None, 1, 0.75)),
+        sharing=rng.choice(("fixed_share", "max_min")),
+        base_latency_s=rng.choice((0, 5e-5)),
+        max_transfers=rng.choice((0, 0, 1, 2)),
+    )
+    order = rng.choice(("prefill_first", "decode_first"))
+    deciders: list[Any] = [router.AlwaysRemote()] * 3 + [router.NeverRemote()]
+    if order == "decode_first":
+        limits = {"min_uncached_tokens": rng.choice((0, 4, 9)), "min_prompt_tokens": rng.choice((0, 12))}
+        deciders += [router.UncachedTokens(**limits)] * 3
+    decider = rng.choice(deciders)
+    knows_prompts = decider.kind == "uncached_tokens"
+    at_ns = 0
+    requests = []
+    patience_ns = rng.choice((None, None, rng.randint(100, 4000) * US))
+    for i in range(rng.randint(1, 25)):
+        at_ns += rng.choice((0, 0, rng.randint(0, 600) * US))
+        tokens = rng.randint(1, 30)
+        is_shared = rng.random() < 0.4 and tokens >= 8 and not knows_prompts
+        shared = (("system", rng.choice((4, 8))),) if is_shared else ()
+        shared = tuple((f"{name} of {length}", length) for name, length in shared)
+        cancelled = None if patience_ns is None else at_ns + patience_ns
+        priority = CLASSES[i % 3].priority
+        requests.append(
+            Request(
+                f"r{i:02}", at_ns, tokens, rng.randint(0, 12), priority, shared,
+                cancelled_ns=cancelled,
+            )
+        )  # fmt: skip
+    simulation = Simulation(
+        workload=trace_of(requests, rng),
+        slo_classes=CLASSES,
+        instances=[random_group("prefill"), random_group("decode")],
+        disaggregation=router.Disaggregation(
+            order=order,
+            handoff=rng.choice(("after_prefill", "after_prefill", "at_dispatch")),
+            decider=decider,
+            link=link,
+        ),
+    )
+    if patience_ns is not None:
+        simulation = simulation.with_({"reaction.timeout_s": patience_ns / 1e9})
+    if rng.random() < 0.1:
+        simulation = simulation.replace(instances=simulation.instances[1:])
+    return simulation, requests
+
+
+@pytest.mark.parametrize("seed", trials(300))
+def test_twin(seed: int) -> None:
+    assert_same(*random_case(random.Random(seed)))
