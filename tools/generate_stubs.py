@@ -159,6 +159,7 @@ statuses: dict[str, dict[str, int]]
 """,
     "cluster": """\
 columns: tuple[str, ...]
+leg_columns: tuple[str, ...]
 offered_columns: tuple[str, ...]
 outcomes: tuple[str, ...]
 control_actions: tuple[str, ...]

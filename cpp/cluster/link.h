@@ -24,7 +24,7 @@ class Link {
 
   /// A transfer joins those that wait, and starts if it may.
   void begin(sim::RequestId id, Pair pair, double bytes, sim::Time now);
-  /// It ends early. Precondition: it has begun and not ended.
+  /// The transfer ends early. Precondition: `begin`, and not ended.
   void drop(sim::RequestId id, sim::Time now);
   /// When a transfer ends, or starts to move bytes; kForever: never.
   sim::Time next() const;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from support.engine_trials import CLASSES, server_of, trace_of
 from support.twins.instance import Request
 from support.twins.pools import Link, Pools, PoolsRun
 
-from spillway import Simulation, instance, router, simulate
+from spillway import Simulation, instance, router, simulate, workload
 from spillway.testing import check_conservation
 
 if TYPE_CHECKING:
@@ -66,9 +65,9 @@ def is_remote(simulation: Simulation, request: Request) -> bool:
 
 def twin(simulation: Simulation, requests: list[Request]) -> PoolsRun:
     servers: dict[str, list[Any]] = {"prefill": [], "decode": []}
-    for one in simulation.instances:
-        server = server_of(simulation.replace(instances=(one.replace(role="both"),)))
-        servers[one.role] += [server] * one.count
+    for member in simulation.instances:
+        server = server_of(simulation.replace(instances=(member.replace(role="both"),)))
+        servers[member.role] += [server] * member.count
     pools = Pools(
         servers["prefill"],
         servers["decode"],
@@ -91,8 +90,8 @@ def assert_same(simulation: Simulation, requests: list[Request]) -> PoolsRun:
         result = simulate(simulation, reference=reference)
         check_conservation(result)
         assert_same_rows(result, requests, expected)
-        steps = [one["steps"] for one in result.instances]
-        assert steps == [one.steps for one in (*expected.prefill, *expected.decode)]
+        steps = [report["steps"] for report in result.instances]
+        assert steps == [engine.steps for engine in (*expected.prefill, *expected.decode)]
         legs = result.ledger["legs"]
         assert legs["transfers_begun"] == expected.transfers
         moved = legs["moved_blocks"] * simulation.instances[0].block_size_tokens
@@ -158,9 +157,7 @@ def random_case(rng: random.Random) -> tuple[Simulation, list[Request]]:
             num_kv_blocks=rng.choice((10, 12, 20, 60)) * 4 // size,
             kv_bytes_per_token=1000,
             async_scheduling=rng.random() < 0.5,
-            scheduler=rng.choice(
-                (instance.Fcfs(), instance.PriorityFcfs(), instance.Sjf())
-            ),
+            scheduler=rng.choice((instance.Fcfs(), instance.PriorityFcfs(), instance.Sjf())),
             kv_cache=instance.KvCache(
                 reserve_full_prompt=rng.random() < 0.5,
                 watermark=rng.choice((0.0, 0.0, 0.1)),
@@ -179,8 +176,10 @@ def random_case(rng: random.Random) -> tuple[Simulation, list[Request]]:
     order = rng.choice(("prefill_first", "decode_first"))
     deciders: list[Any] = [router.AlwaysRemote()] * 3 + [router.NeverRemote()]
     if order == "decode_first":
-        limits = {"min_uncached_tokens": rng.choice((0, 4, 9)), "min_prompt_tokens": rng.choice((0, 12))}
-        deciders += [router.UncachedTokens(**limits)] * 3
+        by_length = router.UncachedTokens(
+            min_uncached_tokens=rng.choice((0, 4, 9)), min_prompt_tokens=rng.choice((0, 12))
+        )
+        deciders += [by_length] * 3
     decider = rng.choice(deciders)
     knows_prompts = decider.kind == "uncached_tokens"
     at_ns = 0
@@ -221,3 +220,88 @@ def random_case(rng: random.Random) -> tuple[Simulation, list[Request]]:
 @pytest.mark.parametrize("seed", trials(300))
 def test_twin(seed: int) -> None:
     assert_same(*random_case(random.Random(seed)))
+
+
+# Theory: one seat per pool, so that each is a queue of its own.
+
+REQUESTS = 60_000
+STEP_US = 100.0
+
+
+def tandem(
+    utilization: float, *, output_tokens: Any, transfer_s: float = 0, seats: int = 1
+) -> Result:
+    """Prompts of exponential length, 100 tokens of 100 us on average."""
+    one_seat = {
+        "max_num_seqs": 1,
+        "max_num_batched_tokens": 10**6,
+        "num_kv_blocks": 10**9,
+        "async_scheduling": False,
+        "kv_cache": instance.KvCache(prefix_caching=False),
+    }
+
+    def linear(**us: float) -> instance.Linear:
+        idle = dict.fromkeys(
+            ("alpha0_us", "alpha_input_us", "alpha_output_us", "beta0_us", "beta_prefill_us",
+             "beta_decode_us", "beta_context_us"), 0.0,
+        )  # fmt: skip
+        return instance.Linear(**(idle | us))
+
+    prompts = linear(beta_prefill_us=STEP_US)
+    client = workload.Client(
+        arrivals=workload.Poisson(),
+        input_tokens=workload.Exponential(mean_tokens=100, min_tokens=1, max_tokens=10**6),
+        output_tokens=output_tokens,
+        requests_per_s=utilization / (100 * STEP_US / 1e6),
+        num_requests=REQUESTS,
+    )
+    simulation = Simulation(
+        workload=workload.Synthetic(clients=[client]),
+        instances=[
+            group("prefill", **one_seat, latency=prompts),
+            group("decode", **one_seat | {"max_num_seqs": seats}, latency=linear(beta0_us=STEP_US)),
+        ],
+        disaggregation=router.Disaggregation(
+            link=router.KvLink(bandwidth_gb_per_s=None, base_latency_s=transfer_s)
+        ),
+    )
+    return simulate(simulation, 3)
+
+
+def mean(values: Any) -> float:
+    return float(np.mean(values[REQUESTS // 10 :]))
+
+
+@pytest.mark.parametrize("utilization", [0.3, 0.6, 0.8])
+def test_departures_of_the_prefill_queue_are_the_arrivals_of_the_next(utilization: float) -> None:
+    """M/M/1 → M/M/1: the first queue passes on a Poisson process."""
+    result = tandem(
+        utilization,
+        output_tokens=workload.Exponential(mean_tokens=100, min_tokens=1, max_tokens=10**6),
+    )
+    wait_s = utilization / (1 - utilization) * 0.01
+    requests = result.requests
+    assert mean(requests["scheduling_delay_s"]) == pytest.approx(wait_s, rel=0.1)
+    assert mean(requests["decode_queue_s"]) == pytest.approx(wait_s, rel=0.1)
+
+
+def test_transfer_is_a_delay_while_there_are_seats() -> None:
+    """M/M/1, a constant, and a server of steps that any number shares."""
+    result = tandem(0.6, output_tokens=workload.Fixed(tokens=10), transfer_s=0.25, seats=10**4)
+    requests = result.requests
+    assert mean(requests["scheduling_delay_s"]) == pytest.approx(0.015, rel=0.1)
+    assert requests["transfer_s"] == pytest.approx(0.25, rel=1e-9)
+    # Until the step under way ends, if there is any: when blocks are taken, and at the arrival.
+    assert requests["decode_queue_s"].max() <= 2 * STEP_US / 1e6 * (1 + 1e-9)
+    service_s = requests["e2e_s"] - requests["prefill_end_s"] + requests["arrival_s"]
+    waited_s = requests["transfer_s"] + requests["decode_queue_s"]
+    assert service_s - waited_s == pytest.approx(10 * STEP_US / 1e6, rel=1e-6)
+
+
+@pytest.mark.parametrize("answer", [1, 90, 110])
+def test_the_slower_pool_limits_the_fleet(answer: int) -> None:
+    """At twice the load that either can take: one output token, and 10 % around the balance."""
+    result = tandem(2, output_tokens=workload.Fixed(tokens=answer))
+    duration_s = result.summary()["duration"]
+    slower_s = max(100, answer) * STEP_US / 1e6
+    assert REQUESTS / duration_s == pytest.approx(1 / slower_s, rel=0.02)

@@ -113,6 +113,8 @@ def agree(name: str, drawn: dict[str, Any]) -> None:
                 drawn["speculative_decoding"]["method"] = "ngram"
         if drawn["plant"]["kind"] != "step_loop":
             drawn["lockstep_ranks"] = False
+    if name == "Disaggregation" and drawn["decider"]["kind"] == "uncached_tokens":
+        drawn["order"] = "decode_first"
     if name == "Client":
         is_closed = drawn["arrivals"]["kind"] == "closed_loop"
         drawn["requests_per_s"] = None if is_closed else drawn["requests_per_s"]

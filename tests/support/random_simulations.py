@@ -31,7 +31,7 @@ from support.descriptions import (
 )
 from support.specimens import at, merged, specimens
 
-from spillway import ConfigError, Simulation, instance, profiles, trace, traffic
+from spillway import ConfigError, Simulation, instance, profiles, router, trace, traffic
 from spillway._core.sim import exp, log
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "InstanceGroup.max_model_len": (64, 2000),
     "InstanceGroup.block_size_tokens": (4, 64),
     "InstanceGroup.num_kv_blocks": (8, 4000),
+    "KvLink.max_transfers": (1, 4),
     "Fleet.initial_instances": (1, 3),
     "Fleet.target_instances": (1, 3),
     "FitnessTerm.weight": (0.1, 10),
@@ -445,6 +446,7 @@ _OWN: Mapping[str, Any] = {
     "Client.num_requests": _optionally(lambda d: d.num_requests, 0.2),
     "Client.name": lambda d: f"client {d.rng.randrange(1000)}",
     "Client.prefix_group": lambda d: d.rng.choice(("", *_PREFIX_TOKENS)),
+    "InstanceGroup.role": lambda _: "both",
     "InstanceGroup.engine_rules": lambda d: (
         d.noun(instance.EngineRules._describe())
         if d.chance(0.25) or any(name.startswith("EngineRules.") for name in d.force)
@@ -482,6 +484,10 @@ def _together(name: str, drawn: dict[str, Any], drawing: Drawing) -> None:
         if "InstanceGroup.lockstep_ranks" in drawing.force:
             drawn["plant"] = {"kind": "step_loop"}
             drawn["data_parallel_size"] = max(2, drawn["data_parallel_size"])
+    if name == "Disaggregation" and drawing.force.get(f"{name}.order") == "prefill_first":
+        drawn["decider"] = router.AlwaysRemote().to_dict()
+    if name == "Simulation" and _has_pools(drawing):
+        _make_pools(drawn, drawing)
     if name == "Simulation" and drawn["metrics"]["accounting"] != "clock":
         for group in drawn["instances"]:
             group["async_scheduling"] = False
@@ -494,6 +500,55 @@ def _together(name: str, drawn: dict[str, Any], drawing: Drawing) -> None:
             limit["kind"] in movable for limit in drawn["limit"]
         ):
             drawn["limit"] = [*drawn["limit"], {"kind": "fixed", "max_in_flight": 20}]
+
+
+def _has_pools(drawing: Drawing) -> bool:
+    """If what is forced is about pools, or at times if nothing is."""
+    if drawing.force.get("InstanceGroup.role", "both") != "both":
+        return True
+    if any(seam.startswith(("Disaggregation.", "KvLink.")) for seam in drawing.force):
+        return True
+    return not drawing.force and drawing.chance(0.15)
+
+
+def _make_pools(drawn: dict[str, Any], drawing: Drawing) -> None:
+    """Two groups or more as prefill and decode pools, with settings that go with that."""
+    groups = drawn["instances"]
+    groups += [copy.deepcopy(groups[0]) for _ in range(2 - len(groups))]
+    plain = instance.InstanceGroup().to_dict()
+    for i, group in enumerate(groups):
+        role = ("prefill", "decode")[i] if i < 2 else drawing.rng.choice(("prefill", "decode"))
+        if group["scheduler"]["kind"] not in ("fcfs", "sjf", "reverse_priority"):
+            group["scheduler"] = plain["scheduler"]
+        if group["plant"]["kind"] != "step_loop":
+            group["plant"] = plain["plant"]
+        group |= {name: plain[name] for name in _NOT_IN_POOLS}
+        group |= {name: groups[0][name] for name in ("block_size_tokens", "kv_bytes_per_token")}
+        group["role"] = role
+        group["kv_cache"]["allocation"] = "check_then_act"
+        group["speculative_decoding"]["num_drafts"] = 0
+    drawn["gateway"]["decision_latency_s"] = 0.0
+    drawn["metrics"] |= {"traced_candidates": 0, "accounting": "clock"}
+    drawn["fleet"] = Simulation().fleet.to_dict()
+    for name in drawn["busy_monitor"]:
+        if "threshold" in name:
+            drawn["busy_monitor"][name] = None
+    for change in drawn["changes"]:
+        change["set"] = {}
+
+
+_NOT_IN_POOLS = (
+    "data_parallel_size",
+    "lockstep_ranks",
+    "front_end",
+    "ingress",
+    "completion",
+    "preemption",
+    "chunked_prefill",
+    "prefill_schedule_interval",
+    "long_prefill_token_threshold_adaptive",
+    "engine_rules",
+)
 
 
 def _random_trace(drawing: Drawing) -> workload.Trace:

@@ -206,6 +206,9 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
             request["instance"] = None if request["instance"] is None else 0
         for change in drawn["changes"]:
             change["cancel"] = []
+    if name == "Simulation":
+        for group in drawn["instances"]:
+            group["role"] = "both"
     if name == "Simulation" and drawn["busy_monitor"]["track_output_blocks"]:
         for group in drawn["instances"]:
             group["preemption"] = "keep_emitted"

@@ -39,6 +39,7 @@ ROOMS = {
     "filters": ("cpp/router/README.md", "Filters"),
     "scorers": ("cpp/router/README.md", "Scorers"),
     "picker": ("cpp/router/README.md", "Pickers"),
+    "decider": ("cpp/router/README.md", "Deciders"),
 }
 """Seams whose alternatives the page of a room compares: the page, and the heading of the table."""
 

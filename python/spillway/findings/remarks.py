@@ -253,6 +253,8 @@ def _idle_reasons(result: ResultData, parts: Parts) -> list[_Idle]:
             if not held and not any(reason["name"] in counts for reason in reasons):
                 idle[_Idle(str(noun), "refused a request")] = None
             continue
+        if noun.path == "disaggregation":  # refuses only where its router does
+            continue
         for reason in reasons:
             if reason["word"] in _NOT_OVERLOAD or reason["name"] in counts:
                 continue

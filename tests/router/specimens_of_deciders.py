@@ -1,0 +1,7 @@
+from support.specimens import Specimen
+
+from spillway import router
+
+ALWAYS = Specimen(router.AlwaysRemote)
+NEVER = Specimen(router.NeverRemote)
+UNCACHED_TOKENS = Specimen(router.UncachedTokens, weight=2)
