@@ -5,6 +5,8 @@ from typing import Any, TypeAlias
 
 from spillway._core import cluster as _cluster, gateway as _gateway, router as _router
 
+def is_local(simulation: _cluster.Simulation, input_tokens: int, cached_tokens: int) -> bool: ...
+
 class Admission:
     def __init__(self, simulation: _cluster.Simulation, seed: int) -> None: ...
     def decide(

@@ -163,11 +163,14 @@ def _idle_fleets(simulation: Simulation, asked: Trace) -> list[Simulation]:
     """An instance of each group, behind a gateway that adds only latencies.
 
     It is built from scratch, so that no setting of the gateway, the clients or the fleet leaks in.
-    All settings of a group describe the engine, except its count and its ingress.
+    All settings of a group describe the engine, except its count, its ingress and its role: one of
+    a pool serves the whole request.
     """
     gateway = simulation.gateway
     latencies = ("admission_latency_s", "drain_latency_s", "routing_latency_s")
-    groups = dict.fromkeys(group.replace(count=1, ingress="open") for group in simulation.instances)
+    groups = dict.fromkeys(
+        group.replace(count=1, ingress="open", role="both") for group in simulation.instances
+    )
     return [
         Simulation(
             workload=asked,

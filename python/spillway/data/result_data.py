@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SUMMARY_SCHEMA = 1  # version of summary.json
 
 
-def _columns_of(record: Any) -> Columns:
+def _columns_of(record: _core.cluster.RequestRecord) -> Columns:
     names, legs = _core.cluster.columns, _core.cluster.leg_columns
     if not record.has_legs:
         return Columns(names, record.column)

@@ -170,7 +170,7 @@ def _latencies_s(
     }
     single = Simulation(
         workload={"kind": "synthetic", "num_requests": 1, "clients": [tokens]},
-        instances=group,
+        instances=group.replace(role="both"),
         metrics={"accounting": simulation.metrics.accounting},
         quantum_ns=simulation.quantum_ns,
     )
