@@ -244,12 +244,14 @@ void submissions_are_known(Inspection& seen) {
 void submissions_have_instances(Inspection& seen) {
   const std::vector<Change>& changes = seen.simulation.changes;
   const auto fleet = static_cast<std::int64_t>(num_instances(seen.simulation));
+  const bool is_allowed = !has_pools(seen.simulation);
   for (std::size_t i = 0; i < changes.size(); ++i) {
     for (std::size_t j = 0; j < changes[i].submit.size(); ++j) {
-      const std::int64_t instance = changes[i].submit[j].instance.value_or(0);
-      if (instance < fleet) continue;
-      seen.report(entry(entry("changes", i, "submit"), j) + ".instance", std::to_string(instance),
-                  "must be one of the " + std::to_string(fleet) + " instances, from 0");
+      const std::optional<std::int64_t> instance = changes[i].submit[j].instance;
+      if (!instance || (is_allowed && *instance < fleet)) continue;
+      seen.report(entry(entry("changes", i, "submit"), j) + ".instance", std::to_string(*instance),
+                  is_allowed ? "must be one of the " + std::to_string(fleet) + " instances, from 0"
+                             : "must be unset with prefill and decode pools, which choose two");
     }
   }
 }

@@ -228,6 +228,7 @@ class Session:
         self._open_ended = open_ended
         self._record = Record(record, simulation)
         self._num_instances = sum(group.count for group in simulation.instances)
+        self._has_pools = any(group.role != "both" for group in simulation.instances)
         self._core: Any = _core.cluster.Session(simulation, seed, open_ended=open_ended)
         self._last: list[Status] = []  # of the submitted requests, once the session is over
 
@@ -419,6 +420,9 @@ class Session:
             ],
             instance=instance,
         )
+        if instance is not None and self._has_pools:
+            allowed = "must be None with prefill and decode pools, which choose two instances"
+            raise config_error([("instance", str(instance), allowed)])
         if instance is not None and instance >= self._num_instances:
             allowed = f"must be one of the {self._num_instances} instances, from 0"
             raise config_error([("instance", str(instance), allowed)])

@@ -15,9 +15,19 @@ from support.effort import often, trials
 from support.random_simulations import random_simulation
 
 import spillway
-from spillway import ConfigError, Session, Simulation, gateway, instance, signals, workload
+from spillway import (
+    ConfigError,
+    Session,
+    Simulation,
+    gateway,
+    instance,
+    router,
+    signals,
+    workload,
+)
 from spillway import session as sessions
 from spillway._core.sim import UsageError
+from spillway.testing import check_conservation
 
 ROUTERS = [alternative for alternative in VARIANTS if alternative.seam == "Simulation.router"]
 EMPTY = workload.Synthetic(num_requests=0)
@@ -53,14 +63,16 @@ def submit_at_random(session: Session, rng: random.Random, tenants: list[str]) -
     for _ in range(rng.randint(1, 6)):
         input_tokens = rng.randint(33, 400)
         shared = [(rng.randint(1, 3), 16), (rng.randint(1, 3), 16)]
-        fleet_size = sum(group.count for group in session.simulation.instances)
+        fleet = session.simulation.instances
+        fleet_size = sum(group.count for group in fleet)
+        chance = 0.2 if all(group.role == "both" for group in fleet) else 0
         session.submit(
             input_tokens=input_tokens,
             output_tokens=rng.randint(0, 80),
             tenant=rng.choice(tenants),
             slo_class=session.simulation.slo_classes[0].name,
             segments=shared[: rng.randint(0, 2)],
-            instance=rng.randrange(fleet_size) if rng.random() < 0.2 else None,
+            instance=rng.randrange(fleet_size) if rng.random() < chance else None,
         )
 
 
@@ -330,6 +342,59 @@ def test_a_workload_without_requests_needs_some_from_outside() -> None:
     assert session.next_due_s is None
     with pytest.raises(ConfigError, match="no last request"):
         session.advance(requests=1)
+
+
+def pools(order: str, handoff: str) -> Simulation:
+    """Two prefill servers and one for outputs, with a slow link."""
+    group = fleet().instances[0].replace(kv_bytes_per_token=10**6, max_num_batched_tokens=256)
+    roles = [group.replace(role="prefill"), group.replace(role="decode", count=1)]
+    link = router.KvLink(bandwidth_gb_per_s=2, base_latency_s=0.01)
+    return fleet(
+        instances=roles,
+        disaggregation=router.Disaggregation(order=order, handoff=handoff, link=link),
+    )
+
+
+@pytest.mark.parametrize("order", ["prefill_first", "decode_first"])
+@pytest.mark.parametrize("handoff", ["after_prefill", "at_dispatch"])
+def test_sessions_with_pools(order: str, handoff: str) -> None:
+    """Cancelled on either server, and between them; a token is delivered by the second alone."""
+    stages = set()
+    for seed in trials(20):
+        rng = random.Random(seed)
+        session = spillway.start(pools(order, handoff), seed, open_ended=True)
+        cancelled = []
+        for _ in range(12):
+            submit_at_random(session, rng, ["default"])
+            session.advance(session.now_s + rng.expovariate(10))
+            cancelled += [handle for handle in rng.sample(session.submitted, 2) if handle.cancel()]
+            handles = session.submitted
+            for handle, tokens in zip(handles, session.progress(handles), strict=True):
+                assert tokens == 0 or handle.status().ttft_s >= 0, (seed, handle.number)
+                assert handle.status().cached_tokens <= 32  # what its server had, not what arrived
+        result = session.finish()
+        check_conservation(result)
+        assert spillway.simulate(result.simulation, seed).digest == result.digest
+        assert spillway.simulate(result.simulation, seed, reference=True).digest == result.digest
+        requests = result.requests
+        for handle in cancelled:
+            row = handle.status().row
+            assert requests["outcome"][row] == "cancelled"
+            assert requests["output_tokens"][row] == 0 or not np.isnan(requests["ttft_s"][row])
+            stages.add(
+                (bool(requests["prefill_end_s"][row] > 0), bool(requests["transfer_s"][row] > 0))
+            )
+    assert stages == {(False, False), (True, False), (True, True)}
+
+
+def test_a_request_to_pools_states_no_instance() -> None:
+    simulation = pools("prefill_first", "after_prefill")
+    session = spillway.start(simulation, open_ended=True)
+    with pytest.raises(ConfigError, match=r"^instance = 0: must be None with prefill and decode"):
+        session.submit(input_tokens=10, output_tokens=1, instance=0)
+    change = {"at_s": 1, "submit": [{"instance": 0}]}
+    with pytest.raises(ConfigError, match=r"submit\[0\].instance = 0: must be unset with prefill"):
+        simulation.replace(changes=[change])
 
 
 def test_unknown_names_are_refused_before_anything_is_replayed() -> None:

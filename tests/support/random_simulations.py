@@ -535,6 +535,8 @@ def _make_pools(drawn: dict[str, Any], drawing: Drawing) -> None:
             drawn["busy_monitor"][name] = None
     for change in drawn["changes"]:
         change["set"] = {}
+        for request in change["submit"]:
+            request["instance"] = None
 
 
 _NOT_IN_POOLS = (

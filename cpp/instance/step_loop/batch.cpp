@@ -215,8 +215,7 @@ void pad(const EngineState& s, Slot& slot) {
     s.memory.register_known(slot.id, slot.holding, slot.findable);
     s.has_prompts = true;
     --budget;
-    recorder.admitted(slot.id, slot.computed, false);
-    recorder.seated(slot.id);
+    recorder.seated(slot.id, slot.computed);
   }
   s.num_arriving -= static_cast<std::int32_t>(entered);
   s.ready.erase(s.ready.begin(), s.ready.begin() + static_cast<std::ptrdiff_t>(entered));

@@ -62,9 +62,7 @@ class Recorder {
     if (states_ && states_->keeps_cached && !returned) {
       states_->cached_tokens[id.index()] = static_cast<std::int32_t>(cached_tokens);
     }
-    if (!log_) return;
-    auto& list = returned ? next_logged_.readmitted : next_logged_.admitted;
-    list.emplace_back(id, cached_tokens);
+    log_admitted(id, cached_tokens, returned);
   }
   /// A step, or the next one, has been scheduled.
   void step_scheduled(const EngineState& s, sim::Time now) {
@@ -126,7 +124,11 @@ class Recorder {
     legs_->prefill_ended(id);
   }
   void blocks_taken(sim::RequestId id, std::int64_t missing) { legs_->blocks_taken(id, missing); }
-  void seated(sim::RequestId id) { legs_->seated(id); }
+  /// `held_tokens`: of its prompt, which has arrived.
+  void seated(sim::RequestId id, std::int64_t held_tokens) {
+    log_admitted(id, held_tokens, false);
+    legs_->seated(id);
+  }
   void arrived(sim::RequestId id) { states_->outcome[id.index()] = workload::Outcome::running; }
 
   /// `tokens`: its output tokens.
@@ -154,6 +156,11 @@ class Recorder {
   void emitted(sim::RequestId id, std::int32_t tokens) { states_->emitted[id.index()] = tokens; }
 
  private:
+  void log_admitted(sim::RequestId id, std::int64_t cached_tokens, bool returned) {
+    if (!log_) return;
+    auto& list = returned ? next_logged_.readmitted : next_logged_.admitted;
+    list.emplace_back(id, cached_tokens);
+  }
   [[gnu::noinline]] void log_scheduled(const EngineState& s, sim::Time now) {
     ScheduledStep& call = next_logged_;
     call.planned = now;

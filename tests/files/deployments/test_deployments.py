@@ -102,6 +102,18 @@ def test_losses_are_all_that_differs(name: str, seed: int) -> None:
     assert all(loss.reason for loss in found.losses)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_pools_are_refused(name: str) -> None:
+    group = instance.InstanceGroup()
+    pools = [group.replace(role="prefill"), group.replace(role="decode")]
+    simulation = expressible(name).replace(instances=pools)
+    for rest in ("absent", "kept"):
+        with pytest.raises(
+            ConfigError, match=r"^instances\[0\].role = prefill: cannot be exported"
+        ):
+            export(simulation, to=name, rest=rest, allow_lossy=True)
+
+
 @pytest.mark.parametrize(
     ("changes", "to", "path", "reason"),
     [

@@ -254,8 +254,8 @@ def export(
     Raises
     ------
     ConfigError
-        For an unknown system or version, and another value of `rest`; if nothing of the simulation
-        can be written; if such a policy is lost, unless `allow_lossy`.
+        For an unknown system or version, and another value of `rest`; for prefill and decode pools;
+        if nothing of the simulation can be written; if such a policy is lost, unless `allow_lossy`.
 
     Examples
     --------
@@ -282,6 +282,10 @@ def unchecked(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Expo
     if rest not in get_args(Rest):
         raise config_error([("rest", repr(rest), f"must be one of {', '.join(get_args(Rest))}")])
     settings = checked_simulation(simulation).to_dict()
+    for i, group in enumerate(settings["instances"]):
+        if group["role"] != "both":
+            allowed = "cannot be exported: files of prefill and decode pools are not written"
+            raise config_error([(f"instances[{i}].role", group["role"], allowed)])
     wanted = settings
     moved: dict[str, str] = {}
     if target.absorb and rest == "absent":
