@@ -392,7 +392,8 @@ class Session:
             the rest of the prompt is shared with no other.
         instance : int
             The only instance that the router may choose, by position in the fleet. If it is not in
-            service, the request is rejected. The gateway treats it as any other request.
+            service, the request is rejected. The gateway treats it as any other request. None with
+            prefill and decode pools.
 
         Returns
         -------
