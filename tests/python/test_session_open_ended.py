@@ -367,7 +367,9 @@ def test_sessions_with_pools(order: str, handoff: str) -> None:
         for _ in range(12):
             submit_at_random(session, rng, ["default"])
             session.advance(session.now_s + rng.expovariate(10))
-            cancelled += [handle for handle in rng.sample(session.submitted, 2) if handle.cancel()]
+            cancelled += [
+                handle for handle in rng.choices(session.submitted, k=2) if handle.cancel()
+            ]
             handles = session.submitted
             for handle, tokens in zip(handles, session.progress(handles), strict=True):
                 assert tokens == 0 or handle.status().ttft_s >= 0, (seed, handle.number)

@@ -106,7 +106,7 @@ def test_losses_are_all_that_differs(name: str, seed: int) -> None:
 def test_pools_are_refused(name: str) -> None:
     group = instance.InstanceGroup()
     pools = [group.replace(role="prefill"), group.replace(role="decode")]
-    simulation = expressible(name).replace(instances=pools)
+    simulation = Simulation(instances=pools)
     for rest in ("absent", "kept"):
         with pytest.raises(
             ConfigError, match=r"^instances\[0\].role = prefill: cannot be exported"
