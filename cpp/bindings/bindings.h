@@ -15,5 +15,6 @@ void bind_cluster(py::module_& module);
 void bind_search(py::module_& module);
 void bind_policies(py::module_& module);
 void bind_testing(py::module_& module);
+void bind_deciders(py::module_& module);  // a part of bind_testing
 
 }  // namespace spillway::bindings

@@ -25,7 +25,6 @@
 #include "gateway/controller/guard.h"
 #include "gateway/eviction.h"
 #include "gateway/limit_set.h"
-#include "router/deciders/decider.h"
 #include "router/filters/filter.h"
 #include "router/pickers/picker.h"
 #include "router/policy.h"
@@ -675,18 +674,6 @@ void bind_router(py::module_& module) {
       .def("learn", alone("learn", &Filter::learn), id, py::arg("instance"));
   bind<Picker>(module, "Picker", "The picker of a weighted router.")
       .def("decide", alone("decide", &Picker::decide), py::arg("scores"));
-  module.def(
-      "is_local",
-      [](const Settings& settings, std::int64_t input_tokens, std::int64_t cached_tokens) {
-        const auto& decider = settings.as<cluster::Simulation>().disaggregation.decider;
-        return std::visit(
-            [&](const auto& config) {
-              return make(config)->is_local({input_tokens, cached_tokens});
-            },
-            decider);
-      },
-      py::arg("simulation"), py::arg("input_tokens"), py::arg("cached_tokens"),
-      "Whether a decider has a prompt computed where its request is continued.");
   bind<BusyMonitor>(module, "BusyMonitor", "The busy monitor of a worker.")
       .def("report", alone("report", &BusyMonitor::report), py::arg("ranks"))
       .def("mark_overloaded", alone("mark_overloaded", &BusyMonitor::mark_overloaded),
@@ -706,6 +693,7 @@ void bind_router(py::module_& module) {
 void bind_testing(py::module_& module) {
   testing::bind_gateway(module);
   testing::bind_router(module);
+  bind_deciders(module);
 }
 
 }  // namespace spillway::bindings

@@ -284,8 +284,7 @@ def unchecked(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Expo
     settings = checked_simulation(simulation).to_dict()
     for i, group in enumerate(settings["instances"]):
         if group["role"] != "both":
-            allowed = "cannot be exported: files of prefill and decode pools are not written"
-            raise config_error([(f"instances[{i}].role", group["role"], allowed)])
+            raise config_error([(f"instances[{i}].role", group["role"], "cannot be exported yet")])
     wanted = settings
     moved: dict[str, str] = {}
     if target.absorb and rest == "absent":
