@@ -73,13 +73,21 @@ bool Pools::route_local_or_remote(RequestId id, Job& job) {
   bool is_remote = !prefill_.empty();
   if (is_prefill_first_) {
     is_remote = is_remote && !is_local(id, std::nullopt);
-    if (is_remote && !(prefill = pick_prefill(id))) return false;
-    if ((!is_remote || sends_decode_first_) && !(decode = pick_decode(id))) return false;
+    if (is_remote) {
+      prefill = pick_prefill(id);
+      if (!prefill) return false;
+    }
+    if (!is_remote || sends_decode_first_) {
+      decode = pick_decode(id);
+      if (!decode) return false;
+    }
   } else {
-    if (!(decode = pick_decode(id))) return false;
+    decode = pick_decode(id);
+    if (!decode) return false;
     is_remote = is_remote && !is_local(id, decode->instance);
     // Without an instance for its prompt, the request is served wholly.
-    if (is_remote) is_remote = (prefill = pick_prefill(id)).has_value();
+    if (is_remote) prefill = pick_prefill(id);
+    is_remote = prefill.has_value();
   }
   if (prefill) book_prefill(id, *prefill);
   if (decode) book_decode(id, *decode);
