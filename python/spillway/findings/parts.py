@@ -71,6 +71,9 @@ class Parts:
 
     def setting_text(self, pattern: str) -> str:
         """The settings at a path in which `[]` matches every entry; empty: all are off."""
+        for noun in self.nouns:
+            if noun.path == pattern and "kind" in noun.description:
+                return str(noun)
         found = [entry for entry in self._by_pattern.get(pattern, ()) if entry.is_on]
         if len(found) > 1:
             return f"{pattern} = {setting([entry.value for entry in found])}"

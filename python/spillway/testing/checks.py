@@ -106,7 +106,8 @@ def check_policy(policy: Any, *, simulation: Simulation | None = None) -> Policy
         an arrival process, …; or the class of a policy written in Python (`spillway.policies`).
     simulation
         The surroundings. They are run as they are, and with another rate and length of a synthetic
-        workload. None: six tenants, two classes, four instances with little KV memory.
+        workload. None: six tenants, two classes, four instances with little KV memory (for a
+        decider, two of them with the role prefill and two with the role decode).
 
     Returns
     -------
@@ -127,7 +128,7 @@ def check_policy(policy: Any, *, simulation: Simulation | None = None) -> Policy
     """
     policy = as_settings(policy)
     seam = seam_of(policy).name
-    around = _default_surroundings() if simulation is None else checked_simulation(simulation)
+    around = _default_surroundings(seam) if simulation is None else checked_simulation(simulation)
     seen = Counter(dict.fromkeys(_KINDS.get(seam, ()), 0))
     checks: list[tuple[str, Callable[[Any, Simulation, Counter[str]], None]]] = [
         ("it has a description", _check_description),
@@ -365,7 +366,13 @@ def _random_reading(draws: random.Random) -> Reading:
 # ---- a policy in runs ----------------------------------------------------------------------------
 
 
-def _default_surroundings() -> Simulation:
+def _default_surroundings(seam: str) -> Simulation:
+    server = {"num_kv_blocks": 1000}
+    groups = [{"count": 4, **server}]
+    order = {}
+    if seam == "Disaggregation.decider":
+        groups = [{"count": 2, "role": role, **server} for role in ("prefill", "decode")]
+        order = {"disaggregation": {"order": "decode_first"}}
     lights: list[dict[str, Any]] = [{"name": f"light {i}"} for i in range(1, 6)]
     tenants = [{"name": "heavy", "weight": 2}, *lights]
     lengths = {"kind": "lognormal", "mu": 6.0, "sigma": 1.2, "max_tokens": 8000}
@@ -380,8 +387,9 @@ def _default_surroundings() -> Simulation:
     ]
     return Simulation(
         tenants=tenants,
-        instances=[{"count": 4, "num_kv_blocks": 1000}],
+        instances=groups,
         workload={"kind": "synthetic", "clients": clients},
+        **order,
     )
 
 

@@ -51,6 +51,9 @@ OF_SETTINGS: Mapping[str, list[dict[str, Any]]] = {
     ],
 }
 
+# Whatever the router's kind.
+OF_HANDOFF = "no_decode_instance"
+
 
 def policies() -> Iterator[tuple[str, str, str]]:
     """Path, kind and reason of every policy that lists one."""
@@ -71,9 +74,12 @@ def policies() -> Iterator[tuple[str, str, str]]:
 POLICIES = list(policies())
 
 
-def shedding(simulation: Simulation, reason: str) -> Result:
-    """A result whose every attempt ended for this reason."""
-    result = simulate(Simulation(workload=workload.Synthetic(num_requests=20)))
+BASE = Simulation()
+
+
+def shedding(simulation: Simulation, reason: str, base: Simulation = BASE) -> Result:
+    """A result whose every attempt ended for this reason; its other figures are those of `base`."""
+    result = simulate(base.replace(workload=workload.Synthetic(num_requests=20)))
     output = result._output
     activity = output["activity"] | {"not_completed": {reason: output["ledger"]["attempts"]}}
     return Result(simulation, 0, output | {"activity": activity})
@@ -82,7 +88,7 @@ def shedding(simulation: Simulation, reason: str) -> Result:
 def test_every_reason_is_tried() -> None:
     names = list(_core.metrics.reasons[1:])
     assert len(set(names)) == len(names)
-    assert {reason for *_, reason in POLICIES} | set(OF_SETTINGS) == set(names)
+    assert {reason for *_, reason in POLICIES} | set(OF_SETTINGS) | {OF_HANDOFF} == set(names)
 
 
 @pytest.mark.parametrize(("path", "kind", "reason"), POLICIES)
@@ -110,6 +116,14 @@ def test_setting_that_sheds_everything_is_named(reason: str, changes: dict[str, 
     assert "null" not in note
     if reason != "unservable":
         assert note.count(" = ") == 1
+
+
+def test_router_that_finds_no_instance_for_a_decode_leg_is_named() -> None:
+    pools = [instance.InstanceGroup(role=role) for role in ("prefill", "decode")]
+    simulation = Simulation(instances=pools, router="round_robin")
+    result = shedding(simulation, OF_HANDOFF, base=simulation)
+    (note,) = [note for note in result.notes() if "not completed" in note]
+    assert f"{OF_HANDOFF}, decided by router = round_robin." in note
 
 
 def test_settings_that_reasons_name_exist() -> None:
