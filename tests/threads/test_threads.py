@@ -31,7 +31,6 @@ class Missing(NamedTuple):
 
 
 PENDING: dict[int, Missing] = {
-    27: Missing("pools for prefill and decoding", "instances.role"),
     28: Missing("several models behind one gateway", "instances.models"),
 }
 WITHOUT_REMEDY: dict[int, str] = {
@@ -123,19 +122,25 @@ LEAST_REMEDIES = 0.75
 LARGE_FLEET = 4
 
 
+def fleet_size(groups: list[dict[str, Any]]) -> int:
+    return sum(group.get("count", 1) for group in groups)
+
+
 def sibling(folder: Path, number: int) -> tuple[Simulation, int]:
     """The situation with other rates, lengths and servers, each by up to 15%, and its seed."""
     rng = random.Random(f"{folder.name} {number}")
     settings = yaml.safe_load((folder / "configuration.yaml").read_text())
     rate, *lengths = (rng.uniform(0.85, 1.15) for _ in range(3))
-    (group,) = settings["instances"]
-    count = group.get("count", 1)
-    group["count"] = count + rng.choice((-1, 0, 1)) * (count >= LARGE_FLEET)
+    groups = settings["instances"]
+    count = fleet_size(groups)
+    for group in groups:
+        of_group = group.get("count", 1)
+        group["count"] = of_group + rng.choice((-1, 0, 1)) * (of_group >= LARGE_FLEET)
     for client in settings["workload"]["clients"]:
         for name, factor in zip(("input_tokens", "output_tokens"), lengths, strict=True):
             client[name]["tokens"] = max(1, round(client[name]["tokens"] * factor))
         if "requests_per_s" in client:
-            client["requests_per_s"] *= rate * group["count"] / count
+            client["requests_per_s"] *= rate * fleet_size(groups) / count
         arrivals = client.get("arrivals", {})
         if "users" in arrivals:
             arrivals["users"] = round(arrivals["users"] * rate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import ConfigError
-from spillway.findings import of_fleet, of_gateway, remarks
+from spillway.findings import of_fleet, of_gateway, of_pools, remarks
 from spillway.findings import of_settings as settings
 from spillway.findings.finding import in_order
 from spillway.findings.plan import Plan
@@ -45,6 +45,8 @@ OF_RUNS: tuple[Callable[[Run], Iterator[Finding]], ...] = (
     of_gateway.partial_view,
     of_gateway.stale_as_saturated,
     of_fleet.refused_after_front_end,
+    of_pools.refused_after_prefill,
+    of_pools.unbalanced_pools,
     of_gateway.probe_refuses,
     of_gateway.limit_at_floor,
     of_gateway.expired_without_servers,

@@ -367,9 +367,9 @@ def _random_reading(draws: random.Random) -> Reading:
 
 
 def _default_surroundings(seam: str) -> Simulation:
-    server = {"num_kv_blocks": 1000}
+    server: dict[str, Any] = {"num_kv_blocks": 1000}
     groups = [{"count": 4, **server}]
-    order = {}
+    order: dict[str, Any] = {}
     if seam == "Disaggregation.decider":
         groups = [{"count": 2, "role": role, **server} for role in ("prefill", "decode")]
         order = {"disaggregation": {"order": "decode_first"}}

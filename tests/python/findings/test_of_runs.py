@@ -105,6 +105,8 @@ CASES: dict[str, Case] = {
     "refuses_while_idle": thread("21"),
     "stale_as_saturated": thread("30"),
     "refused_after_front_end": thread("07"),
+    "refused_after_prefill": thread("27"),
+    "unbalanced_pools": thread("27"),
     "output_uncounted": thread("22"),
     "unbounded_queue": thread("01"),
     "saturated": thread("01"),
