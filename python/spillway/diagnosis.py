@@ -12,7 +12,7 @@ import numpy as np
 
 from spillway.config import files
 from spillway.config.classes import config_error
-from spillway.config.formatting import table
+from spillway.config.formatting import number, table
 from spillway.config.messages import checked
 from spillway.data.intervals import Interval, interval
 from spillway.data.targets import has_targets
@@ -23,7 +23,7 @@ from spillway.simulate import run_many, simulate
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from spillway._core.cluster import Simulation
     from spillway.config.progress import Progress
@@ -37,6 +37,8 @@ _LEAST_SEEDS = 2
 _CONFIDENCE = 0.95
 _TYPICAL = 0.9
 _DIAGNOSIS = "diagnosis"
+_TAILS = ("p99_ttft_ms", "p99_tpot_ms", "p99_e2el_ms")
+_UNKNOWN = dict.fromkeys(_TAILS, math.nan)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Trial:
         together with those of the other remedies.
     in_time, lost
         Share of the requests in time, and of those that were lost, in the mean over the seeds.
+    tails_ms
+        The figures p99_ttft_ms, p99_tpot_ms and p99_e2el_ms in the mean over the seeds.
     refused
         Why it could not be tried; empty if it was.
     """
@@ -63,6 +67,7 @@ class Trial:
     gain: Interval | None
     in_time: float
     lost: float
+    tails_ms: Mapping[str, float]
     refused: str = ""
 
     @property
@@ -82,9 +87,10 @@ class Diagnosis:
     explanation
         Findings and causes of the run under the first seed.
     trials
-        The remedies that were tried, the best first; empty unless asked for.
-    in_time, lost
-        Share of the requests in time, and of those that were lost, as it is; NaN without trials.
+        The remedies that were tried, the best first: those with most requests in time, and of
+        equals those with the lowest p99_e2el_ms. Empty unless asked for.
+    in_time, lost, tails_ms
+        The same as of a trial, as it is; NaN without trials.
     seeds
         The seeds of the paired runs.
     has_targets
@@ -96,6 +102,7 @@ class Diagnosis:
     trials: tuple[Trial, ...]
     in_time: float
     lost: float
+    tails_ms: Mapping[str, float]
     seeds: tuple[int, ...]
     has_targets: bool
 
@@ -104,17 +111,23 @@ class Diagnosis:
         text = self.explanation.text(most)
         if not self.trials:
             return text
-        rows = [["rank", "in time", "gain", "lost", "for", "settings"]]
-        rows.append(["as is", f"{self.in_time:.1%}", "", f"{self.lost:.1%}", "", ""])
+        rows = [["rank", "in time", "gain", "lost", *_TAILS, "for"]]
+        rows.append(
+            ["as is", f"{self.in_time:.1%}", "", f"{self.lost:.1%}", *_numbers(self.tails_ms), ""]
+        )
         rows += [
             [
                 str(i),
                 f"{trial.in_time:.1%}",
                 _shown(trial.gain),
                 f"{trial.lost:.1%}",
+                *_numbers(trial.tails_ms),
                 trial.finding,
-                trial.refused or as_settings(trial.settings),
             ]
+            for i, trial in enumerate(self.trials, 1)
+        ]
+        settings = [
+            f"{i}: {trial.refused or as_settings(trial.settings)}"
             for i, trial in enumerate(self.trials, 1)
         ]
         meaning = (
@@ -123,7 +136,7 @@ class Diagnosis:
             else "in time: as fast as nine in ten requests are now, because no class has a target"
         )
         head = f"remedies, {len(self.seeds)} paired seeds, intervals of 95% together; {meaning}"
-        return f"{text}\n\n{head}\n{table(rows)}"
+        return "\n".join([text, "", head, table(rows), "", *settings])
 
     def __repr__(self) -> str:
         return self.text()
@@ -135,6 +148,7 @@ class Diagnosis:
             "seeds": list(self.seeds),
             "in_time": self.in_time,
             "lost": self.lost,
+            "tails_ms": dict(self.tails_ms),
             "has_targets": self.has_targets,
             "trials": [
                 {
@@ -142,6 +156,7 @@ class Diagnosis:
                     "settings": dict(trial.settings),
                     "in_time": trial.in_time,
                     "lost": trial.lost,
+                    "tails_ms": dict(trial.tails_ms),
                     "gain": trial.gain
                     and {name: getattr(trial.gain, name) for name in ("mean", "low", "high")},
                     "helps": trial.helps,
@@ -184,7 +199,7 @@ class Diagnosis:
         )
         return cls(
             Explanation(findings, causes), trials, known["in_time"], known["lost"],
-            tuple(known["seeds"]), known["has_targets"],
+            known["tails_ms"], tuple(known["seeds"]), known["has_targets"],
         )  # fmt: skip
 
 
@@ -241,7 +256,7 @@ def diagnose(
     explanation = result.explain()
     is_promised = result.summary()["goodput"] is not None
     if not tries:
-        return Diagnosis(explanation, (), math.nan, math.nan, (seed,), is_promised)
+        return Diagnosis(explanation, (), math.nan, math.nan, _UNKNOWN, (seed,), is_promised)
     if not (is_promised or result.has_requests):
         raise _without_targets()
     used = tuple(range(seed, seed + seeds))
@@ -251,14 +266,22 @@ def diagnose(
     bounds = None if is_promised else _typical(runs[0][0])
     scores = [np.array([_in_time(run, bounds) for run in known]) for known in runs]
     losses = [float(np.mean([_lost(run) for run in known])) for known in runs]
+    tails = [_tails_ms(known) for known in runs]
     level = 1 - (1 - _CONFIDENCE) / max(len(candidates), 1)
     trials = [
-        Trial(name, settings, interval(list(own - scores[0]), level), float(own.mean()), lost)
-        for (name, settings, _), own, lost in zip(candidates, scores[1:], losses[1:], strict=True)
+        Trial(
+            name,
+            settings,
+            interval(list(scores[i] - scores[0]), level, is_share=True, is_difference=True),
+            float(scores[i].mean()),
+            losses[i],
+            tails[i],
+        )
+        for i, (name, settings, _) in enumerate(candidates, 1)
     ]
-    trials.sort(key=lambda trial: -trial.in_time)
+    trials.sort(key=lambda trial: (-round(trial.in_time, 3), trial.tails_ms["p99_e2el_ms"]))
     mean = float(scores[0].mean())
-    return Diagnosis(explanation, (*trials, *refused), mean, losses[0], used, is_promised)
+    return Diagnosis(explanation, (*trials, *refused), mean, losses[0], tails[0], used, is_promised)
 
 
 def _check(simulation: Simulation, tries: bool, seeds: int) -> None:
@@ -295,7 +318,8 @@ def _candidates(
             try:
                 found.append((finding.name, remedy, simulation.with_(remedy)))
             except ConfigError as error:
-                refused.append(Trial(finding.name, remedy, None, math.nan, math.nan, str(error)))
+                nothing = (None, math.nan, math.nan, _UNKNOWN)
+                refused.append(Trial(finding.name, remedy, *nothing, str(error)))
     return found, refused
 
 
@@ -319,6 +343,18 @@ def _in_time(result: Result, bounds: tuple[float, float] | None) -> float:
     within = ~np.isnan(columns["e2e_s"]) & (ttft_s <= bounds[0] * (1 + 1e-9))
     within &= np.isnan(tpot_s) | (tpot_s <= bounds[1] * (1 + 1e-9))
     return float(within.mean()) if len(within) else 0.0
+
+
+def _tails_ms(runs: Sequence[Result]) -> dict[str, float]:
+    summaries = [run.summary() for run in runs]
+    return {
+        name: float(np.mean([math.nan if of[name] is None else of[name] for of in summaries]))
+        for name in _TAILS
+    }
+
+
+def _numbers(tails_ms: Mapping[str, float]) -> list[str]:
+    return ["-" if math.isnan(tails_ms[name]) else number(tails_ms[name]) for name in _TAILS]
 
 
 def _lost(result: Result) -> float:

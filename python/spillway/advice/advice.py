@@ -51,7 +51,8 @@ class Judged:
 class Scenario:
     """Settings under one traffic: `today` or `advised`; `traffic` is empty for that of the log.
 
-    `shed` is the share of the requests that are rejected, expired or evicted.
+    `shed` is the share of the requests that are rejected, expired or evicted, `shed_of` that of
+    each class or tenant that the SLO names.
     """
 
     settings: str
@@ -61,6 +62,16 @@ class Scenario:
     shed: float | None
     seeds: int
     failure: str = ""
+    shed_of: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
+
+    def shed_text(self, of: str = "") -> str:
+        """The share that is shed, and that of each class or tenant that the SLO names."""
+        if self.shed is None:
+            return "-"
+        groups = [
+            f"{name}: {share:.1%}" for name, share in self.shed_of.items() if share is not None
+        ]
+        return f"{self.shed:.1%}{of}" + (f" ({', '.join(groups)})" if self.shed and groups else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,14 +170,17 @@ class Advice:
             if servers.enough is not None and servers.enough < servers.today:
                 fewer = f" {servers.enough} of the {servers.today} servers would be enough."
             return f"Nothing has to change: {slo} {holds}{where}{sure}.{fewer}"
-        changes = ", ".join(f"{path} = {in_words(value)}" for path, value in self.settings.items())
+        changes = ", ".join(f"{path} = {_in_words(value)}" for path, value in self.settings.items())
         instead = f" With today's settings it takes {servers.enough} servers." if more else ""
         if outcome == "found":
-            return f"Set {changes}: then {slo} {holds}{where}{sure}.{self._gain()}{instead}"
+            carried = f" ({self.target}: {', '.join(self.files)})" if self.files else ""
+            return (
+                f"Set {changes}{carried}: then {slo} {holds}{where}{sure}.{self._gain()}{instead}"
+            )
         if outcome == "undecided":
             return (
                 f"It is undecided whether {slo} {holds} with {changes}{where}.{self._gain()}"
-                f"{instead} A longer log would decide."
+                f"{instead} A longer log may decide, or --replicate fit."
             )
         if outcome == "more_servers":
             return (
@@ -187,7 +201,7 @@ class Advice:
             pairs = list(zip(before.figures, after.figures, strict=True))
             old, new = next((pair for pair in pairs if pair[0].verdict != "holds"), pairs[0])
             instead = "nothing" if old.value is None else formatting.number(old.value)
-            shed = "" if after.shed is None else f", {after.shed:.1%} of the requests are shed"
+            shed = "" if after.shed is None else f"; {after.shed_text(' of the requests')} shed"
             texts.append(f" {traffic or 'Traffic of the log'}: {new} instead of {instead}{shed}.")
         return "".join(texts)
 
@@ -218,7 +232,7 @@ class Advice:
             ["traffic", "settings", "verdict", "figure", "mean", "low", "high", "bound", "shed"]
         ]
         for known in self.scenarios:
-            shed = "-" if known.shed is None else f"{known.shed:.1%}"
+            shed = known.shed_text()
             for i, of in enumerate(known.figures):
                 head = ["", "", ""]
                 if i == 0:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -21,6 +22,7 @@ from spillway.files.error import TraceError
 from spillway.files.evidence import read
 from spillway.files.formats import options_by_name
 from spillway.files.options import READING
+from spillway.files.traces.lines import opened
 from spillway.study.objective import Figure, as_constraints, check_figures, rewards_shedding
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ MOST_TIMES = 8
 """The most servers that are tried, as a multiple of today's."""
 
 _TRIALS = 16
+_MOST_COLUMNS = 40
+_LONGEST_NAME = 40
+_LONGEST_HEADER = 10_000  # characters
 _MARGIN = 0.8
 _TARGETS = {"ttft": "target_ttft_s", "tpot": "target_tpot_s", "e2el": "target_e2e_s"}
 _LATENCY = re.compile(r"p99_(ttft|tpot|e2el)_ms")
@@ -69,6 +74,13 @@ class Problem:
     def is_random(self) -> bool:
         """Whether seeds give other requests."""
         return self.replicate != "replay"
+
+    @property
+    def groups(self) -> list[str]:
+        """The selectors of classes and tenants that the SLO names."""
+        figures = [of.metric for of in self.slo if isinstance(of.metric, Figure)]
+        found = dict.fromkeys(figure.parts[1] for figure in figures)
+        return [group for group in found if group is not None and group != "tenant"]
 
     def stressed(self) -> Simulation:
         """Today's settings under all what-ifs together."""
@@ -196,7 +208,9 @@ def posed(
     columns = traffic.applied(trace)._columns()
     _check_groups(bounds, columns["tenants"], columns["slo_classes"])
     given["slo_classes"] = _classes(given, bounds, columns)
-    simulation = loading.from_settings(given, base=folder, read_trace=False)
+    simulation = loading.from_settings(
+        given | {"workload": _workload_for(given)}, base=folder, read_trace=False
+    )
     replicate, workload = _workload(trace, replicate)
     simulation = simulation.replace(workload=workload)
     written = files.to_settings(simulation, folder, brief=True)
@@ -233,13 +247,32 @@ def _requests(log: Path, reading: Mapping[str, Any]) -> Trace:
     except TraceError as error:
         if "columns" in reading or "unknown format" not in str(error):
             raise
-        header = str(error).partition("unknown format: ")[2].partition("\n")[0]
-        names = [name for name in _TRACE if name not in re.split(r"[,;\t]", header)]
+        known = _columns_of(log)
+        names = [name for name in _TRACE if name not in known]
         raise TraceError(
-            f"{log}: no column is known as {', '.join(names)}; it has: {header}. Name them: "
-            f"--columns {','.join(f'{name}=…' for name in names)}; a log without tokens cannot be "
-            "replayed"
+            f"{log}: no column is known as {', '.join(names)}; it has: {', '.join(known)}. Name "
+            f"them: --columns {','.join(f'{name}=…' for name in names)} (and tenant=…, if bounds "
+            "are those of tenants); a log without tokens cannot be replayed"
         ) from error
+
+
+def _columns_of(log: Path) -> list[str]:
+    """The columns in the first line of a table, or the keys of the first object of a JSON file."""
+    with opened(log) as lines:
+        first = lines.read_at_least(_LONGEST_HEADER).partition("\n")[0].strip()
+    try:
+        found = list(_paths(json.loads(first)))
+    except ValueError:
+        found = re.split(r"[,;\t]", first)
+    return [f"{name.strip():.{_LONGEST_NAME}}" for name in found[:_MOST_COLUMNS]]
+
+
+def _paths(value: object, path: str = "") -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield path
+        return
+    for key, inner in value.items():
+        yield from _paths(inner, f"{path}.{key}" if path else str(key))
 
 
 def _today(today: Path | None) -> dict[str, Any]:
@@ -250,10 +283,9 @@ def _today(today: Path | None) -> dict[str, Any]:
     replaced = [key for key in ("workload", "traffic") if key in given]
     if replaced:
         note(f"{today}: the log replaces its {' and '.join(replaced)}")
+    kept = {key: value for key, value in given.items() if key not in replaced}
     simulation = loading.from_settings(
-        {key: value for key, value in given.items() if key not in replaced},
-        base=today.parent,
-        read_trace=False,
+        kept | {"workload": _workload_for(kept)}, base=today.parent, read_trace=False
     )
     settings = files.to_settings(simulation, Path(), brief=True)
     settings.pop("workload", None)
@@ -262,6 +294,16 @@ def _today(today: Path | None) -> dict[str, Any]:
     elif "instances" not in settings:
         settings["instances"] = simulation.to_dict()["instances"]
     return settings
+
+
+def _workload_for(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A workload whose tenant and class the settings know."""
+    client = {}
+    for key, name in (("tenants", "tenant"), ("slo_classes", "slo_class")):
+        known = settings.get(key)
+        if isinstance(known, list) and known and isinstance(known[0], dict):
+            client[name] = known[0].get("name", "standard" if name == "slo_class" else "default")
+    return {"kind": "synthetic", "clients": [client]}
 
 
 def _instances(

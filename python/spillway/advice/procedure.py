@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway.advice.advice import Advice, Judged, Scenario, Servers
 from spillway.advice.problem import FOLDER, Problem, Replicate, posed, reading_options
@@ -45,6 +45,8 @@ _FIGURES = ("p99_ttft_ms", "p99_tpot_ms", "p99_e2el_ms", "rejected", "expired", 
 _SAMPLES = 240
 _MOST_FINDINGS = 3
 _MOST_CANDIDATES = 3
+_MOST_BETWEEN = 4
+"""Settings that are judged between a trial that keeps the SLO and one that rejects less."""
 _MOST_LOSSES = 5
 _ERROR = 0.05
 
@@ -174,6 +176,44 @@ def _texts(given: str | Sequence[str]) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
 
 
+class _Candidate(NamedTuple):
+    """Settings, the same as the target runs them with its files, and the verdicts on them."""
+
+    wanted: Simulation
+    deployed: Simulation
+    export: Export | None
+    judged: list[Scenario]
+    origin: str
+
+    @property
+    def rank(self) -> int:
+        """0 if the SLO holds in every scenario, 1 if that is undecided, otherwise 2."""
+        return ("holds", "undecided", "breaks").index(together(of.verdict for of in self.judged))
+
+    @property
+    def shed(self) -> float:
+        """The largest share of the requests that is rejected in a scenario."""
+        return max(of.shed or 0.0 for of in self.judged)
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _at(change: Difference, share: float) -> float:
+    """The value at a share of the way from one to the other, in logarithms."""
+    value = float(change.before ** (1 - share) * change.after**share)
+    return round(value) if isinstance(change.before, int) else value
+
+
+def _reason(judged: Sequence[Scenario]) -> str:
+    """The first bound that is not kept, with what is rejected."""
+    scenario = next(of for of in judged if of.verdict != "holds")
+    figure = next((of for of in scenario.figures if of.verdict != "holds"), scenario.figures[0])
+    shed = "" if scenario.shed is None else f" (shed {scenario.shed:.1%})"
+    return f"{figure} {figure.bound} {figure.verdict}{shed}"
+
+
 class _Steps:
     """The steps, in order, with what each found."""
 
@@ -217,7 +257,9 @@ class _Steps:
 
         Of several candidates each verdict has its share of the error.
         """
-        slo = [*self._problem.slo, Constraint(Figure("shed"), "<=", 1.0)]
+        groups = self._problem.groups
+        sheds = [Figure("shed"), *(Figure(f"shed[{group}]") for group in groups)]
+        slo = [*self._problem.slo, *(Constraint(figure, "<=", 1.0) for figure in sheds)]
         count = _SEEDS if self._problem.is_random else 2
         seeds = range(_SEED, _SEED + count)
         confidence = 1 - _ERROR / candidates
@@ -232,7 +274,10 @@ class _Steps:
                     confidence=confidence,
                     **self._options,
                 )
-            *known, shed = judgment.bounds
+            known = judgment.bounds[: len(self._problem.slo)]
+            shares = [
+                None if of.value is None else of.value.mean for of in judgment.bounds[len(known) :]
+            ]
             figures = tuple(
                 Judged(
                     of.figure,
@@ -243,9 +288,11 @@ class _Steps:
                 for constraint, of in zip(self._problem.slo, known, strict=True)
             )
             said = together(of.verdict for of in figures)
-            share = None if shed.value is None else shed.value.mean
             failure = judgment.failure or ""
-            found.append(Scenario(name, change, said, figures, share, count, failure))
+            of_groups = dict(zip(groups, shares[1:], strict=True))
+            found.append(
+                Scenario(name, change, said, figures, shares[0], count, failure, of_groups)
+            )
         return found
 
     def _keeps(self) -> bool:
@@ -274,22 +321,51 @@ class _Steps:
         said = [str(warning.message) for warning in caught]
         self._notes += [f"search: {text}" for text in said if "lies outside the space" not in text]
         self._study = study
-        best: tuple[int, int, list[Scenario]] | None = None
         candidates = self._candidates(study)
+        tried: list[_Candidate] = []
         for number in candidates:
             wanted = study.simulation_of(number).replace(workload=problem.today.workload)
-            simulation, exported = self._deployed(wanted)
-            judged = self._judged("advised", simulation, candidates=len(candidates))
-            rank = ("holds", "undecided", "breaks").index(together(of.verdict for of in judged))
-            if best is None or rank < best[0]:
-                best = rank, number, judged
-                self._wanted, self._advised, self._export = wanted, simulation, exported
-            if rank == 0:
+            tried.append(self._candidate(wanted, f"the settings of trial {number} of the search"))
+            if tried[-1].rank == 0:
                 break
-        if best is not None:
-            _, number, judged = best
-            self._scenarios += judged
-            self._notes.append(f"advised.yaml has the settings of trial {number} of the search.")
+        if not tried:
+            return
+        best = min(tried, key=lambda candidate: candidate.rank)
+        if best.rank == 0 and best is not tried[0]:
+            best = self._between(best, tried[0])
+        self._wanted, self._advised, self._export = best.wanted, best.deployed, best.export
+        self._scenarios += best.judged
+        self._notes.append(f"advised.yaml has {best.origin}.")
+        if best is not tried[0]:
+            self._notes.append(f"not advised: {tried[0].origin}: {_reason(tried[0].judged)}.")
+
+    def _candidate(self, wanted: Simulation, origin: str) -> _Candidate:
+        deployed, export = self._deployed(wanted)
+        judged = self._judged("advised", deployed, candidates=_MOST_CANDIDATES + _MOST_BETWEEN)
+        return _Candidate(wanted, deployed, export, judged, origin)
+
+    def _between(self, kept: _Candidate, broken: _Candidate) -> _Candidate:
+        """What keeps the SLO as near as possible to settings that reject less and do not keep it.
+
+        The range between the two is halved, in logarithms.
+        """
+        changes = differences(kept.wanted.to_dict(), broken.wanted.to_dict())
+        if not all(_is_positive(of.before) and _is_positive(of.after) for of in changes):
+            return kept
+        best, low, high = kept, 0.0, 1.0
+        for _ in range(_MOST_BETWEEN):
+            share = (low + high) / 2
+            wanted = kept.wanted.with_({of.path: _at(of, share) for of in changes})
+            if wanted in (best.wanted, broken.wanted):
+                break
+            found = self._candidate(
+                wanted, f"settings between {kept.origin} and those of one that rejects less"
+            )
+            if found.rank == 0 and found.shed <= best.shed:
+                best, low = found, share
+            else:
+                high = share
+        return best
 
     def _candidates(self, study: Study) -> list[int]:
         """The trials that reject least of those that keep the bounds of the search.
@@ -383,7 +459,8 @@ class _Steps:
             losses = [f"{export.target} does not carry {loss}" for loss in export.losses]
             self._notes += losses[:_MOST_LOSSES]
             if (more := len(losses) - _MOST_LOSSES) > 0:
-                self._notes.append(f"{export.target} does not carry {more} more settings")
+                others = ", ".join(loss.path for loss in export.losses[_MOST_LOSSES:])
+                self._notes.append(f"{export.target} does not carry {more} more: {others}")
             self._notes += [f"{export.target}: {note}" for note in export.notes]
         self._notes = [*self._left_out, *self._notes] if self._study is not None else self._notes
         explained = self._diagnosis.explanation

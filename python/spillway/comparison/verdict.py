@@ -138,6 +138,7 @@ def judge(
         level,
         is_replicated=is_random,
         is_share=is_share(figure),
+        is_difference=True,
         num_blocks=blocks,
         caveat=next(filter(None, caveats), ""),
     )

@@ -129,7 +129,7 @@ def instances(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def dump(simulation: Simulation, path: str | Path, *, brief: bool = False) -> None:
     """Writes a configuration file: JSON if `path` ends in .json, else YAML.
 
-    With all settings, or with `brief` those without which it would be another simulation.
+    With all settings, or with `brief` names and those without which it would be another simulation.
 
     Raises ConfigError for a policy written in Python that no module defines at its top level,
     because the file could not be run.
@@ -177,12 +177,12 @@ def _defaults(described: Mapping[str, Any]) -> dict[str, Any]:
 def _without_defaults(
     settings: Mapping[str, Any], described: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The settings of a structure that are not its `defaults`, at any depth."""
+    """The settings of a structure that are not its `defaults`, at any depth, and its name."""
     fields = {field["name"]: field for field in described["fields"]}
     return {
         name: value if name == "kind" else _brief(value, fields[name], defaults[name])
         for name, value in settings.items()
-        if name == "kind" or value != defaults[name]
+        if name in ("kind", "name") or value != defaults[name]
     }
 
 

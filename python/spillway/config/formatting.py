@@ -97,8 +97,11 @@ def quoted(content: str) -> str:
     return repr(content[:_LONGEST_SAMPLE]) + "…" * (len(content) > _LONGEST_SAMPLE)
 
 
-def setting(value: Any) -> str:
-    """The value of any setting for display, in the form of a configuration file."""
+def setting(value: Any, longest: int | None = _LONGEST_SETTING) -> str:
+    """The value of any setting for display, in the form of a configuration file.
+
+    Without what is unset in it; text of more characters than `longest` is cut.
+    """
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -106,14 +109,13 @@ def setting(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() and abs(value) < _EXACT else f"{value:.4g}"
     if isinstance(value, Mapping):
-        text = (
-            "{" + ", ".join(f"{name}: {setting(element)}" for name, element in value.items()) + "}"
-        )
+        known = [f"{k}: {setting(v, None)}" for k, v in value.items() if v is not None]
+        text = "{" + ", ".join(known) + "}"
     elif isinstance(value, list | tuple):
-        text = "[" + ", ".join(setting(element) for element in value) + "]"
+        text = "[" + ", ".join(setting(element, None) for element in value) + "]"
     else:
         return str(value)
-    return text if len(text) <= _LONGEST_SETTING else text[: _LONGEST_SETTING - 1] + "…"
+    return text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
 
 
 def point(values: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -138,6 +138,7 @@ def interval(
     *,
     is_replicated: bool = True,
     is_share: bool = False,
+    is_difference: bool = False,
     num_blocks: float | None = None,
     skewness: float = 0.0,
     caveat: str = "",
@@ -145,7 +146,8 @@ def interval(
     """Mean and confidence interval of independent replications; `values` must not be empty.
 
     `is_replicated`: False if they are the values of one run, repeated for each seed. `is_share`:
-    whether they are shares, such as goodput, or differences of shares; equal ones have no interval.
+    whether they are shares, such as goodput, or differences of shares (`is_difference`); equal ones
+    have no interval, and others none beyond what a share or a difference of shares can be.
     `num_blocks`: None, or, if they are the values of block bootstrap resamples of one trace, how
     many blocks the trace holds, >= 1; infinite if unknown; `skewness` is the usual one of such
     values, and `caveat` the reason, if any, why their interval is doubtful for another reason than
@@ -161,10 +163,15 @@ def interval(
     if is_share and min(values) == max(values):
         return Interval(values[0], None, None, n)
     if num_blocks is not None:
-        return of_resamples(values, confidence, num_blocks, skewness, caveat)
-    mean = math.fsum(values) / n
-    half = student_t_quantile(0.5 + confidence / 2, n - 1) * spread(values) / math.sqrt(n)
-    return Interval(mean, mean - half, mean + half, n)
+        found = of_resamples(values, confidence, num_blocks, skewness, caveat)
+    else:
+        mean = math.fsum(values) / n
+        half = student_t_quantile(0.5 + confidence / 2, n - 1) * spread(values) / math.sqrt(n)
+        found = Interval(mean, mean - half, mean + half, n)
+    if not is_share or found.low is None or found.high is None:
+        return found
+    least = -1.0 if is_difference else 0.0
+    return replace(found, low=max(found.low, least), high=min(found.high, 1.0))
 
 
 def mean_bounds(

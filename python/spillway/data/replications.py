@@ -174,7 +174,7 @@ class Replications(Sequence[_Run_co]):
         There is no interval where all runs have the same value from 0 to 1: it may be a share.
         """
         values = [figure(result) for result in self.distinct]
-        may_be_share = all(0 <= value <= 1 for value in values)
+        may_be_share = 0 <= min(values) == max(values) <= 1
         return interval(values, confidence, is_share=may_be_share, num_blocks=self.num_blocks)
 
     def minus(self, other: Replications[Any], confidence: float = 0.95) -> Differences:
@@ -232,8 +232,8 @@ def _intervals(
             caveat = next(filter(None, (effective.caveat(name, runs) for runs in sources)), "")
         skewness = usual_skewness(name) if len(sources) == 1 else 0.0
         result[name] = interval(
-            values, confidence, is_share=is_share(name), num_blocks=num_blocks, skewness=skewness,
-            caveat=caveat,
+            values, confidence, is_share=is_share(name), is_difference=len(sources) > 1,
+            num_blocks=num_blocks, skewness=skewness, caveat=caveat,
         )  # fmt: skip
     return result
 

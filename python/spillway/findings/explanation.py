@@ -75,5 +75,5 @@ class Explanation:
 
 
 def as_settings(remedy: Mapping[str, Any]) -> str:
-    """A remedy as settings in one line."""
-    return ", ".join(f"{path} = {setting(value)}" for path, value in remedy.items())
+    """A remedy as settings in one line, to be copied."""
+    return ", ".join(f"{path} = {setting(value, None)}" for path, value in remedy.items())

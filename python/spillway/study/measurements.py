@@ -102,6 +102,7 @@ def interval_of(
         confidence,
         is_replicated=any(known.is_replicated for known in measured),
         is_share=is_share(figure),
+        is_difference=len(measured) > 1,
         num_blocks=fewest(known.num_blocks for known in measured),
         skewness=usual_skewness(figure) if len(measured) == 1 else 0.0,
         caveat=next(

@@ -37,6 +37,9 @@ def test_csv_with_any_names() -> None:
     assert values(run.e2e_s) == [0.25, None]
     assert values(run.failed) == [False, True]
     assert run.tenant == ("a", "b")
+    columns = {**GATEWAY["columns"], "arrival_s": GATEWAY["columns"]["send_s"]}
+    columns.pop("send_s")
+    assert values(run_of("gateway.csv", **{**GATEWAY, "columns": columns}).send_s) == [0, 0.5]
     with pytest.raises(TraceError, match="unknown format: t0,prompt,answer"):
         run_of("gateway.csv")
 

@@ -48,6 +48,18 @@ def test_without_targets_speed_counts() -> None:
     assert "as fast as nine in ten requests are now" in repr(found)
 
 
+def test_where_all_are_in_time_the_tails_rank_and_remedies_can_be_copied() -> None:
+    found = spillway.diagnose(
+        THREADS / "09-prefix-hot-spot" / "configuration.yaml", tries=True, seeds=2
+    )
+    assert found.in_time == 1
+    tails = [trial.tails_ms["p99_e2el_ms"] for trial in found.trials]
+    assert tails == sorted(tails)
+    assert tails[0] < found.tails_ms["p99_e2el_ms"] / 2
+    assert "{kind: active_requests, weight: 4}]" in repr(found)
+    assert "…" not in repr(found).rpartition("remedies, ")[2]
+
+
 def test_a_remedy_that_is_not_valid_is_shown_with_its_reason() -> None:
     from spillway.diagnosis import _candidates
     from spillway.findings.finding import Finding

@@ -67,6 +67,19 @@ def test_equal_shares_have_no_interval(value: float) -> None:
     assert unequal.low is not None
 
 
+def test_interval_of_shares_stays_within_them() -> None:
+    values = [0.05, 0.4, 0.99, 1.0]
+    share = intervals.interval(values, is_share=True)
+    assert (share.low, share.high) == (0, 1)
+    gap = intervals.interval([-0.9, 0.9, 1.0], is_share=True, is_difference=True)
+    assert (gap.low, gap.high) == (-1, 1)
+    count = intervals.interval(values)
+    assert count.low is not None
+    assert count.high is not None
+    assert count.low < 0
+    assert count.high > 1
+
+
 def test_a_goodput_of_1_in_all_runs_is_never_shown_with_an_interval() -> None:
     simulation = Simulation(slo_classes=[{"name": "standard", "target_ttft_s": 1000}])
     results = simulate(simulation, seeds=range(4))

@@ -104,6 +104,7 @@ def mapped(
 ) -> Mapping[str, str]:
     """Return the columns that the caller names, by meaning; `example`: an entry, for the error.
 
+    Where requests have `send_s`, `arrival_s` is that as well.
     Raises TraceError without any, or for a meaning that is none of these.
     """
     names = settings.columns
@@ -113,6 +114,8 @@ def mapped(
             f"columns: missing; e.g. --columns {meaning}={column},… "
             f"(columns={{{meaning!r}: {column!r}, …}} in Python)"
         )
+    if "send_s" in meanings:  # the name of the same instant in traces
+        names = {"send_s" if name == "arrival_s" else name: of for name, of in names.items()}
     for meaning, column in names.items():
         if meaning not in meanings:
             raise TraceError(

@@ -568,7 +568,7 @@ TARGET = Target(
         ("gateway.controller", "Envoy has the gradient controller"),
         ("gateway.guard", "the bounds are min_concurrency and max_concurrency_limit"),
         ("gateway.sensor", "Envoy measures the time of whole responses"),
-        ("gateway.bands", "Envoy has no queues"),
+        ("gateway.bands", "what waits in Envoy has no priority and no timeout"),
     ),
     write=write,
     notes=notes,
