@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from spillway.data.recording import Recording
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*malformed requests are left out")
+pytestmark = pytest.mark.filterwarnings("ignore:.*malformed requests? left out")
 
 FILES = DATA / "recordings"
 FIELDS = {"send": ("t", "s"), "ttft": ("ttft", "s"), "e2e": ("e2e", "s"), "gaps": ("gaps", "s")}
@@ -140,7 +140,7 @@ def test_what_is_assumed_is_a_note_and_no_warning(tmp_path: Path) -> None:
     found = spillway.read(path, skip_bad=True)
     unused, skipped = found.notes
     assert "unused columns: tennant (did you mean tenant?)" in unused
-    assert "1 malformed rows skipped; the first: " in skipped
+    assert "1 malformed row skipped; the first: " in skipped
     assert found.text().splitlines()[-2:] == [f"note: {note}" for note in found.notes]
     assert found.to_dict()["notes"] == [unused, skipped]
 

@@ -228,7 +228,7 @@ def test_malformed_rows_are_left_out(bad: str, gzipped: bool, tmp_path: Path) ->
     with pytest.raises(TraceError, match=r"runs\.csv(\.gz)? line 4"):
         read_recordings(path)
     run, notes = run_of(path, skip_bad=True)
-    assert notes[-1].endswith(": 2 malformed requests are left out")
+    assert notes[-1].endswith(": 2 malformed requests left out")
     assert (run.name, run.num_requests, run.counts.skipped) == ("runs", 4, 2)
     assert "2 malformed" in spillway.read(path, skip_bad=True).text()
 

@@ -263,7 +263,7 @@ def test_malformed_objects_are_named_and_skipped(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"columns": NAMES, "units": {"total.ms": "ms"}}
     with pytest.raises(TraceError, match=r"log\.jsonl line [35]"):
         run_of(path, **settings)
-    with pytest.warns(UserWarning, match="2 malformed requests are left out"):
+    with pytest.warns(UserWarning, match="2 malformed requests left out"):
         assert run_of(path, **settings, skip_bad=True).num_requests == 3
 
 

@@ -85,12 +85,21 @@ def test_a_recording_of_an_access_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", LOGS)
 def test_a_log_that_nobody_explains_says_its_fields(name: str, tmp_path: Path) -> None:
     path = log(tmp_path / "access.log", LOGS[name][0])
-    with pytest.raises(TraceError, match="It is an access log, whose fields have numbers: --colu"):
+    arrival = LOGS[name][1]["arrival_s"]
+    of = f"It is an access log, whose fields have numbers: --columns arrival_s={arrival},input_tok"
+    with pytest.raises(TraceError, match=of):
         spillway.read(path)
     cut = path.read_text().rsplit(" ", 1)[0]
     path.write_text(cut + "\n")
     with pytest.raises(TraceError, match=r"access\.log line 4: holds \d+ fields; the header row"):
         spillway.read_trace(path, columns=LOGS[name][1])
+
+
+def test_a_log_whose_times_are_unknown_says_which_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    path.write_text('10.0.0.1 [02-03-2026 10:00:00] "POST /v1/chat HTTP/1.1" 200 812 64\n')
+    with pytest.raises(TraceError, match=r"arrival_s=….*no field is a time, which must be an inst"):
+        spillway.read(path)
 
 
 @pytest.mark.parametrize(

@@ -478,7 +478,7 @@ def test_one_malformed_row_is_an_error_or_skipped(bad: str) -> None:
     path = written("arrival_s,input_tokens,output_tokens", *good[:700], bad, *good[700:])
     with pytest.raises(TraceError, match="line 702"):
         read_trace(path)
-    with pytest.warns(UserWarning, match=r": 1 malformed rows skipped; the first: .* line 702"):
+    with pytest.warns(UserWarning, match=r": 1 malformed row skipped; the first: .* line 702"):
         assert read_trace(path, skip_bad=True).rows == 1000
 
 
@@ -488,7 +488,7 @@ def test_one_malformed_line_is_an_error_or_skipped(bad: str) -> None:
     path = written(*[good] * 3, bad, good, name="trace.jsonl")
     with pytest.raises(TraceError, match="line 4"):
         read_trace(path)
-    with pytest.warns(UserWarning, match=r": 1 malformed rows skipped; the first: .* line 4"):
+    with pytest.warns(UserWarning, match=r": 1 malformed row skipped; the first: .* line 4"):
         assert read_trace(path, skip_bad=True).rows == 4
 
 

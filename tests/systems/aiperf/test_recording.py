@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*malformed requests are left out"),
+    pytest.mark.filterwarnings("ignore:.*malformed requests? left out"),
     pytest.mark.filterwarnings("ignore:.*without its summary .* beside"),
 ]
 

@@ -91,7 +91,7 @@ def test_malformed_rows_are_skipped_and_counted(bad: str, tmp_path: Path) -> Non
     path.write_text("\n".join([*lines[:2], ",".join(cells), *lines[2:], ""]))
     with pytest.raises(spillway.TraceError, match=r"run\.csv line 3"):
         run_of(path)
-    with pytest.warns(UserWarning, match="1 malformed requests are left out"):
+    with pytest.warns(UserWarning, match="1 malformed request left out"):
         run = run_of(path, skip_bad=True)
     assert (run.num_requests, run.counts.skipped, len(run.tenant or ())) == (3, 1, 3)
     assert values(run.input_tokens) == values(run_of("blis.csv").input_tokens)

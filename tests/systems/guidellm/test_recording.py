@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*count twice"),
-    pytest.mark.filterwarnings("ignore:.*malformed requests are left out"),
+    pytest.mark.filterwarnings("ignore:.*malformed requests? left out"),
     pytest.mark.filterwarnings("ignore:.*a latency below 0 is taken as unknown"),
 ]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
+from spillway.config.formatting import counted
 from spillway.config.limits import MAX_TOKENS
 from spillway.config.messages import note
 from spillway.data.recording import Recording, RequestCounts, ServerFacts, TokenGaps
@@ -411,7 +412,7 @@ def _reconciled(run: Recording, place: str, figures: Mapping[str, float]) -> Rec
         counts = dataclasses.replace(counts, unlisted=round(sent) - listed)
     run = dataclasses.replace(run, reported=reported, counts=counts)
     if counts.skipped:
-        note(f"{place}: {counts.skipped:,} malformed requests are left out")
+        note(f"{place}: {counted(counts.skipped, 'malformed request')} left out")
     if counts.unlisted:
         note(
             f"{place}: a sample: the file lists {listed:,} of {listed + counts.unlisted:,} requests"

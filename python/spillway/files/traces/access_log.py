@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from spillway.config.formatting import sample
+from spillway.files.traces import timestamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,9 +36,13 @@ def rows(lines: Iterable[str], number: int) -> Iterator[tuple[int, list[str]]]:
 
 
 def explained(line: str) -> str:
-    """Say how the fields of a line are named."""
-    shown = ", ".join(f"{at} is {sample(text)}" for at, text in enumerate(fields(line), start=1))
+    """Say how the fields of a line are named, and which of them is a time."""
+    known = fields(line)
+    shown = ", ".join(f"{at} is {sample(text)}" for at, text in enumerate(known, start=1))
+    time = next((at for at, text in enumerate(known, 1) if timestamps.is_timestamp(text)), None)
     return (
-        "It is an access log, whose fields have numbers: --columns arrival_s=1,input_tokens=…,"
-        f"output_tokens=… (columns in Python); {shown}"
+        "It is an access log, whose fields have numbers: "
+        f"--columns arrival_s={time or '…'},input_tokens=…,output_tokens=… (columns in Python); "
+        + (f"no field is a time, which {timestamps.ALLOWED}; " if time is None else "")
+        + shown
     )

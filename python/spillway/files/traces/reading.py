@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from spillway import _core
-from spillway.config.formatting import sample
+from spillway.config.formatting import counted, sample
 from spillway.config.messages import note
 from spillway.files import export
 from spillway.files.error import TraceError
@@ -221,7 +221,7 @@ def _of_recording(
     run = reading.run_of(path, runs, chosen)
     limit, failed = run.client_max_in_flight, int(run.failed.sum())
     how = "at its times of sending" if limit is None else f"with its client's limit of {limit:,}"
-    without = f"; its {failed:,} failed requests are left out" if failed else ""
+    without = f"; without {counted(failed, 'request')} that failed" if failed else ""
     of = f"{path}, run {run.name}" if runs[1:] else f"{path}"
     if run.num_replicas not in (None, 1):
         how += f"; {run.num_replicas:,} replicas served it, so give the fleet as many instances"
@@ -324,7 +324,8 @@ def _collect(
     if form.left_out and left_out:
         note(f"{lines.path}: {left_out:,} {form.left_out} are left out")
     if skipped.rows:
-        note(f"{lines.path}: {skipped.rows} malformed rows skipped; the first: {skipped.first}")
+        malformed = counted(skipped.rows, "malformed row")
+        note(f"{lines.path}: {malformed} skipped; the first: {skipped.first}")
 
 
 def _joined(tables: Iterable[Table]) -> Iterator[Table]:
