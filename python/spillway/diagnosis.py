@@ -18,6 +18,7 @@ from spillway.data.intervals import Interval, interval
 from spillway.data.targets import has_targets
 from spillway.findings.explanation import Explanation, SavedCauses, as_settings
 from spillway.findings.finding import MOST_SHOWN, Evidence, Finding
+from spillway.findings.why import Why
 from spillway.loading import as_simulation
 from spillway.simulate import run_many, simulate
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from spillway.loading import Configuration
     from spillway.result import Result
 
-__all__ = ["Diagnosis", "Trial", "diagnose"]
+__all__ = ["Diagnosis", "Trial", "Why", "diagnose"]
 
 _MOST_TRIALS = 16
 _LEAST_SEEDS = 2

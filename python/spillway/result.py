@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spillway.analysis.steady_state import SteadyState
     from spillway.findings.explanation import Explanation
     from spillway.findings.finding import Finding
+    from spillway.findings.why import Why
     from spillway.report.plots import Plots
     from spillway.systems.dynamo.counters import Version
 
@@ -212,8 +213,8 @@ class Result(ResultData):
             causes = str(error)
         return Explanation(tuple(self.findings()), causes)
 
-    def why(self, request_id: str | int) -> str:
-        """Why a request took as long as it did, or was lost, as text.
+    def why(self, request_id: str | int) -> Why:
+        """Why a request took as long as it did, or was lost, as text with `save` and `to_dict`.
 
         Its causes in order, the requests on its server when it came, and what would have made it
         meet the targets of its class; for a lost request the settings that decided it, and the
@@ -223,14 +224,13 @@ class Result(ResultData):
 
         Raises KeyError if there is no such request, UsageError unless requests were kept.
         """
-        from spillway.config.formatting import without_keys
         from spillway.findings.why import why
 
         try:
             causes: TimeByCause | str = self.time_by_cause()
         except (ConfigError, UsageError) as error:
             causes = str(error)
-        return without_keys(why(self, request_id, causes, self.admission_regret))
+        return why(self, request_id, causes, self.admission_regret)
 
     def counters(
         self, version: Version, *, model: str = "simulated", endpoint: str = "completions"

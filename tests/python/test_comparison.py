@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -11,9 +11,13 @@ from support.paths import ROOT
 
 import spillway
 from spillway import Simulation, compare, gateway, instance, workload
+from spillway.comparison import Comparison
 from spillway.config.files import fingerprint
 from spillway.data.figures import FIGURES
 from spillway.data.intervals import interval
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MIXED = ROOT / "examples" / "mixed_targets.yaml"
 
@@ -157,6 +161,15 @@ def test_forms(systems: dict[str, Simulation]) -> None:
     assert (len(axes.texts), comparison.unvalidated) == (0, ())
     with pytest.raises(KeyError):
         comparison["today", "goodput"]
+
+
+def test_a_comparison_is_saved_and_loaded(systems: dict[str, Simulation], tmp_path: Path) -> None:
+    comparison = compare(systems, seeds=4, all_pairs=True)
+    comparison.save(tmp_path / "comparison.json")
+    assert Comparison.load(tmp_path / "comparison.json") == comparison
+    (tmp_path / "other.json").write_text('{"kind": "curve"}')
+    with pytest.raises(spillway.ConfigError, match=r"must be a file of Comparison.save"):
+        Comparison.load(tmp_path / "other.json")
 
 
 def test_unvalidated_servers_are_named_and_marked(systems: dict[str, Simulation]) -> None:

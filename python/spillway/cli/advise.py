@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import spillway
-from spillway.cli import output, reading
+from spillway.cli import output, reading, verdicts
 from spillway.cli.export import add_system
 
 if TYPE_CHECKING:
@@ -22,14 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a log of requests: any file that `spillway read` takes",
     )
     reading.add_arguments(parser)
-    parser.add_argument(
-        "--slo", action="append", default=[], metavar="SLO",
-        help="what must hold, e.g. 'gold: p99 ttft < 2 s, tpot < 80 ms'; may be repeated",
-    )  # fmt: skip
-    parser.add_argument(
-        "--goodput", nargs="+", default=[], metavar="LATENCY:MS",
-        help="the same as load generators write it, e.g. --goodput ttft:500 tpot:50",
-    )  # fmt: skip
+    verdicts.add_slo(parser)
     parser.add_argument(
         "--server", metavar="NAME=VALUE,…",
         help="the model server: model=llama-3.1-8b,gpu=h100, with other facts such as tp=2; "

@@ -66,6 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="judge systems that do not see the same requests",
     )
     parser.add_argument("--threads", type=int, metavar="N", help="concurrent runs (default: CPUs)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE",
+        help="write the comparison as JSON, which Comparison.load reads",
+    )  # fmt: skip
     output.add_json(parser, "verdicts, names, seeds, confidence, looks, notes …")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write a forest plot there")
     parser.add_argument(
@@ -95,6 +99,7 @@ def run(options: argparse.Namespace) -> int:
         threads=options.threads,
         progress=True,
     )
+    output.save(found, options.out)
     if options.plot is not None:
         from spillway.report.style import axes_or_new, save
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spillway.cli import configuration, executors, output
+from spillway.cli import configuration, executors, output, verdicts
 from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
@@ -19,14 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rates", metavar="RATE,…",
         help="rates in requests/s (default: eleven, up to five quarters of the largest throughput)",
     )  # fmt: skip
-    parser.add_argument(
-        "--slo", action="append", default=[], metavar="SLO",
-        help="bounds to judge at each rate, e.g. 'gold: p99 ttft < 2 s'; may be repeated",
-    )  # fmt: skip
-    parser.add_argument(
-        "--goodput", nargs="+", default=[], metavar="LATENCY:MS",
-        help="the same as load generators write it, e.g. --goodput ttft:500 tpot:50",
-    )  # fmt: skip
+    verdicts.add_slo(parser)
     parser.add_argument(
         "--seeds", type=int, default=4, metavar="N", help="seeds of each rate (default 4)"
     )
@@ -58,10 +51,7 @@ def run(options: argparse.Namespace) -> int:
             progress=True,
             **where,
         )
-    if options.out is not None:
-        output.replaced([options.out])
-        found.save(options.out)
-        output.say(f"wrote {options.out}")
+    output.save(found, options.out)
     if options.plot is not None:
         output.save_picture(found.plot().figure, options.plot)
     if options.html is not None:

@@ -56,10 +56,7 @@ def run(options: argparse.Namespace) -> int:
         threads=options.threads,
         progress=True,
     )
-    if options.out is not None:
-        output.replaced([options.out])
-        found.save(options.out)
-        output.say(f"wrote {options.out}")
+    output.save(found, options.out)
     text = found.text(None) if options.all else found.text()
     output.show(options, text, found.to_dict)
     return 0

@@ -11,7 +11,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from spillway.config import progress
 from spillway.config.classes import config_error
@@ -132,6 +132,21 @@ def error(text: object) -> None:
     progress.erase()
     name = _in(_RED, "spillway:") if _is_colored(sys.stderr) else "spillway:"
     print(f"{name} {in_shell(text)}", file=sys.stderr)
+
+
+class Savable(Protocol):
+    """What is written as a file."""
+
+    def save(self, path: Path) -> None:
+        """Writes it."""
+
+
+def save(found: Savable, path: Path | None) -> None:
+    """Writes what was found, where a path is given."""
+    if path is not None:
+        replaced([path])
+        found.save(path)
+        say(f"wrote {path}")
 
 
 def save_picture(figure: Any, path: Path, dpi: int = 150) -> None:

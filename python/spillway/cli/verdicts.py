@@ -1,4 +1,4 @@
-"""What makes `spillway run` fail: findings (--strict) and figures (--assert)."""
+"""Bounds on figures: SLOs (--slo, --goodput), and what makes `spillway run` fail (--strict, --assert)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--assert", action="append", default=[], dest="assertions", metavar="FIGURE<=BOUND",
         help="end with status 1 unless this holds, in the mean over the seeds, e.g. "
         "'p99_ttft_ms[gold] <= 500'; may be repeated",
+    )  # fmt: skip
+
+
+def add_slo(parser: argparse.ArgumentParser) -> None:
+    """Adds --slo and --goodput."""
+    parser.add_argument(
+        "--slo", action="append", default=[], metavar="SLO",
+        help="what must hold, e.g. 'gold: p99 ttft < 2 s, tpot < 80 ms'; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--goodput", nargs="+", default=[], metavar="LATENCY:MS",
+        help="the same as load generators write it, e.g. --goodput ttft:500 tpot:50",
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import spillway
@@ -20,6 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("request_id", metavar="ID", help="the request, as in requests.csv")
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the run of a configuration (default 0)"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write it as JSON, which Why.load reads"
     )
     output.add_json(parser, "request_id, text, causes_s {CAUSE: SECONDS}")
 
@@ -44,14 +48,7 @@ def run(options: argparse.Namespace) -> int:
         row = row_of(result, options.request_id)
     except KeyError as error:
         raise config_error([("ID", options.request_id, str(error.args[0]))]) from None
-    text = result.why(row)
-
-    def document() -> dict[str, object]:
-        try:
-            causes = result.time_by_cause().seconds(row)
-        except (spillway.UsageError, spillway.ConfigError):
-            causes = {}
-        return {"request_id": options.request_id, "text": text, "causes_s": causes}
-
-    output.show(options, text, document)
+    found = result.why(row)
+    output.save(found, options.out)
+    output.show(options, found, found.to_dict)
     return 0

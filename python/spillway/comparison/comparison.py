@@ -6,9 +6,11 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spillway.config import formatting
+from spillway.comparison.verdict import Verdict
+from spillway.config import files, formatting
 from spillway.data import frames
 from spillway.data.figures import FIGURES
+from spillway.data.intervals import Interval
 from spillway.report import page
 from spillway.report.tables import joined
 
@@ -18,8 +20,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from spillway.comparison.verdict import Verdict
     from spillway.report.tables import Parts
+
+_COMPARISON = "comparison"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +187,19 @@ class Comparison:
             row["relative"] = verdict.relative
         return document
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the comparison as JSON. Raises ConfigError if the file cannot be written."""
+        files.save_results(path, _COMPARISON, dataclasses.asdict(self))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Comparison:
+        """Reads what `save` wrote. Raises ConfigError for another file."""
+        content = files.load_results(path, _COMPARISON, "Comparison.save")
+        known = {field.name: content[field.name] for field in dataclasses.fields(cls)}
+        known = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
+        known["verdicts"] = tuple(_loaded(of) for of in known["verdicts"])
+        return cls(**known)
+
     def to_frame(self) -> pd.DataFrame:
         """The verdicts as a long pandas DataFrame (extra `frames`).
 
@@ -236,6 +252,17 @@ class Comparison:
         if self.unvalidated:
             mark(axes, UNVALIDATED)
         return axes
+
+
+def _loaded(content: dict[str, Any]) -> Verdict:
+    sizes = content["populations"]
+    return Verdict(
+        **{
+            **content,
+            "difference": Interval(**content["difference"]),
+            "populations": None if sizes is None else tuple(sizes),
+        }
+    )
 
 
 def _gap(verdict: Verdict) -> str:

@@ -2,22 +2,67 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from spillway.analysis.causes import MEANINGS, TimeByCause
 from spillway.analysis.routing import on_an_idle_fleet, route
-from spillway.config.formatting import counted
+from spillway.config import files
+from spillway.config.formatting import counted, without_keys
 from spillway.findings.parts import deciders
 from spillway.findings.run import Run
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Mapping
 
     from spillway.analysis.regret import AdmissionRegret
     from spillway.data.arrays import Floats
     from spillway.data.result_data import ResultData
+
+_WHY = "why"
+
+
+class Why(str):
+    """Why a request took as long as it did, or was lost: a text that has its figures as data.
+
+    Attributes
+    ----------
+    request_id
+        The request.
+    causes_s
+        Its latency in seconds by cause; empty if the causes are unknown or it was lost.
+    """
+
+    request_id: str = ""
+    causes_s: Mapping[str, float] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, text: str, request_id: str, causes_s: Mapping[str, float]) -> Why:
+        """The text with its figures."""
+        found = cls(text)
+        found.request_id, found.causes_s = request_id, causes_s
+        return found
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Text and figures, as `spillway why --json` prints them."""
+        causes_s = dict(self.causes_s)
+        return {"request_id": self.request_id, "text": str(self), "causes_s": causes_s}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes text and figures as JSON. Raises ConfigError if the file cannot be written."""
+        files.save_results(path, _WHY, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Why:
+        """Reads what `save` wrote. Raises ConfigError for another file."""
+        known = files.load_results(path, _WHY, "Why.save")
+        return cls.of(known["text"], known["request_id"], known["causes_s"])
 
 
 def row_of(result: ResultData, request_id: str | int) -> int:
@@ -39,7 +84,7 @@ def why(
     request_id: str | int,
     causes: TimeByCause | str,
     regret: Callable[[], AdmissionRegret],
-) -> str:
+) -> Why:
     """See `Result.why`; `regret` is called for a request that was rejected."""
     row, requests = row_of(result, request_id), result.requests
     outcome, reason = str(requests["outcome"][row]), str(requests["reason"][row])
@@ -75,7 +120,8 @@ def why(
     if outcome == "rejected":
         lines.append(on_an_idle_fleet(result, row, regret))
     lines += route(result, row)
-    return "\n".join(lines)
+    own = {} if isinstance(causes, str) or np.isnan(requests["e2e_s"][row]) else causes.seconds(row)
+    return Why.of(without_keys("\n".join(lines)), str(requests["request_id"][row]), own)
 
 
 def _began_s(run: Run, causes: TimeByCause | str) -> Floats:

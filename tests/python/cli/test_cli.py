@@ -29,6 +29,7 @@ from spillway import (
     read_trace,
     simulate,
 )
+from spillway.comparison import Comparison
 from spillway.files.export import SUMMARIES
 
 if TYPE_CHECKING:
@@ -353,11 +354,14 @@ def test_compare_changes_the_traffic_of_all_systems(run: Callable[..., str]) -> 
     assert json.loads(run(*traced, "--traffic", "all: prompts x2")) != twice
 
 
-def test_compare_writes_a_figure(run: Callable[..., str]) -> None:
+def test_compare_writes_a_figure_and_a_file(called: Callable[..., Any]) -> None:
     pytest.importorskip("matplotlib").use("agg")
     Path("larger.yaml").write_text(CONFIG.replace("count: 2", "count: 3"))
-    run("compare", "config.yaml", "larger.yaml", "--seeds", "2", "--plot", "forest.png")
+    pair = ("compare", "config.yaml", "larger.yaml", "--seeds", "2")
+    status, out, err = called(*pair, "--plot", "forest.png", "--out", "compared.json")
+    assert (status, err) == (0, "spillway: wrote compared.json\n")
     assert Path("forest.png").read_bytes().startswith(b"\x89PNG")
+    assert f"{Comparison.load('compared.json')}\n" == out
 
 
 def test_compare_names_what_is_wrong(refused: Callable[..., str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,7 @@ from support.paths import ROOT
 from support.runs import run, steady
 
 import spillway
-from spillway.diagnosis import Diagnosis
+from spillway.diagnosis import Diagnosis, Why
 from spillway.findings.explanation import Explanation
 from spillway.instance import InstanceGroup
 
@@ -124,6 +125,15 @@ def test_why_in_a_shell(called: Callable[..., Any], tmp_path: Path) -> None:
     document = json.loads(called("why", tmp_path / "run.npz", name, "--json")[1])
     e2e_s = float(result.requests["e2e_s"][late])
     assert sum(document["causes_s"].values()) == pytest.approx(e2e_s)
+    assert document == result.why(late).to_dict()
+    path = tmp_path / "why.json"
+    assert f"wrote {path}" in called("why", LONG, name, "--seed", "1", "--out", path)[2]
+    loaded = Why.load(path)
+    assert (loaded, loaded.to_dict()) == (result.why(late), document)
+    assert pickle.loads(pickle.dumps(loaded)).to_dict() == document
+    path.write_text('{"kind": "diagnosis"}')
+    with pytest.raises(spillway.ConfigError, match=r"must be a file of Why.save"):
+        Why.load(path)
     status, out, err = called("why", LONG, "absent")
     assert (status, out) == (2, "")
     assert "no request 'absent'" in err
