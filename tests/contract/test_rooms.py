@@ -46,14 +46,14 @@ RANK = {
     "session": 9,
     "comparison": 9,
     "diagnosis": 9,
-    "study": 9,
-    "advice": 10,
-    "envs": 10,
-    "live": 10,
-    "validation": 10,
-    "__init__": 11,
-    "testing": 12,
-    "cli": 13,
+    "study": 10,
+    "advice": 11,
+    "envs": 11,
+    "live": 11,
+    "validation": 11,
+    "__init__": 12,
+    "testing": 13,
+    "cli": 14,
 }
 
 # Modules that lie beside the rooms, and the room that each belongs to.

@@ -80,9 +80,7 @@ def run(options: argparse.Namespace) -> int:
                 text += f"\n\nnot confirmed: {error}"
             else:
                 text += f"\n\n{confirmation}"
-        guards = _guards(study, confirmation, options)
-        text += "".join(f"\nnote: {line}" for line in guards)
-    output.show(options, text, lambda: {**_document(study, confirmation), "guards": guards})
+    output.show(options, text, lambda: _document(study, confirmation))
     if options.out is not None:
         study_file.write(options.out / "study.yaml")
         _write(study, options.out, confirmation)
@@ -93,30 +91,6 @@ def run(options: argparse.Namespace) -> int:
         output.say(f"wrote {options.html}")
     is_feasible = study.feasible if confirmation is None else confirmation.choice is not None
     return 0 if is_feasible else 1
-
-
-def _guards(
-    study: Study, confirmation: Confirmation | None, options: argparse.Namespace
-) -> list[str]:
-    """Headline figures that are worse with the winner than now, on the fresh seeds."""
-    if confirmation is None or confirmation.winner is None or confirmation.choice is None:
-        return []
-    from spillway.comparison.paired_runs import watch
-    from spillway.study.objective import figures_of
-
-    metrics = [objective.metric for objective in study.objectives]
-    metrics += [constraint.metric for constraint in study.constraints]
-    known = {figure.parts[0] for metric in metrics for figure in figures_of(metric)}
-    if "shed" in known:
-        known |= {"rejected", "expired"}
-    return watch(
-        study.simulation,
-        confirmation.choice,
-        seeds=confirmation.seeds,
-        known=known,
-        threads=options.threads,
-        progress=True,
-    )
 
 
 def _write(study: Study, folder: Path, confirmation: Confirmation | None) -> None:
@@ -164,4 +138,10 @@ def _document(study: Study, confirmation: Confirmation | None) -> dict[str, Any]
     if number is not None:
         point = next(record.point for record in study.records if record.number == number)
         best = {"trial": number, "point": point, "simulation": study.simulation_of(number)}
-    return {"trials": study.rows(), "best": best, "confirmation": confirmation}
+    guards = () if confirmation is None else confirmation.guards
+    return {
+        "trials": study.rows(),
+        "best": best,
+        "confirmation": confirmation,
+        "guards": guards,
+    }

@@ -8,6 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import ConfigError, UsageError
+from spillway.comparison.paired_runs import watch
 from spillway.config import formatting
 from spillway.config.files import fingerprint
 from spillway.config.provenance import notes_on_servers
@@ -17,6 +18,7 @@ from spillway.study import verdicts
 from spillway.study.feasibility import caveats
 from spillway.study.json_lines import write_json
 from spillway.study.measurements import interval_of
+from spillway.study.objective import figures_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway._core.workload import Synthetic, Trace
     from spillway.analysis.stationarity import Verdict as Saturation
+    from spillway.config.progress import Progress
     from spillway.data.intervals import Interval
     from spillway.study.evaluation import Evaluator
     from spillway.study.measurements import Measured
@@ -151,7 +154,9 @@ class Confirmation:
     `cliff` is the worst configuration near the winner, `better_neighbor` the best that is
     significantly better than the winner and keeps the constraints: the optimum may then lie further
     on. `reverted` has the winner with each of its changes undone, which shows how much they matter,
-    the most important first.
+    the most important first. `guards`: headline figures that the study does not ask for and that
+    are significantly worse with the winner than with the baseline, a sentence each with a
+    constraint.
     """
 
     objective: str
@@ -166,6 +171,7 @@ class Confirmation:
     better_neighbor: Neighbor | None
     reverted: tuple[Variant, ...]
     caveats: tuple[str, ...]
+    guards: tuple[str, ...] = ()
 
     @property
     def best(self) -> Simulation:
@@ -220,7 +226,7 @@ class Confirmation:
             lines += ["", formatting.table(changes), ""]
         lines += self._on_neighbors()
         servers = [] if self.choice is None else [self.choice]
-        notes = (*self._on_saturation(), *self.caveats, *notes_on_servers(servers))
+        notes = (*self._on_saturation(), *self.guards, *self.caveats, *notes_on_servers(servers))
         lines += [f"note: {note}" for note in notes]
         return "\n".join(lines)
 
@@ -359,6 +365,31 @@ def confirm(
             *intervals.caveats(shown),
         ),
     )
+
+
+def guards(
+    study: StudyData,
+    found: Confirmation,
+    *,
+    workload: Synthetic | Trace | None,
+    threads: int | None,
+    progress: Progress,
+) -> tuple[str, ...]:
+    """See `Confirmation.guards`; runs baseline and winner once more, for all of their figures."""
+    if found.winner is None or found.choice is None:
+        return ()
+    metrics = [objective.metric for objective in study.objectives]
+    metrics += [constraint.metric for constraint in study.constraints]
+    known = {figure.parts[0] for metric in metrics for figure in figures_of(metric)}
+    if "shed" in known:
+        known |= {"rejected", "expired"}
+    systems = [study.simulation, found.choice]
+    before, after = systems if workload is None else _held_out(systems, workload)
+    lines = watch(
+        before, after, seeds=found.seeds, known=known, confidence=found.confidence,
+        threads=threads, progress=progress,
+    )  # fmt: skip
+    return tuple(lines)
 
 
 def _steepness(neighbor: Neighbor) -> tuple[bool | float, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from spillway.config.progress import reporting
 from spillway.data import frames
 from spillway.report import page
 from spillway.study import by_hand, tables
-from spillway.study.confirmation import confirm
+from spillway.study.confirmation import confirm, guards
 from spillway.study.evaluation import as_seeds
 from spillway.study.feasibility import shares_with_caveats
 from spillway.study.objective import rewards_shedding
@@ -358,7 +359,8 @@ class Study(StudyData):
         Picking the best of many noisy means partly selects luck. The winner is the best of those
         whose constraints are shown to hold, by confidence bounds, and whose paired gain over the
         baseline excludes zero on the fresh seeds. Seeds are added until the constraints of every
-        candidate are decided, or the budget is spent.
+        candidate are decided, or the budget is spent. Headline figures that the study does not ask
+        for are watched: those that the winner worsens significantly are said (`guards`).
 
         Raises UsageError if seeds change nothing, because there are no fresh runs then, and if the
         study searched settings of a workload that is replaced here.
@@ -391,7 +393,7 @@ class Study(StudyData):
             seeds = range(max(self.seeds) + 1, max(self.seeds) + 1 + seeds)
         evaluator = self._evaluator(threads=threads, executor=executor)
         with reporting(progress, "confirmation: runs") as evaluator.report:
-            return confirm(
+            found = confirm(
                 self,
                 evaluator,
                 top=top,
@@ -402,6 +404,8 @@ class Study(StudyData):
                 objective=objective,
                 workload=workload,
             )
+        worse = guards(self, found, workload=workload, threads=threads, progress=progress)
+        return dataclasses.replace(found, guards=worse)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per finished trial, in the order of `trials`."""

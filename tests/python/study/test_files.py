@@ -108,6 +108,7 @@ def test_optimize_names_figures_that_it_wrecks(
     assert any(line.startswith("expired is worse") for line in found["guards"]), found
     assert all("nothing asks for it: constrain it: {" in line for line in found["guards"])
     assert not any(line.startswith("p99_ttft_ms") for line in found["guards"])
+    assert found["confirmation"]["guards"] == found["guards"]
     page = (folder / "out.html").read_text()
     assert page.index("Set gateway") < page.index("<table")
     path = written(folder, trials=6)
