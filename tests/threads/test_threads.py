@@ -39,6 +39,12 @@ WITHOUT_REMEDY: dict[int, str] = {
 }
 
 
+def check_share(what: str, count: int, of: int, least: float) -> None:
+    """Prints a share, which `make shares` shows, and checks it."""
+    print(f"\n{what}: {count:,} of {of:,}, {count / of:.1%}, at least {least:.0%}")
+    assert count >= least * of
+
+
 def number_of(folder: Path) -> int:
     return int(folder.name.partition("-")[0])
 
@@ -109,8 +115,9 @@ def test_the_thread_shows_what_was_reported_and_what_the_remedy_gains(folder: Pa
 
 
 def test_findings_name_most_causes() -> None:
+    """Those that state a cause; the test above has it among the first findings of each."""
     named = sum("cause" in read(folder) for folder in THREADS)
-    assert named >= LEAST_CAUSES * len(THREADS)
+    check_share("threads with the cause among the findings", named, len(THREADS), LEAST_CAUSES)
 
 
 # ---- siblings, and what is tried -----------------------------------------------------------------
@@ -156,7 +163,7 @@ def test_the_cause_is_named_in_siblings_too() -> None:
             simulation, seed = sibling(folder, number)
             findings = spillway.simulate(simulation, seed).findings()
             named += cause in [finding.name for finding in findings[:FIRST]]
-    assert named >= LEAST_NAMED * SIBLINGS * len(THREADS)
+    check_share("the same of siblings", named, SIBLINGS * len(THREADS), LEAST_NAMED)
 
 
 @pytest.mark.slow
@@ -172,7 +179,8 @@ def test_the_agreed_remedy_is_among_the_best_that_are_tried() -> None:
         found[folder.name] = any(
             same_setting(path, known) for path in thread["remedy"] for known in tried
         )
-    assert sum(found.values()) >= LEAST_REMEDIES * len(found), found
+    best = sum(found.values())
+    check_share("remedies among the best of --try", best, len(found), LEAST_REMEDIES)
 
 
 def same_setting(first: str, second: str) -> bool:

@@ -1,4 +1,4 @@
-"""Bounds on figures: SLOs (--slo, --goodput), and what makes `spillway run` fail (--strict, --assert)."""
+"""SLOs (--slo, --goodput), and what makes `spillway run` fail (--strict, --assert)."""
 
 from __future__ import annotations
 
