@@ -46,7 +46,7 @@ from support.random_simulations import (
     random_simulation,
     settings_of,
 )
-from support.views import Failure, failed_checks, failed_views, shed_share
+from support.views import Failure, failed_checks, failed_views, has_causes, shed_share
 from support.watchdog import SlowError, watched
 
 import spillway
@@ -61,6 +61,8 @@ LEAST_PER_10_000 = 100
 """How often each alternative must occur."""
 LEAST_SHEDDING = 0.3
 """Share of the runs that must shed more than half of their requests."""
+LEAST_WITH_CAUSES = 0.25
+"""Share of the runs of which the latencies of all requests must add up from their causes."""
 LEAST_MADE = 0.25
 """Of the expected number of each extension and experiment, the share that must be made."""
 
@@ -142,6 +144,7 @@ def work(options: tuple[range, argparse.Namespace]) -> Report:
                 "runs": 1,
                 "shed more than half": share > 0.5,
                 "shed nothing": share == 0,
+                "divided into causes": has_causes(result),
                 "closed loops": "Client.arrivals=closed_loop" in names,
                 "changes": bool(case.simulation.changes),
                 "streaming": case.simulation.metrics.streaming,
@@ -168,6 +171,8 @@ def shortage(report: Report, configurations: int) -> list[str]:
             rare.append(f"{name}: {report.counts[f'with {name}']} times, not {expected}")
     if report.counts["shed more than half"] < LEAST_SHEDDING * report.counts["runs"]:
         rare.append(f"fewer than {LEAST_SHEDDING:.0%} of the runs shed more than half")
+    if report.counts["divided into causes"] < LEAST_WITH_CAUSES * report.counts["runs"]:
+        rare.append(f"fewer than {LEAST_WITH_CAUSES:.0%} of the runs were divided into causes")
     if report.counts["configurations"] < configurations:
         rare.append(f"{report.counts['configurations']} of {configurations} configurations in time")
     return rare

@@ -14,7 +14,11 @@ MADE, LEAST = 10_000, 100
 
 def enough() -> fuzz.Report:
     """The report of simulations in which everything occurred."""
-    counts = Counter(dict.fromkeys(("configurations", "runs", "shed more than half"), MADE))
+    counts = Counter(
+        dict.fromkeys(
+            ("configurations", "runs", "shed more than half", "divided into causes"), MADE
+        )
+    )
     counts.update({f"with {name}": MADE for name in (*fuzz.EXTENSIONS, *fuzz.EXPERIMENTS)})
     return fuzz.Report(counts, Counter(dict.fromkeys(map(str, fuzz.ALTERNATIVES), LEAST)))
 
@@ -39,3 +43,9 @@ def test_every_alternative_must_occur_in_a_part() -> None:
     assert fuzz.shortage(seen, fuzz.CONFIGURATIONS // 10) == []
     seen.alternatives[first] = 0
     assert fuzz.shortage(seen, fuzz.CONFIGURATIONS // 10) == [f"{first} occurred 0 times, not 1"]
+
+
+def test_latencies_must_be_divided_into_causes() -> None:
+    seen = enough()
+    seen.counts["divided into causes"] = MADE // 4 - 1
+    assert fuzz.shortage(seen, MADE) == ["fewer than 25% of the runs were divided into causes"]

@@ -296,6 +296,12 @@ def _ask_why(look: Looking, result: Result) -> None:
     )
 
 
+def has_causes(result: Result) -> bool:
+    """Whether the latencies of a run are divided into causes."""
+    is_causal = result.simulation.metrics.accounting == "clock"
+    return result.has_requests and is_causal and "legs" not in result.ledger
+
+
 def _ask_for_causes(look: Looking, result: Result) -> None:
     if result.simulation.metrics.accounting != "clock":
         look.refused("time_by_cause", result.time_by_cause, UsageError, "accounting = clock")
