@@ -14,6 +14,7 @@ from spillway.findings.parts import deciders
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from spillway.data.arrays import Booleans, Floats
     from spillway.findings.run import Run
 
 _NOTEWORTHY = 0.01  # share of the attempts that is said
@@ -22,6 +23,11 @@ _MOST_SHOWN = 3
 _LONG = 0.2  # share of the ticks at a bound
 _FEWEST = 100  # rejections without an admission
 _MOST_HALF = 0.5
+_NEARLY_ALL = 0.9
+_CALM = 0.1  # share of requests that are lost or late
+_BURST = 1.3  # rate of a burst over that before
+_WINDOWS = 20
+_LEAST_IN_WINDOW = 20
 _LEAST_REFUSED = 20
 _STORM = 1.3  # attempts per request
 _SHORT_S = 1e-3  # a wait that is none
@@ -312,6 +318,62 @@ def refuses_while_idle(run: Run) -> Iterator[Finding]:
     )
 
 
+def waits_while_idle(run: Run) -> Iterator[Finding]:
+    """A limit that holds nearly every request back although the servers have room."""
+    gateway, held = run.simulation.gateway, run.activity["limit_held"]
+    if not run.has_times or not any(held) or gateway.controller.kind != "static":
+        return  # a controller moves the limit: limit_at_floor, limit_at_ceiling
+    started = run.counts & ~np.isnan(run.queue_s) & ~np.isnan(run.column("ttft_s"))
+    if int(started.sum()) < _FEWEST:
+        return
+    share = float((run.queue_s[started] > _SHORT_S).mean())
+    at_server_s = (run.column("ttft_s") - run.queue_s)[started]
+    wait_s, peak = float(run.queue_s[started].mean()), run.activity["peak_kv_utilization"]
+    if share < _NEARLY_ALL or wait_s < float(at_server_s.mean()) or peak > _MOST_HALF:
+        return
+    groups = run.simulation.instances
+    seats = sum(getattr(group, "max_num_seqs", 0) * group.count for group in groups)
+    running = float(np.median(run.running_at(run.dispatched_s[started])))
+    if running > _MOST_HALF * seats or not _has_room(run, at_server_s, started):
+        return
+    limits = [i for i, holds in enumerate(held) if holds]
+    wider = {
+        f"gateway.limit[{i}].max_in_flight": 2 * permits
+        for i in limits
+        if (permits := getattr(gateway.limit[i], "max_in_flight", None))
+    }
+    (path, *_) = [f"gateway.limit[{i}]" for i in limits]
+    yield Finding(
+        path,
+        f"{share:.0%} of the requests waited for gateway.limit, {number(wait_s * 1e3)} ms in the "
+        f"mean, although the servers had room: {running:.3g} requests ran on {seats:,} seats, and "
+        f"at most {peak:.0%} of the KV memory was in use.",
+        severity=run.severity_of(),
+        evidence=(
+            Evidence("share_waiting", share, "requests that the limit held back"),
+            Evidence("mean_wait_s", wait_s, "their mean wait at the gateway"),
+            Evidence("running", running, "requests in batches at the median instant of dispatch"),
+        ),
+        remedies=(wider,) if wider else ({"gateway.limit": "unlimited"},),
+    )
+
+
+def _has_room(run: Run, at_server_s: Floats, rows: Booleans) -> bool:
+    """Whether nine in ten are at most half of their targets away once they are dispatched."""
+    tpot_s = run.column("tpot_s")[rows]
+    known = {of.name: of for of in run.simulation.slo_classes}
+    names = run.result._names()["slo_classes"]
+    codes = run.column("slo_class")[rows]
+    for code in np.unique(codes):
+        target = known.get(str(names[code]))
+        for of, values in (("ttft", at_server_s), ("tpot", tpot_s)):
+            most_s = getattr(target, f"target_{of}_s", None)
+            own = values[(codes == code) & ~np.isnan(values)]
+            if most_s and len(own) and np.quantile(own, 0.9) > _MOST_HALF * most_s:
+                return False
+    return True
+
+
 def stale_as_saturated(run: Run) -> Iterator[Finding]:
     """A limit that holds requests while servers idle: old metrics count as saturated."""
     signals: Any = run.simulation.signals
@@ -509,14 +571,7 @@ def retry_storm(run: Run) -> Iterator[Finding]:
     wasted = 1 - (run.summary["completed"] or 0) / attempts
     if wasted < _MOST_HALF / 2 and (goodput is None or goodput > 0.9):
         return
-    simulation = run.simulation
-    places = ["reaction"] if simulation.reaction.retries else []
-    places += [
-        f"tenants[{i}].reaction"
-        for i, tenant in enumerate(simulation.tenants)
-        if tenant.reaction is not None and tenant.reaction.retries
-    ]
-    budget = {f"{place}.retries[0].budget_ratio": 0.1 for place in places}
+    places = _retrying(run)
     yield Finding(
         f"{places[0]}.retries" if places else "reaction.retries",
         f"clients made {attempts / requests:.2f} attempts per request, and {wasted:.0%} of the "
@@ -527,5 +582,60 @@ def retry_storm(run: Run) -> Iterator[Finding]:
             Evidence("attempts_per_request", attempts / requests, "attempts per logical request"),
             Evidence("share_in_vain", wasted, "attempts that did not complete"),
         ),
-        remedies=(budget, {f"{place}.retries": [] for place in places}) if places else (),
+        remedies=_fewer_retries(places),
+    )
+
+
+def _retrying(run: Run) -> list[str]:
+    """The paths of the reactions with retries."""
+    simulation = run.simulation
+    places = ["reaction"] if simulation.reaction.retries else []
+    return places + [
+        f"tenants[{i}].reaction"
+        for i, tenant in enumerate(simulation.tenants)
+        if tenant.reaction is not None and tenant.reaction.retries
+    ]
+
+
+def _fewer_retries(places: list[str]) -> tuple[dict[str, Any], ...]:
+    if not places:
+        return ()
+    budget = {f"{place}.retries[0].budget_ratio": 0.1 for place in places}
+    return budget, {f"{place}.retries": [] for place in places}
+
+
+def metastable(run: Run) -> Iterator[Finding]:
+    """An overload that outlives the burst that started it."""
+    if not run.has_times:
+        return
+    arrival_s = run.arrival_s
+    rows = arrival_s >= run.simulation.warm_up_s
+    if int(rows.sum()) < _WINDOWS * _LEAST_IN_WINDOW:
+        return
+    ends = np.linspace(arrival_s[rows].min(), arrival_s[rows].max(), _WINDOWS + 1)
+    counts, _ = np.histogram(arrival_s[rows], ends)
+    missed, _ = np.histogram(arrival_s[rows & run.missed], ends)
+    part = _WINDOWS // 5
+    before, after = float(counts[:part].mean()), float(counts[-part:].mean())
+    late_before = missed[:part].sum() / max(counts[:part].sum(), 1)
+    late_after = missed[-part:].sum() / max(counts[-part:].sum(), 1)
+    (burst,) = np.nonzero(counts[part:-part] > _BURST * max(before, after))
+    has_ended = len(burst) and after < before * (1 + _CALM)
+    if not has_ended or late_before > _CALM or late_after < _MOST_HALF:
+        return
+    over_s = float(ends[part + burst[-1] + 1])
+    since_s = float(ends[-1]) - over_s
+    places = _retrying(run)
+    yield Finding(
+        f"{places[0]}.retries" if places else "gateway",
+        f"the burst was over at {over_s:.4g} s, and {since_s:.3g} s later {late_after:.0%} of the "
+        f"requests were still lost or late, at a rate at which it had been {late_before:.0%} "
+        "before: the overload outlives its cause.",
+        severity="high",
+        evidence=(
+            Evidence("missed_before", float(late_before), "share lost or late before the burst"),
+            Evidence("missed_after", float(late_after), "share lost or late at the end"),
+            Evidence("since_s", since_s, "from the end of the burst to the last arrival"),
+        ),
+        remedies=_fewer_retries(places),
     )

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from spillway._core.instance import InstanceGroup, Jittered, StepLoop
+from spillway._core.workload import Trace
 from spillway.config import profiles
 from spillway.config.formatting import counted, number
 from spillway.config.provenance import notes_on_servers
@@ -43,6 +44,25 @@ def failed_calls(run: Run) -> Iterator[Finding]:
                 ),
             ),
             remedies=({"workload.empty_outputs": "served"},),
+        )
+
+
+def cached_prompts(run: Run) -> Iterator[Finding]:
+    """Prompts of a trace that its server had cached before."""
+    workload = run.simulation.workload
+    if not isinstance(workload, Trace) or not workload.has_requests:
+        return
+    columns = workload._columns()
+    cached = int(columns["warm_tokens"].sum()) if "warm_tokens" in columns else 0
+    if cached:
+        share = cached / int(columns["input_tokens"].sum())
+        yield Finding(
+            "workload",
+            f"{share:.0%} of the prompt tokens are in every prefix cache from the start, as the "
+            "trace records them as cached (warm_tokens); fewer servers, or other servers, would "
+            "not have had all of them.",
+            severity="info",
+            evidence=(Evidence("share_cached", share, "prompt tokens recorded as cached"),),
         )
 
 

@@ -10,7 +10,7 @@ from support.measured_runs import server
 from support.paths import ROOT
 
 import spillway
-from spillway import Simulation, simulate
+from spillway import Simulation, simulate, traffic
 from spillway.findings import registry
 from spillway.findings.finding import MOST_SHOWN, SEVERITIES, Finding
 
@@ -84,6 +84,13 @@ SHARED = [
 FAILED = spillway.trace(
     arrival_s=[i / 10 for i in range(60)], input_tokens=[100] * 60, output_tokens=[0, 1, 2] * 20
 )
+COLD, WARM = (
+    spillway.trace(
+        arrival_s=[0.0, 1.0], input_tokens=[64, 64], output_tokens=[2, 2],
+        hash_ids=[[1, 2], [1, 3]], block_size_tokens=32, warm_tokens=tokens,
+    )
+    for tokens in (None, [32, 0])
+)  # fmt: skip
 TWO_TENANTS = [
     {**CLIENT, "name": "many", "tenant": "many", "requests_per_s": 20},
     {**CLIENT, "name": "few", "tenant": "few", "requests_per_s": 2},
@@ -125,6 +132,22 @@ CASES: dict[str, Case] = {
         {"gateway.admission[0].min_share": 0.05},
     ),
     "retry_storm": Case(overloaded(**IMPATIENT), {"workload.requests_per_s": 20}),
+    "metastable": Case(
+        traffic.changed(
+            healthy(**IMPATIENT).with_(
+                {"workload.requests_per_s": 25, "reaction.retries[0].backoff_s": 0.2}
+            ),
+            "all: rate x6 from 15s to 20s",
+        ),
+        {"reaction.retries": []},
+    ),
+    "waits_while_idle": Case(
+        healthy(gateway={"limit": {"kind": "fixed", "max_in_flight": 10}}).with_(
+            {"workload.requests_per_s": 18}
+        ),
+        {"gateway.limit[0].max_in_flight": 100},
+    ),
+    "cached_prompts": Case(Simulation(workload=WARM), {"workload": COLD}),
     "failed_calls": Case(Simulation(workload=FAILED), {"workload.empty_outputs": "served"}),
     "unfinished": Case(overloaded(horizon_s=4.0), {"workload.requests_per_s": 20}),
     "limit_at_ceiling": Case(
