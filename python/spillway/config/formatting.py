@@ -18,6 +18,7 @@ _KEY = re.compile(
     r"\b((?:sk-|hf_|gh[pousr]_|github_pat_|nvapi-|glpat-)[\w-]{12,}|eyJ[\w-]{8,}\.[\w.-]+)( *)"
 )
 _GAP = 2  # spaces between columns
+_NO_DECIMALS = 1e4  # settings from here on are shown as whole numbers
 _EXACT = 1e15  # whole numbers below this are shown in full
 
 
@@ -107,7 +108,8 @@ def setting(value: Any, longest: int | None = _LONGEST_SETTING) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return f"{value:.0f}" if value.is_integer() and abs(value) < _EXACT else f"{value:.4g}"
+        is_whole = value.is_integer() or abs(value) >= _NO_DECIMALS
+        return f"{value:.0f}" if is_whole and abs(value) < _EXACT else f"{value:.4g}"
     if isinstance(value, Mapping):
         known = [f"{k}: {setting(v, None)}" for k, v in value.items() if v is not None]
         text = "{" + ", ".join(known) + "}"
