@@ -128,7 +128,10 @@ class Comparison:
             page.chart(f"Differences from {self._reference}", self.plot, height=height),
             page.provenance(prints, self.seeds),
         ]
-        page.save(path, title or " against ".join(self.names), pieces)
+        named = ", ".join(self.names if self._is_all_pairs else self.names[1:])
+        if not self._is_all_pairs:
+            named += f" against {self.names[0]}"
+        page.save(path, title or named, pieces)
 
     @property
     def _reference(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _DPI = 130
 _MOST = 5  # findings that are shown
+_NUMBER = re.compile(r"[-+<>= ]*[0-9.].*|-?")
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8885; --soft: #8882; }
@@ -38,15 +40,20 @@ body { font: 16px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 62rem; 
 h1 { font-size: 1.5rem; margin: .5rem 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
 .scroll { overflow-x: auto; margin: .8rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; }
+th, td { padding: .25rem .5rem; text-align: right; border-bottom: 1px solid var(--line); }
+th:first-child, td:first-child, .words { text-align: left; }
 th { cursor: pointer; white-space: nowrap; } th[aria-sort]::after { content: " ▲"; }
 th[aria-sort=descending]::after { content: " ▼"; }
 tbody tr:nth-child(even) { background: var(--soft); }
 img { max-width: 100%; height: auto; }
 pre { overflow-x: auto; background: var(--soft); padding: .7rem; font-size: .85rem; }
-li { margin: .2rem 0; }
+li { margin: .2rem 0; } p, h1, summary { overflow-wrap: anywhere; }
+@media (max-width: 40rem) {
+  th, td { padding: .2rem .35rem; font-size: .85rem; white-space: nowrap; } }
 @media (prefers-color-scheme: dark) { img { filter: invert(1) hue-rotate(180deg); } }
+@media print {
+  h1, h2, summary { break-after: avoid; } img, tr { break-inside: avoid; }
+  .scroll { overflow: visible; } table { font-size: .75rem; } pre { white-space: pre-wrap; } }
 """
 
 _SCRIPT = """
@@ -93,11 +100,17 @@ def save(path: str | os.PathLike[str], title: str, parts: Iterable[str]) -> None
 
 
 def table(header: Sequence[str], *rows: Sequence[str]) -> str:
-    """A table that sorts in a page. Its text is escaped."""
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
+    """A table that sorts in a page, with words to the left. Its text is escaped."""
+    kinds = [
+        "" if all(map(_NUMBER.fullmatch, cells)) else ' class="words"'
+        for cells in zip(*rows, strict=True)
+    ] or [""] * len(header)
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        pairs = zip(kinds, cells, strict=True)
+        return "".join(f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in pairs)
+
+    head, body = line("th", header), "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
     return (
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         "</div>"

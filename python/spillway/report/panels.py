@@ -30,10 +30,12 @@ _DIGITS = 5  # of numbers in charts
 
 STYLE = """
 .verdict { font-size: 1.15rem; } .verdict, li, code { overflow-wrap: anywhere; }
-.cards { display: flex; flex-wrap: wrap; gap: .7rem; margin: 1rem 0; }
-.card { border: 1px solid var(--line); border-radius: .5rem; padding: .5rem .9rem; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.2rem, 1fr)); gap: .7rem; }
+.card { border: 1px solid var(--line); border-radius: .5rem; padding: .5rem .7rem; }
 .card b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
 .card.missed b { color: #c4432b; } .card.met b { color: #1a8a5a; }
+@media (prefers-color-scheme: dark) {
+  .card.missed b { color: #ff8a70; } .card.met b { color: #4cc38a; } }
 .card span { font-size: .85rem; opacity: .8; }
 figure { margin: 1.1rem 0; } figcaption { font-weight: 600; }
 figure svg { width: 100%; height: 180px; touch-action: pan-y; }

@@ -494,6 +494,7 @@ class Study(StudyData):
         pieces = [
             page.verdict(self.verdict if confirmation is None else confirmation.verdict),
             page.tables(*tables.parts(self)),
+            page.notes(() if confirmation is None else confirmation.guards),
             page.folded("Confirmation on fresh seeds", confirmed),
             page.chart("Objective over the trials", lambda axes: plot.history(ax=axes)),
             page.chart(
@@ -508,4 +509,5 @@ class Study(StudyData):
             name = "The best configuration, as a file for `spillway run`"
             pieces.append(page.configuration(name, best, profiles.name_of(best)))
         pieces.append(page.provenance(files.fingerprint(self.simulation), self.seeds))
-        page.save(path, title or f"A search of {len(self.records)} trials", pieces)
+        sought = " and ".join(objective.name for objective in self.objectives)
+        page.save(path, title or f"{sought}: a search of {len(self.records)} trials", pieces)
