@@ -1,4 +1,4 @@
-"""Agreement with circuit breakers and admission control of Envoy, recorded from the proxy."""
+"""Agreement with circuit breakers and filters of Envoy, recorded from the proxy."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from spillway.systems.envoy.deployment import in_force
 from spillway.testing import Request
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 RECORDS = [record for record in vectors("envoy/circuit_breakers") if "thresholds" in record]
@@ -66,13 +67,24 @@ def rejected(policy: gateway.EnvoyAdmission, events: list[list[Any]], seed: int)
     return counts
 
 
+@pytest.fixture
+def imported(tmp_path: Path) -> Callable[..., Any]:
+    """The policy of a filter."""
+
+    def policy(name: str, kind: str, config: dict[str, Any]) -> Any:
+        at = f"type.googleapis.com/envoy.extensions.filters.http.{name}.v3.{kind}"
+        path = tmp_path / "filter.json"
+        path.write_text(json.dumps({"typed_config": {"@type": at, **config}}))
+        (found,) = import_(path, system="envoy").simulation.gateway.admission
+        return found
+
+    return policy
+
+
 @pytest.mark.parametrize("record", SHEDDING, ids=lambda record: f"shedding-{record['id']}")
-def test_as_many_are_shed(record: dict[str, Any], tmp_path: Path) -> None:
+def test_as_many_are_shed(record: dict[str, Any], imported: Callable[..., Any]) -> None:
     """Within five standard deviations of the runs with other draws."""
-    name = "type.googleapis.com/envoy.extensions.filters.http.admission_control.v3.AdmissionControl"
-    path = tmp_path / "filter.json"
-    path.write_text(json.dumps({"typed_config": {"@type": name, **record["admission_control"]}}))
-    (policy,) = import_(path, system="envoy").simulation.gateway.admission
+    policy = imported("admission_control", "AdmissionControl", record["admission_control"])
     events = record["at_s_wanted_got"]
     runs = np.array([rejected(policy, events, seed) for seed in range(40)])
     shed = sum(wanted == 200 and got != 200 for _, wanted, got in events)
@@ -80,3 +92,22 @@ def test_as_many_are_shed(record: dict[str, Any], tmp_path: Path) -> None:
     for found, there in ((runs[:, 0], shed), (runs.sum(axis=1), every)):
         assert abs(found.mean() - there) <= 5 * found.std()
         assert found.std() < 0.2 * there
+
+
+# --- local rate limit -----------------------------------------------------------------------------
+
+BUCKETS = [record for record in vectors("envoy/circuit_breakers") if "local_ratelimit" in record]
+
+
+@pytest.mark.parametrize("record", BUCKETS, ids=lambda record: f"bucket-{record['id']}")
+def test_every_request_gets_its_status(
+    record: dict[str, Any], imported: Callable[..., Any]
+) -> None:
+    whole = {"default_value": {"numerator": 100}}
+    parts = {"filter_enabled": whole, "filter_enforced": whole}
+    config = {"token_bucket": record["local_ratelimit"], **parts}
+    policy = imported("local_ratelimit", "LocalRateLimit", config)
+    events = record["at_s_and_status"]
+    built = testing.build(policy)
+    for at_s, status in events:
+        assert built.decide(Request(), now_s=at_s).admitted == (status == 200), at_s

@@ -1,6 +1,7 @@
 #include "gateway/admission/rate_limit.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <deque>
 
@@ -28,12 +29,12 @@ struct Charge {
   std::int64_t tokens = 0;
 };
 
-/// What a key has used.
+/// What a key has used; whole numbers, unless the window is a bucket.
 struct KeyUse {
-  std::int64_t requests = 0;  // in the window
-  std::int64_t tokens = 0;    // in the window; settling an older reservation may make it negative
+  double requests = 0;  // in the window
+  double tokens = 0;    // in the window; settling an older reservation may make it negative
   std::int64_t parallel = 0;
-  Time window_end{0};
+  Time window_end{0};  // of a bucket: when it was last refilled
   // Only if the window slides:
   std::deque<Charge> entries;
   std::uint64_t num_forgotten = 0;
@@ -60,14 +61,14 @@ class RateLimitPolicy final : public AdmissionPolicy {
     const std::size_t key = key_of(request.tenant(), request.slo_class());
     const KeyLimits& limits = limits_[key];
     KeyUse& use = current(key, now);
-    if (limits.requests && use.requests >= *limits.requests) return refuse(Cause::requests);
+    if (limits.requests && lacks(use.requests, 1, *limits.requests)) {
+      return refuse(Cause::requests);
+    }
     if (config_.counts_refused) charge(use, 1, 0, now);
     if (limits.parallel && use.parallel >= *limits.parallel) return refuse(Cause::parallel);
     if (!limits.tokens) return Verdict::admit();
-    const bool is_used_up = config_.charge == RateCharge::reserve
-                                ? use.tokens + reservation(request) > *limits.tokens
-                                : use.tokens >= *limits.tokens;
-    return is_used_up ? refuse(Cause::tokens) : Verdict::admit();
+    return lacks(use.tokens, needed_tokens(request), *limits.tokens) ? refuse(Cause::tokens)
+                                                                     : Verdict::admit();
   }
 
   void commit(const signals::RequestView& request, Time now) override {
@@ -91,12 +92,12 @@ class RateLimitPolicy final : public AdmissionPolicy {
     const std::int64_t used = is_answered ? counted(request, request.answered_tokens()) : 0;
     const Held held = held_[request.id()];
     if (config_.window != RateWindow::sliding) {
-      use.tokens += used - held.tokens;
+      use.tokens += static_cast<double>(used - held.tokens);
     } else if (config_.charge == RateCharge::at_end) {
       if (used > 0) charge(use, 0, used, now);
     } else if (held.entry >= use.num_forgotten) {
       use.entries[held.entry - use.num_forgotten].tokens += used - held.tokens;
-      use.tokens += used - held.tokens;
+      use.tokens += static_cast<double>(used - held.tokens);
     }
   }
 
@@ -104,13 +105,23 @@ class RateLimitPolicy final : public AdmissionPolicy {
     if (config_.retry_after == RetryAfter::none) return Time{0};
     if (config_.retry_after == RetryAfter::window) return window_;
     if (refused_for_ == Cause::parallel) return Time{0};
-    const KeyUse& use = uses_[key_of(request.tenant(), request.slo_class())];
+    const std::size_t key = key_of(request.tenant(), request.slo_class());
+    const KeyUse& use = current(key, now);
+    if (config_.window == RateWindow::bucket) {
+      const KeyLimits& limits = limits_[key];
+      return refused_for_ == Cause::requests
+                 ? until_refilled(use.requests, 1, *limits.requests)
+                 : until_refilled(use.tokens, needed_tokens(request), *limits.tokens);
+    }
     if (config_.window != RateWindow::sliding) return use.window_end - now;
     return use.entries.empty() ? window_ : use.entries.front().at + window_ - now;
   }
 
-  void change(const Admission& to, const Scope& scope, Time) override {
+  void change(const Admission& to, const Scope& scope, Time now) override {
     const auto& config = std::get<RateLimit>(to);
+    if (config_.window == RateWindow::bucket) {  // refilled until now as before
+      for (std::size_t key = 0; key < uses_.size(); ++key) current(key, now);
+    }
     limits_ = limits_of(config, scope);
     config_ = config;
   }
@@ -162,6 +173,30 @@ class RateLimitPolicy final : public AdmissionPolicy {
     return counted(request, reserved_output_[request.slo_class()]);
   }
 
+  /// The tokens that a key must have left for a request.
+  std::int64_t needed_tokens(const signals::RequestView& request) const {
+    return config_.charge == RateCharge::reserve ? reservation(request) : 1;
+  }
+
+  static bool lacks(double used, std::int64_t needed, std::int64_t limit) {
+    return used + static_cast<double>(needed) > static_cast<double>(limit);
+  }
+
+  /// Until a bucket holds what is needed, or all that it can hold.
+  Time until_refilled(double used, std::int64_t needed, std::int64_t limit) const {
+    if (limit == 0) return window_;
+    const double missing = used + static_cast<double>(std::min(needed, limit) - limit);
+    const double span_ns = missing * static_cast<double>(window_.ns) / static_cast<double>(limit);
+    return Time{static_cast<std::int64_t>(std::ceil(span_ns))};
+  }
+
+  double refilled(double used, std::optional<std::int64_t> limit, Time elapsed) const {
+    if (!limit) return 0;
+    const double returned = static_cast<double>(elapsed.ns) * static_cast<double>(*limit) /
+                            static_cast<double>(window_.ns);
+    return std::max(0.0, used - returned);
+  }
+
   Verdict refuse(Cause cause) {
     refused_for_ = cause;
     return Verdict::reject(static_cast<std::uint8_t>(cause));
@@ -172,11 +207,16 @@ class RateLimitPolicy final : public AdmissionPolicy {
     KeyUse& use = uses_[key];
     if (config_.window == RateWindow::sliding) {
       while (!use.entries.empty() && use.entries.front().at + window_ <= now) {
-        use.requests -= use.entries.front().requests;
-        use.tokens -= use.entries.front().tokens;
+        use.requests -= static_cast<double>(use.entries.front().requests);
+        use.tokens -= static_cast<double>(use.entries.front().tokens);
         use.entries.pop_front();
         ++use.num_forgotten;
       }
+    } else if (config_.window == RateWindow::bucket) {
+      const Time elapsed = now - use.window_end;
+      use.requests = refilled(use.requests, limits_[key].requests, elapsed);
+      use.tokens = refilled(use.tokens, limits_[key].tokens, elapsed);
+      use.window_end = now;
     } else if (now >= use.window_end) {
       const Time begin =
           config_.window == RateWindow::aligned ? Time{now.ns / window_.ns * window_.ns} : now;
@@ -188,8 +228,8 @@ class RateLimitPolicy final : public AdmissionPolicy {
   }
 
   void charge(KeyUse& use, std::int64_t requests, std::int64_t tokens, Time now) const {
-    use.requests += requests;
-    use.tokens += tokens;
+    use.requests += static_cast<double>(requests);
+    use.tokens += static_cast<double>(tokens);
     if (config_.window == RateWindow::sliding) use.entries.push_back({now, requests, tokens});
   }
 

@@ -22,7 +22,7 @@ struct Scope;
 /// The requests that share a limit.
 enum class RateKey : std::uint8_t { tenant, slo_class, tenant_and_class, gateway };
 /// The times over which requests and tokens are counted.
-enum class RateWindow : std::uint8_t { aligned, first_request, sliding };
+enum class RateWindow : std::uint8_t { aligned, first_request, sliding, bucket };
 /// The tokens that count.
 enum class RateTokens : std::uint8_t { total, prompt, output };
 /// When tokens are charged.
@@ -122,14 +122,16 @@ struct RateLimit {
         .range(counts)
         .log_search(1, 1024)
         .runtime();
-    field("window_s", &Self::window_s, "Length of a window.")
+    field("window_s", &Self::window_s,
+          "Length of a window; of a bucket, the time in which it fills.")
         .unit("s")
         .range(sim::between(1e-3, sim::kLongestSpan_s))
         .log_search(1, 600);
     field("window", &Self::window,
           "aligned: windows follow each other from the start of the run, for all keys alike; "
           "first_request: a window of a key begins with its first request after the last window; "
-          "sliding: the last window_s.");
+          "sliding: the last window_s; bucket: what was used returns continuously, one after the "
+          "other, and all of it in window_s.");
     field(
         "key", &Self::key,
         "The requests that share a limit: those of a tenant (an API key), of a class, of a tenant "
@@ -152,7 +154,7 @@ struct RateLimit {
     field("retry_after", &Self::retry_after,
           "The Retry-After of a refusal, which clients may obey. none; window: window_s, whatever "
           "remains of it; remaining: until the window ends or, if sliding, its oldest entry "
-          "leaves; none for parallel requests.");
+          "leaves, or a bucket holds what was missing; none for parallel requests.");
     field("own", &Self::own, "Keys with their own limits; the first entry that applies decides.");
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
@@ -177,7 +179,8 @@ struct spillway::sim::EnumNames<spillway::gateway::RateKey> {
 };
 template <>
 struct spillway::sim::EnumNames<spillway::gateway::RateWindow> {
-  static constexpr std::array<std::string_view, 3> names{"aligned", "first_request", "sliding"};
+  static constexpr std::array<std::string_view, 4> names{"aligned", "first_request", "sliding",
+                                                         "bucket"};
 };
 template <>
 struct spillway::sim::EnumNames<spillway::gateway::RateTokens> {

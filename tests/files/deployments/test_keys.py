@@ -33,7 +33,7 @@ def random_rate_limit(rng: random.Random) -> gateway.RateLimit:
     ]
     return gateway.RateLimit(
         **random_limits(rng),
-        window=rng.choice(["aligned", "first_request", "sliding"]),
+        window=rng.choice(["aligned", "first_request", "sliding", "bucket"]),
         charge=rng.choice(["reserve", "at_end"]),
         own=own,
     )

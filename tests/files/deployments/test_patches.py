@@ -156,7 +156,7 @@ def test_patches_have_what_identifies_their_objects(tmp_path: Path) -> None:
 def test_objects_of_istio_keep_what_a_patch_does_not_change(tmp_path: Path) -> None:
     stack = list(written(tmp_path, stack__yaml=STACK))
     admission = gateway.RateLimit(
-        max_requests=30, window_s=1.0, window="sliding", key="gateway", retry_after="none"
+        max_requests=30, window_s=1.0, window="bucket", key="gateway", retry_after="none"
     )
     limited = LIMITED.with_({"gateway.admission": [admission]})
     found = export(limited, to="envoy").as_patches("deployment", stack)
@@ -190,7 +190,7 @@ def test_shares_of_sidecars_that_are_rounded_are_said(
 ) -> None:
     stack = list(written(tmp_path, stack__yaml=STACK))
     admission = gateway.RateLimit(
-        max_requests=whole, window_s=1.0, window="sliding", key="gateway", retry_after="none"
+        max_requests=whole, window_s=1.0, window="bucket", key="gateway", retry_after="none"
     )
     limited = LIMITED.with_({"gateway.admission": [admission]})
     notes = export(limited, to="envoy").as_patches("deployment", stack).notes

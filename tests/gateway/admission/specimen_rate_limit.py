@@ -17,6 +17,7 @@ class Twin(Rule):
         self.begins: dict[Any, int] = {}
         self.inside: dict[int, tuple[Any, list[int]]] = {}
         self.parallel: dict[Any, int] = {}
+        self.buckets: dict[Any, tuple[float, float, int]] = {}  # requests, tokens, last refill
         self.reserved = {entry.slo_class: entry.output_tokens for entry in self.c.reserved_of_class}
 
     def key(self, request: Request) -> tuple[str | None, str | None]:
@@ -39,12 +40,32 @@ class Twin(Rule):
             self.begins[key] = now
         return self.begins[key]
 
-    def used(self, key: Any, now: int) -> tuple[int, int]:
+    def bucket(self, key: Any, now: int) -> tuple[float, float]:
+        """What has not returned yet."""
+        requests, tokens, last = self.buckets.get(key, (0.0, 0.0, 0))
+        limits = self.limits(key)
+
+        def left(used: float, limit: int | None) -> float:
+            if limit is None:
+                return 0.0
+            return max(0.0, used - float(now - last) * float(limit) / float(self.window))
+
+        found = left(requests, limits.max_requests), left(tokens, limits.max_tokens)
+        self.buckets[key] = (*found, now)
+        return found
+
+    def used(self, key: Any, now: int) -> tuple[float, float]:
+        if self.c.window == "bucket":
+            return self.bucket(key, now)
         begin = self.begin(key, now)
         recent = [charge for charge in self.charges.get(key, []) if charge[0] >= begin]
         return sum(charge[1] for charge in recent), sum(charge[2] for charge in recent)
 
     def charge(self, key: Any, now: int, requests: int, tokens: int) -> list[int]:
+        if self.c.window == "bucket":
+            used = self.bucket(key, now)
+            self.buckets[key] = used[0] + requests, used[1] + tokens, now
+            return [now, requests, tokens]
         self.begin(key, now)
         self.charges.setdefault(key, []).append([now, requests, tokens])
         return self.charges[key][-1]
@@ -61,7 +82,7 @@ class Twin(Rule):
         key = self.key(request)
         limits = self.limits(key)
         requests, tokens = self.used(key, now)
-        if limits.max_requests is not None and requests >= limits.max_requests:
+        if limits.max_requests is not None and requests + 1 > limits.max_requests:
             return False
         if self.c.counts_refused:
             self.charge(key, now, 1, 0)
@@ -70,7 +91,7 @@ class Twin(Rule):
         if limits.max_tokens is None:
             return True
         if self.c.charge == "at_end":
-            return tokens < limits.max_tokens
+            return tokens + 1 <= limits.max_tokens
         return tokens + self.reservation(request) <= limits.max_tokens
 
     def commit(self, request: Request, now: int) -> None:
@@ -101,7 +122,7 @@ SPECIMEN = Specimen(
         max_tokens=rng.choice((None, 1500, 4000)),
         max_parallel=rng.choice((None, 3)),
         window_s=rng.choice((0.5, 1, 2)),
-        window=rng.choice(("aligned", "first_request", "sliding")),
+        window=rng.choice(("aligned", "first_request", "sliding", "bucket")),
         key=rng.choice(("tenant", "slo_class", "tenant_and_class", "gateway")),
         tokens=rng.choice(("total", "prompt", "output")),
         charge=rng.choice(("reserve", "at_end")),
@@ -146,6 +167,14 @@ SPECIMEN = Specimen(
             key="slo_class",
             charge="at_end",
             counts_refused=False,
+        ),
+        "rate_limit_bucket": gateway.RateLimit(
+            max_requests=6,
+            max_tokens=2500,
+            window_s=0.5,
+            window="bucket",
+            key="gateway",
+            reserved_output_tokens=40,
         ),
     },
 )

@@ -31,6 +31,7 @@ def answers(policy: Admission, times: list[float], **request: Any) -> list[str]:
         ("aligned", [8, 9, 10, 11, 20]),
         ("first_request", [8, 9, 18, 19]),
         ("sliding", [8, 9, 18, 19]),
+        ("bucket", [8, 9, 17, 18]),
     ],
 )
 def test_where_a_window_begins(window: str, admitted: list[int]) -> None:
@@ -56,6 +57,36 @@ def test_a_window_of_a_key_begins_with_its_own_request() -> None:
     assert answers(policy, [11.0], tenant="a") == [""]
     assert answers(policy, [12.0], tenant="b") == ["requests"]
     assert answers(policy, [16.0], tenant="b") == [""]
+
+
+def test_a_bucket_refills_one_by_one() -> None:
+    policy = build(limit(max_requests=2, window="bucket"))
+    times = [0.0, 0.0, 4.999999, 5.0, 5.0, 9.0, 10.0, 100.0, 100.0, 100.0]
+    refused = [2, 4, 5, 9]
+    found = answers(policy, times)
+    assert [i for i, reason in enumerate(found) if reason] == refused
+
+
+def test_a_bucket_of_tokens_holds_at_most_its_size() -> None:
+    policy = build(limit(max_tokens=1000, reserved_output_tokens=300, window="bucket"))
+    first = Request(input_tokens=500, output_tokens=50)
+    assert policy.decide(first, now_s=0.0).admitted  # 800 reserved
+    assert not policy.decide(Request(input_tokens=1), now_s=1.0).admitted  # 300 left
+    assert policy.decide(Request(input_tokens=1), now_s=1.01).admitted  # 301
+    policy.dispatched(first, now_s=1.01)
+    policy.first_token(first, now_s=2.0)
+    policy.finished(first, now_s=9.01)  # 250 come back, of which 49 have room
+    assert policy.decide(Request(input_tokens=700), now_s=9.01).admitted
+    assert not policy.decide(Request(input_tokens=1, output_tokens=1), now_s=9.01).admitted
+
+
+def test_a_bucket_may_owe_tokens() -> None:
+    policy = build(limit(max_tokens=1000, charge="at_end", window="bucket"))
+    request = Request(input_tokens=2000, output_tokens=100)
+    assert policy.decide(request, now_s=0.0).admitted
+    policy.dispatched(request, now_s=0.0)
+    policy.finished(request, now_s=1.0)
+    assert answers(policy, [11.0, 12.0, 12.009, 12.01]) == ["tokens", "tokens", "tokens", ""]
 
 
 # --- tokens ---------------------------------------------------------------------------------------
@@ -134,12 +165,41 @@ def test_a_refused_request_may_use_up_one(counts: bool, third: str) -> None:
         ({"retry_after": "remaining"}, 6),
         ({"retry_after": "remaining", "window": "first_request"}, 9),
         ({"retry_after": "remaining", "window": "sliding"}, 9),
+        ({"retry_after": "remaining", "window": "bucket"}, 9),
+        ({"retry_after": "remaining", "window": "bucket", "max_requests": 4}, 1.5),
+        ({"retry_after": "window", "window": "bucket", "max_requests": 4}, 10),
     ],
 )
 def test_retry_after(settings: dict[str, Any], retry_after_s: float) -> None:
-    policy = build(limit(max_requests=1, **settings))
-    assert policy.decide(Request(), now_s=3.0).retry_after_s == 0
-    assert policy.decide(Request(), now_s=4.0).retry_after_s == retry_after_s
+    policy = build(limit(**({"max_requests": 1} | settings)))
+    for _ in range(settings.get("max_requests", 1)):
+        assert policy.decide(Request(), now_s=3.0).retry_after_s == 0
+    assert policy.decide(Request(), now_s=4.0).retry_after_s == pytest.approx(
+        retry_after_s, abs=2e-9
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "retry_after_s"),
+    [
+        ({}, 2),  # 500 of 1000 and 300 used, 1000 / 10 s
+        ({"max_tokens": 400}, 10 * 300 / 400),  # never room for it: until the bucket is full
+        ({"max_tokens": 0}, 10),
+    ],
+)
+def test_retry_after_tokens(settings: dict[str, Any], retry_after_s: float) -> None:
+    policy = build(
+        limit(**({"max_tokens": 1000} | settings), window="bucket", reserved_output_tokens=0)
+    )
+    if settings.get("max_tokens") != 0:
+        assert policy.decide(Request(input_tokens=300), now_s=0.0).admitted
+    if not settings:
+        assert policy.decide(Request(input_tokens=400), now_s=0.0).admitted
+    refused = policy.decide(Request(input_tokens=500), now_s=0.0)
+    assert refused.reason == "rate_limit_tokens"
+    assert refused.retry_after_s == retry_after_s
+    if not settings:
+        assert policy.decide(Request(input_tokens=500), now_s=retry_after_s).admitted
 
 
 def test_parallel_requests_end_at_an_unknown_time() -> None:
@@ -238,3 +298,14 @@ def test_a_gateway_may_state_a_retry_after_for_all_that_it_sheds() -> None:
         again = columns["attempts"] > 1
         begun = columns["arrival_s"] + columns["ttft_s"] - 0.25
         assert min(begun[again]) >= 3
+
+
+def test_a_bucket_that_changes_keeps_what_is_used() -> None:
+    path = "gateway.admission[rate_limit].max_requests"
+    result = run(
+        [0, 0, 0.1, 0.2, 0.3, 0.4, 5.5],
+        gateway=gateway.Gateway(admission=limit(max_requests=2, window="bucket", key="gateway")),
+        changes=[{"at_s": 0.15, "set": {path: 4}}],
+    )
+    refused = [outcome == "rejected" for outcome in outcomes(result)]
+    assert refused == [False, False, True, False, False, True, False]

@@ -14,9 +14,8 @@ Every Envoy counts alone. What an EnvoyFilter of Istio puts into the sidecars of
 (`SIDECAR_INBOUND`) counts per pod: the limit of all is that of a pod times the instances. Of
 gateways, `gateway.replicas` are simulated; the files do not say how many there are.
 
-The bucket of `local_ratelimit` counts requests, and its tokens return one by one. Here its size is
-the largest number of requests in the time in which it fills: the burst and the rate are the same,
-but not the requests between two bursts.
+The bucket of `local_ratelimit` counts requests, and its tokens return one by one, whatever part of
+them a fill is (Envoy 1.40). Here they all return in the time in which it fills.
 """
 
 from __future__ import annotations
@@ -94,10 +93,6 @@ _SCOPES = {
 }
 """Where a filter or a limit of Istio counts."""
 
-_AS_BUCKET = (
-    "the bucket fills request by request; here its size is the limit of the time in which it fills"
-)
-
 
 # --- writing --------------------------------------------------------------------------------------
 
@@ -161,14 +156,6 @@ def _bucket(rule: Mapping[str, Any]) -> dict[str, Any]:
         "fill_interval": duration(max(window_s, _SHORTEST_S)),
     }
     return {"stat_prefix": "local_ratelimit", "token_bucket": bucket, **dict.fromkeys(_PARTS, _ALL)}
-
-
-def notes(settings: Mapping[str, Any], version: str) -> list[str]:  # noqa: ARG001
-    """What a bucket of requests does in another way."""
-    policies = settings["gateway"]["admission"]
-    if not any(policy["kind"] == "rate_limit" and _bucket(policy) for policy in policies):
-        return []
-    return [f"local_ratelimit: {_AS_BUCKET}"]
 
 
 def _percent(share: float) -> dict[str, float]:
@@ -514,9 +501,8 @@ def _read_rate(fields: Fields, gateway: dict[str, Any], unread: list[Unread]) ->
         allowed = f"must be >= 1 and >= 1 tokens, and an interval of at least {_SHORTEST_S:g} s"
         raise config_error([(bucket.where, shown, allowed)])
     window_s = interval_s * size / fill
-    unread.append(Unread(bucket.where, bucket.values, _AS_BUCKET, "assumed"))
     rule = RateLimit(
-        max_requests=size, window_s=window_s, window="sliding", key="gateway", retry_after="none"
+        max_requests=size, window_s=window_s, window="bucket", key="gateway", retry_after="none"
     )
     _admit(gateway, rule.to_dict())
 
@@ -554,7 +540,7 @@ TARGET = Target(
     covers=tuple(f"gateway.{name}" for name in GATEWAY),
     reasons=(
         ("gateway.admission[].success", "Envoy judges by status, when the response has ended"),
-        ("gateway.admission[].window", "the bucket of local_ratelimit is most like sliding"),
+        ("gateway.admission[].window", "local_ratelimit is a bucket"),
         ("gateway.admission[].window_s", "a bucket of local_ratelimit fills in at least 50 ms"),
         (
             "gateway.admission",
@@ -571,7 +557,6 @@ TARGET = Target(
         ("gateway.bands", "what waits in Envoy has no priority and no timeout"),
     ),
     write=write,
-    notes=notes,
     read=read,
     documents=is_configuration,
     expected=_EXPECTED,
