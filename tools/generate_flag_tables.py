@@ -1,4 +1,4 @@
-"""Tables of the flags of vLLM, SGLang and Dynamo by version, from the parsers in their wheels.
+"""Tables of the flags of vLLM, SGLang, its router and Dynamo, by version, from their wheels.
 
     python tools/generate_flag_tables.py --wheels DIR [SYSTEM …]
 
@@ -77,6 +77,12 @@ TABLES = {
         {"0.4": "0.4.10", "0.5.6": "0.5.6", "0.5.23": "0.5.23"},
         {"sglang": r"sglang/srt/(?:server_args|arg_groups/fields/\w+)\.py"},
     ),
+    "sglang_router": System(
+        "sglang-router",
+        "sglang_router",
+        {"0.2": "0.2.4", "0.3": "0.3.2"},
+        {"sglang_router": r"sglang_router/(?:router_args|launch_router)\.py"},
+    ),
     "dynamo": System(
         "ai-dynamo",
         "dynamo",
@@ -146,11 +152,7 @@ def _configs(tree: ast.Module) -> dict[str, str]:
 def _argument(
     node: ast.Call, configs: dict[str, str], classes: dict[str, ast.ClassDef]
 ) -> Flag | None:
-    names = [
-        arg.value
-        for arg in node.args
-        if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
-    ]
+    names = [name for arg in node.args if (name := _text(arg))]
     keywords = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
     for key in ("flag_name", "obsolete_flag"):
         value = keywords.get(key)
@@ -179,6 +181,13 @@ def _argument(
     return Flag(
         long[0], kind, tuple(name for name in names if name != long[0]), "".join(variables[-1:])
     )
+
+
+def _text(node: ast.expr) -> str:
+    """A name; of f"--{prefix}name" without the prefix."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    values = [part.value for part in parts if isinstance(part, ast.Constant)]
+    return "".join(value for value in values if isinstance(value, str))
 
 
 def _kind_of_call(called: str, keywords: dict[str, ast.expr]) -> str:

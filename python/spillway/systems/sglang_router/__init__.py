@@ -1,0 +1,1 @@
+"""SGLang's router: its policies, its limit and its queue."""
