@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     configuration.add_arguments(parser)
     parser.add_argument(
+        "--mode", default="fleet", choices=("fleet", "servers"),
+        help="fleet: one port, in front of gateway and router; servers: a port per instance, for a "
+        "gateway or router of your own (default fleet)",
+    )  # fmt: skip
+    parser.add_argument(
         "--seed", type=int, default=0, help="seed of every random stream (default 0)"
     )
     parser.add_argument(
@@ -26,16 +32,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)"
     )
     parser.add_argument(
-        "--port", type=int, default=8000, help="port (default 8000); 0: any free one"
-    )
+        "--port", type=int, default=8000,
+        help="port (default 8000), in mode servers that of the first instance; 0: any free ones",
+    )  # fmt: skip
     parser.add_argument(
         "--behind-proxy", action="store_true",
         help="permit an address that other machines reach: a proxy limits the callers",
     )  # fmt: skip
-    parser.add_argument("--model", default="spillway", help="name of the model (default spillway)")
     parser.add_argument(
-        "--status-profile", default="llm-d", choices=("llm-d", "vllm", "dynamo"),
-        help="whose statuses refused requests get (default llm-d)",
+        "--model", help="name of the model (default: that of the servers, else spillway)"
+    )
+    parser.add_argument(
+        "--status-profile", choices=("llm-d", "vllm", "dynamo"),
+        help="whose statuses refused requests get (default llm-d; in mode servers vllm)",
     )  # fmt: skip
     parser.add_argument(
         "--record", type=Path, metavar="FILE",
@@ -59,14 +68,18 @@ def run(options: argparse.Namespace) -> int:
     simulation = configuration.load(options)
     configuration.report_findings(simulation)
 
+    for group in simulation.instances:
+        known = group.provenance or "step times as the configuration states them"
+        output.say(f"{group.count} x {group.latency.kind}: {known}")
+    numbers = itertools.count()
+
     def ready(address: str) -> None:
-        for group in simulation.instances:
-            known = group.provenance or "step times as the configuration states them"
-            output.say(f"{group.count} x {group.latency.kind}: {known}")
-        output.say(f"serves {options.model!r} at {address}/v1, {options.speed:g} x real time")
+        name = f"instance {next(numbers)}" if options.mode == "servers" else "the fleet"
+        output.say(f"serves {name} at {address}/v1, {options.speed:g} x real time")
 
     repeated = serve(
         simulation,
+        mode=options.mode,
         host=options.host,
         port=options.port,
         speed=options.speed,

@@ -15,16 +15,19 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
+_LAST_PORT = 65_535
+
 
 def serve(
     simulation: Configuration,
     *,
+    mode: str = "fleet",
     host: str = "127.0.0.1",
     port: int = 8000,
     speed: float = 1.0,
     seed: int = 0,
-    model: str = "spillway",
-    status_profile: str = "llm-d",
+    model: str | None = None,
+    status_profile: str | None = None,
     record: str | Path | None = None,
     behind_proxy: bool = False,
     grace_s: float = 30.0,
@@ -32,7 +35,7 @@ def serve(
     ready: Callable[[str], None] | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Simulation | None:
-    """Serves a simulated fleet, with its gateway and router, until a signal arrives.
+    """Serves a simulated fleet, or each of its servers, until a signal arrives.
 
     Requests come from HTTP clients in place of the workload; of that, what stays is the lengths of
     outputs, per tenant. Each token leaves when the simulated server has computed it.
@@ -41,17 +44,21 @@ def serve(
     ----------
     simulation : Simulation or path
         Gateway, router and servers.
+    mode : str
+        fleet: one port, in front of the gateway and router of the simulation. servers: a port per
+        instance, for a gateway or router of your own; those of the simulation are left out.
     host, port : str, int
-        Where to listen; port 0: any free one.
+        Where to listen, in mode servers from this port on; port 0: any free ones.
     speed : float
         Simulated seconds per second. 0: simulated time jumps to the next event, and stands still
         while nothing runs.
     seed : int
         Seed of every random stream.
     model : str
-        The name of the model.
+        The name of the model; by default the one that the servers name, else "spillway".
     status_profile : str
-        Whose statuses refused requests get: llm-d, vllm or dynamo.
+        Whose statuses refused requests get: llm-d (by default), vllm or dynamo; in mode servers
+        vllm.
     record : path
         A configuration file (.yaml, .yml or .json), written at the end, that repeats what happened:
         `spillway run FILE --seed SEED`. Until then FILE.jsonl holds it. It has lengths and salted
@@ -63,7 +70,8 @@ def serve(
     duration_s : float
         Ends as after SIGTERM once this time has passed (s).
     ready, note : callable
-        Called with the address once the server listens; with what it leaves out or adds.
+        Called with the address once the server listens, in mode servers with that of each instance
+        in turn; with what it leaves out or adds.
 
     Returns
     -------
@@ -85,24 +93,28 @@ def serve(
 
     settings.check_address(host, behind_proxy=behind_proxy)
     violations = []
-    if not 0 <= port <= 65_535:
-        violations.append(("port", str(port), "must be >= 0 and <= 65535"))
     if not grace_s >= 0:
         violations.append(("grace_s", f"{grace_s:g}", "must be >= 0 (s)"))
     if duration_s is not None and not duration_s > 0:
         violations.append(("duration_s", f"{duration_s:g}", "must be > 0 (s)"))
+    if not 0 <= port <= _LAST_PORT:
+        violations.append(("port", str(port), f"must be >= 0 and <= {_LAST_PORT}"))
     if violations:
         raise config_error(violations)
     live = settings.served(
         loading.as_simulation(simulation),
+        mode=mode,
         seed=seed,
         speed=speed,
         model=model,
         status_profile=status_profile,
         record=record,
     )
+    if mode == "servers" and port + len(live.max_model_lens) - 1 > _LAST_PORT:
+        allowed = f"must be <= {_LAST_PORT - len(live.max_model_lens) + 1}: a port per instance"
+        raise config_error([("port", str(port), allowed)])
     if note is not None:
-        for text in live.notes:
+        for text in (*live.notes, f"the model is called {live.model!r}"):
             note(text)
     server.run(live, host=host, port=port, grace_s=grace_s, duration_s=duration_s, ready=ready)
     if live.record is None or live.journal is None:

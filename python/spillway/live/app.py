@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from spillway import _core
@@ -15,7 +16,7 @@ from spillway.live.metrics import CONTENT_TYPE, Metrics
 from spillway.live.wire import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+    from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 
     from spillway.live.settings import LiveSettings
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     Receive = Callable[[], Awaitable[Message]]
     Send = Callable[[Message], Awaitable[None]]
     Headers = Mapping[bytes, bytes]
+    At = int | None  # the instance whose port it is; None: the front port of the fleet
 
 _LLMD_REASONS = {"queue_timeout": "rejected-ttl-expired", "in_flight_eviction": "evicted-priority"}
 _BUSY = (
@@ -32,11 +34,14 @@ _BUSY = (
 
 
 class App:
-    """A simulated fleet behind vLLM's API."""
+    """A simulated fleet behind vLLM's API; in mode servers, `ports` has one of each instance."""
 
-    def __init__(self, settings: LiveSettings) -> None:
+    def __init__(self, settings: LiveSettings, ports: Sequence[int] = ()) -> None:
         self.settings = settings
-        self.metrics = Metrics(settings.simulation, settings.model, settings.max_model_len)
+        self.metrics = Metrics(settings.simulation, settings.model, settings.max_model_len(None))
+        self._instances: dict[int, At] = {}
+        if settings.mode == "servers":
+            self._instances = {port: i for i, port in enumerate(ports)}
         self.is_draining = False
         self.is_quiet = asyncio.Event()
         self.fleet = Fleet(
@@ -46,10 +51,10 @@ class App:
             record=settings.journal or "none",
             ended=self.metrics.note,
         )
-        self._open = 0
+        self._open: Counter[At] = Counter()
         self._numbers = 0
         self.is_quiet.set()
-        self._routes: Mapping[tuple[str, str], Callable[[Headers, Receive, Send], Any]] = {
+        self._routes: Mapping[tuple[str, str], Callable[[At, Headers, Receive, Send], Any]] = {
             ("POST", "/v1/completions"): self._completions,
             ("POST", "/v1/chat/completions"): self._chat,
             ("POST", "/tokenize"): self._tokenize,
@@ -84,7 +89,8 @@ class App:
             size = sum(len(name) + len(value) for name, value in scope["headers"])
             if size > self.settings.most_header_bytes:
                 raise RefusedError(431, "the headers are too large")
-            await route(dict(scope["headers"]), receive, sends)
+            at = self._instances.get(scope["server"][1]) if self._instances else None
+            await route(at, dict(scope["headers"]), receive, sends)
         except RefusedError as error:
             if not sent:
                 await _json(send, error.status, error.body)
@@ -94,23 +100,25 @@ class App:
 
     # ---- generation ------------------------------------------------------------------------
 
-    async def _completions(self, headers: Headers, receive: Receive, send: Send) -> None:
-        await self._generate(headers, receive, send, is_chat=False)
+    async def _completions(self, at: At, headers: Headers, receive: Receive, send: Send) -> None:
+        await self._generate(at, headers, receive, send, is_chat=False)
 
-    async def _chat(self, headers: Headers, receive: Receive, send: Send) -> None:
-        await self._generate(headers, receive, send, is_chat=True)
+    async def _chat(self, at: At, headers: Headers, receive: Receive, send: Send) -> None:
+        await self._generate(at, headers, receive, send, is_chat=True)
 
     async def _generate(
-        self, headers: Headers, receive: Receive, send: Send, *, is_chat: bool
+        self, at: At, headers: Headers, receive: Receive, send: Send, *, is_chat: bool
     ) -> None:
+        if b"x-return-error" in headers:
+            raise RefusedError(501, "x-return-error: failures are not simulated by this server")
         body = await self._body(receive)
         ask = wire.ask_of(body, is_chat=is_chat, model=self.settings.model)
         if self.is_draining:
             raise RefusedError(503, "The server is shutting down.")
-        if self._open >= self.settings.most_requests:
+        if self._open.total() >= self.settings.most_requests:
             raise RefusedError(503, _BUSY)
-        served = self._submit(ask, headers)
-        self._open += 1
+        served = self._submit(at, ask, headers)
+        self._open[at] += 1
         self.is_quiet.clear()
         leaving = asyncio.ensure_future(_leaves(receive, served))
         try:
@@ -123,18 +131,19 @@ class App:
         finally:
             leaving.cancel()
             self.fleet.cancel(served)
-            self._open -= 1
-            if self._open == 0:
+            self._open[at] -= 1
+            if self._open.total() == 0:
                 self.is_quiet.set()
 
-    def _submit(self, ask: wire.Ask, headers: Headers) -> Served:
+    def _submit(self, at: At, ask: wire.Ask, headers: Headers) -> Served:
         settings = self.settings
-        room = settings.max_model_len - len(ask.prompt)
+        longest = settings.max_model_len(at)
+        room = longest - len(ask.prompt)
         most = room if ask.max_tokens is None else ask.max_tokens
         if most > room or room < 1:
             raise RefusedError(
                 400,
-                f"This model's maximum context length is {settings.max_model_len} tokens. However, "
+                f"This model's maximum context length is {longest} tokens. However, "
                 f"your request has {len(ask.prompt)} input tokens and asks for {max(most, 1)} "
                 "output tokens.",
                 "max_tokens",
@@ -159,6 +168,7 @@ class App:
             tenant=tenant,
             slo_class=_text(headers, b"x-spillway-class") or settings.slo_class_of(tenant),
             segments=tokens.segments(ask.prompt, settings.block_tokens, settings.salt),
+            instance=at,
         )
 
     async def _whole(self, served: Served, answer: wire.Answer, send: Send) -> None:
@@ -184,7 +194,7 @@ class App:
             end = served.end
             if end is not None and end.state != "completed" and not has_begun:
                 return await self._refuse(served, send)
-            if not has_begun and (served.dispatched_s is not None or end is not None):
+            if not has_begun and (served.is_inside or end is not None):
                 has_begun = True
                 await _begin(send, 200, b"text/event-stream; charset=utf-8", self._lateness())
             emitted = served.emitted
@@ -247,19 +257,19 @@ class App:
 
     # ---- the rest --------------------------------------------------------------------------
 
-    async def _tokenize(self, _headers: Headers, receive: Receive, send: Send) -> None:
+    async def _tokenize(self, at: At, _headers: Headers, receive: Receive, send: Send) -> None:
         found = wire.prompt_of(wire.document(await self._body(receive)))
-        count = {"count": len(found), "max_model_len": self.settings.max_model_len}
+        count = {"count": len(found), "max_model_len": self.settings.max_model_len(at)}
         await _json(send, 200, {**count, "tokens": found, "token_strs": None})
 
-    async def _detokenize(self, _headers: Headers, receive: Receive, send: Send) -> None:
+    async def _detokenize(self, _at: At, _headers: Headers, receive: Receive, send: Send) -> None:
         given = wire.document(await self._body(receive)).get("tokens")
         if not isinstance(given, list):
             raise RefusedError(400, "tokens must be a list of token numbers", "tokens")
         found = wire.prompt_of({"prompt": given}) if given else []
         await _json(send, 200, {"prompt": tokens.decode(found)})
 
-    async def _models(self, _headers: Headers, _receive: Receive, send: Send) -> None:
+    async def _models(self, at: At, _headers: Headers, _receive: Receive, send: Send) -> None:
         model = self.settings.model
         card = {
             "id": model,
@@ -268,23 +278,23 @@ class App:
             "owned_by": "vllm",
             "root": model,
             "parent": None,
-            "max_model_len": self.settings.max_model_len,
+            "max_model_len": self.settings.max_model_len(at),
             "permission": [],
         }
         await _json(send, 200, {"object": "list", "data": [card]})
 
-    async def _health(self, _headers: Headers, _receive: Receive, send: Send) -> None:
+    async def _health(self, _at: At, _headers: Headers, _receive: Receive, send: Send) -> None:
         await _begin(send, 503 if self.is_draining else 200, b"text/plain", [])
         await _more(send, b"", is_last=True)
 
-    async def _version(self, _headers: Headers, _receive: Receive, send: Send) -> None:
+    async def _version(self, _at: At, _headers: Headers, _receive: Receive, send: Send) -> None:
         await _json(send, 200, {"version": wire.VLLM})
 
-    async def _load(self, _headers: Headers, _receive: Receive, send: Send) -> None:
-        await _json(send, 200, {"server_load": self._open})
+    async def _load(self, at: At, _headers: Headers, _receive: Receive, send: Send) -> None:
+        await _json(send, 200, {"server_load": self._open[at]})
 
-    async def _metrics(self, _headers: Headers, _receive: Receive, send: Send) -> None:
-        page = self.metrics.page(self.fleet).encode()
+    async def _metrics(self, at: At, _headers: Headers, _receive: Receive, send: Send) -> None:
+        page = self.metrics.page(self.fleet, at).encode()
         await _begin(send, 200, CONTENT_TYPE.encode(), [])
         await _more(send, page, is_last=True)
 

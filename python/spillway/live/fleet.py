@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spillway._core.cluster import Simulation
-    from spillway.session import Event
+    from spillway.session import Event, Submitted
 
 _MOST_EVENTS = 20_000
 _COALESCED_S = 0.001
@@ -26,7 +26,7 @@ _LATENESS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10
 class Served:
     """A request in the fleet."""
 
-    number: int
+    request: Submitted
     input_tokens: int
     output_tokens: int
     max_tokens: int
@@ -34,11 +34,17 @@ class Served:
     arrived_s: float
     emitted: int = 0
     dispatched_s: float | None = None
+    is_inside: bool = False  # its instance has let it in
     first_token_s: float | None = None
     end: Event | None = None
     is_gone: bool = False
     is_stopped: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def number(self) -> int:
+        """Its number in the session."""
+        return self.request.number
 
     @property
     def finish_reason(self) -> str:
@@ -61,6 +67,7 @@ class Fleet:
         self.session = start(simulation, seed, open_ended=True, record=record)
         self.speed = speed
         self.served: dict[int, Served] = {}
+        self._on_the_way: set[int] = set()
         self._ended = ended
         self.lateness = Histogram(_LATENESS_S)
         self.times_late = 0
@@ -80,18 +87,20 @@ class Fleet:
         tenant: str,
         slo_class: str,
         segments: Sequence[tuple[int, int]],
+        instance: int | None = None,
     ) -> Served:
-        """Sends a request now. Raises ConfigError for an unknown class."""
+        """Sends a request now, to any or one instance. Raises ConfigError for an unknown class."""
         self._catch_up()
-        handle = self.session.submit(
+        request = self.session.submit(
             input_tokens=input_tokens,
             output_tokens=output_tokens,
             tenant=tenant,
             slo_class=slo_class,
             segments=segments,
+            instance=instance,
         )
         served = Served(
-            handle.number, input_tokens, output_tokens, max_tokens, tenant, self.session.now_s
+            request, input_tokens, output_tokens, max_tokens, tenant, self.session.now_s
         )
         self.served[served.number] = served
         self._schedule()
@@ -137,6 +146,13 @@ class Fleet:
             session.advance(until_s, max_events=_MOST_EVENTS)
         for happened in session.take_events():
             self._note(happened)
+        for number in list(self._on_the_way):
+            served = self.served.get(number)
+            if served is None or served.request.state != "in_transit":
+                self._on_the_way.discard(number)
+                if served is not None:
+                    served.is_inside = True
+                    served.changed.set()
         numbers = [number for number, served in self.served.items() if served.first_token_s]
         for number, tokens in zip(numbers, session.progress(numbers), strict=True):
             served = self.served[number]
@@ -150,6 +166,7 @@ class Fleet:
             return
         if happened.kind == "dispatched":
             served.dispatched_s = happened.time_s
+            self._on_the_way.add(happened.number)
         elif happened.kind == "first_token":
             served.first_token_s = happened.time_s
         else:

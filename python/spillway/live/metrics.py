@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_TENANTS = 256
+_REJECTIONS = {"queued_requests": "max_num_queued_reqs", "queued_tokens": "max_num_queued_tokens"}
 
 _TTFT_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,
            10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)  # fmt: skip
@@ -54,6 +55,7 @@ class Metrics:
             )
         }
         self._finished: Counter[tuple[int, str]] = Counter()
+        self._rejected: Counter[tuple[int, str]] = Counter()
         self._prompt_tokens: Counter[int] = Counter()
         self._refused: Counter[str] = Counter()
         self._by_tenant: Counter[tuple[str, str]] = Counter()
@@ -73,6 +75,7 @@ class Metrics:
                 self._finished[max(engine, 0), "abort"] += 1
             else:
                 self._refused[end.reason or end.state] += 1
+                self._rejected[engine, end.reason] += 1
             return
         began_s = served.arrived_s if served.dispatched_s is None else served.dispatched_s
         first_s = end.time_s if served.first_token_s is None else served.first_token_s
@@ -92,16 +95,22 @@ class Metrics:
         for name, value in values.items():
             self._histograms[name][engine].add(value)
 
-    def page(self, fleet: Fleet) -> str:
-        """The page."""
+    def page(self, fleet: Fleet, at: int | None = None) -> str:
+        """The page of the fleet, or that of one instance, which is engine 0 there."""
         state = fleet.observe()
-        return "\n".join([*self._of_engines(state["instances"]), *self._of_fleet(fleet, state)]) + (
-            "\n"
-        )
+        instances = state["instances"]
+        if at is not None:
+            instances = {at: instances[at]}
+        lines = [*self._of_engines(instances, at or 0), *self._of_clock(fleet)]
+        if at is None:
+            lines += self._of_gateway(state)
+        return "\n".join(lines) + "\n"
 
-    def _of_engines(self, instances: Mapping[int, Mapping[str, float]]) -> Iterator[str]:
+    def _of_engines(
+        self, instances: Mapping[int, Mapping[str, float]], first: int
+    ) -> Iterator[str]:
         def labels(engine: int) -> str:
-            return f'model_name="{self._model}",engine="{engine}"'
+            return f'model_name="{self._model}",engine="{engine - first}"'
 
         def plain(name: str, kind: str, values: Iterable[tuple[str, float]]) -> Iterator[str]:
             yield f"# TYPE vllm:{name} {kind}"
@@ -139,12 +148,25 @@ class Metrics:
             size = f'block_size="{self._groups[i].block_size_tokens}"'
             caches.append((f"{labels(i)},{size},{blocks}", 1.0))
         yield from plain("cache_config_info", "gauge", caches)
+        rejected = [
+            (f'{labels(i)},reason="{name}"', self._rejected[i, reason])
+            for i in instances
+            for reason, name in _REJECTIONS.items()
+        ]
+        yield from plain("admission_rejections", "counter", rejected)
         for name, histograms in self._histograms.items():
             yield f"# TYPE vllm:{name} histogram"
             for i in instances:
                 yield from histograms[i].lines(f"vllm:{name}", labels(i))
 
-    def _of_fleet(self, fleet: Fleet, state: Mapping[str, float]) -> Iterator[str]:
+    def _of_clock(self, fleet: Fleet) -> Iterator[str]:
+        model = f'model_name="{self._model}"'
+        yield "# TYPE spillway_late counter"
+        yield f"spillway_late_total{{{model}}} {fleet.times_late}"
+        yield "# TYPE spillway_lateness_seconds histogram"
+        yield from fleet.lateness.lines("spillway_lateness_seconds", model)
+
+    def _of_gateway(self, state: Mapping[str, float]) -> Iterator[str]:
         model = f'model_name="{self._model}"'
         yield "# TYPE spillway_in_flight gauge"
         yield f"spillway_in_flight{{{model}}} {state['in_flight']}"
@@ -160,7 +182,3 @@ class Metrics:
             yield (
                 f'spillway_requests_total{{{model},tenant="{name}",outcome="{outcome}"}} {count}'
             )
-        yield "# TYPE spillway_late counter"
-        yield f"spillway_late_total{{{model}}} {fleet.times_late}"
-        yield "# TYPE spillway_lateness_seconds histogram"
-        yield from fleet.lateness.lines("spillway_lateness_seconds", model)

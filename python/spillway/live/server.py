@@ -63,37 +63,46 @@ def run(
     async def serve() -> App:
         loop = asyncio.get_running_loop()
         loops.append(loop)
-        app = App(settings)
-        config = uvicorn.Config(
-            app,
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_level="warning",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            limit_concurrency=2 * settings.most_requests,
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=2,
-        )
-        server = Server(config)
-        server.app = app
-        listener = _listener(host, port)
-        if ready is not None:
-            ready(f"http://{host}:{listener.getsockname()[1]}")
-        if duration_s is not None:
-            loop.call_later(duration_s, server.begin_drain)
-        try:
-            await server.serve(sockets=[listener])
-        finally:
-            app.fleet.close()
-            listener.close()
+        with contextlib.ExitStack() as opened:
+            listeners = [
+                opened.enter_context(_listener(host, number)) for number in _ports(settings, port)
+            ]
+            numbers = [listener.getsockname()[1] for listener in listeners]
+            app = App(settings, numbers)  # its record begins once its ports are known to be free
+            opened.callback(app.fleet.close)
+            server = Server(
+                uvicorn.Config(
+                    app,
+                    http="httptools",
+                    ws="none",
+                    lifespan="off",
+                    log_level="warning",
+                    access_log=False,
+                    proxy_headers=False,
+                    server_header=False,
+                    limit_concurrency=2 * settings.most_requests,
+                    timeout_keep_alive=30,
+                    timeout_graceful_shutdown=2,
+                )
+            )
+            server.app = app
+            if ready is not None:
+                for number in numbers:
+                    ready(f"http://{f'[{host}]' if ':' in host else host}:{number}")
+            if duration_s is not None:
+                loop.call_later(duration_s, server.begin_drain)
+            await server.serve(sockets=listeners)
         return app
 
     uvloop: Any = require("uvloop", "live")
     served: App = uvloop.run(serve())
     return served
+
+
+def _ports(settings: LiveSettings, first: int) -> list[int]:
+    """The ports to listen on: one, or one per instance from the first on; 0: any free one."""
+    count = len(settings.max_model_lens) if settings.mode == "servers" else 1
+    return [first + i if first else 0 for i in range(count)]
 
 
 def _listener(host: str, port: int) -> socket.socket:

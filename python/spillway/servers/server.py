@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import yaml
 
 from spillway._core.instance import InstanceGroup, KvCache
 from spillway._core.sim import ConfigError
@@ -396,6 +399,13 @@ def read_profile(file: Path) -> tuple[InstanceGroup, dict[str, Any]]:
         allowed = f"must be a file of spillway calibrate or spillway servers (kind: {_PROFILE})"
         raise config_error([(str(file), "", allowed)])
     return InstanceGroup.from_dict(document["instance"]), document
+
+
+def model_named_in(provenance: str) -> str | None:
+    """The model of the server whose `provenance` this is; None: it names no known one."""
+    found = re.match(r"server (\{.*\}): physics, ", provenance)
+    name = yaml.safe_load(found[1])["model"] if found else None
+    return None if name is None or name.endswith(".json") else str(name)
 
 
 def _of_profile(file: Path) -> dict[str, Any]:

@@ -6,102 +6,21 @@ import asyncio
 import json
 import random
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support.live import TEXT, Reply, application, call, fleet, run
 
 import spillway
-from spillway import ConfigError, Simulation, gateway, instance, live, session, workload
+from spillway import ConfigError, gateway, live, session, workload
 from spillway.live import settings, tokens
-from spillway.live.app import App
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-TEXT = "We hold these truths to be self-evident, that all men are created equal. " * 4
-
-
-def fleet(count: int = 2, **changes: Any) -> Simulation:
-    return Simulation(
-        workload=workload.Synthetic(clients=[{"output_tokens": {"kind": "fixed", "tokens": 12}}]),
-        gateway=gateway.Gateway(limit=gateway.FixedLimit(max_in_flight=12)),
-        instances=instance.InstanceGroup(
-            count=count,
-            latency=instance.Linear(),
-            max_num_seqs=4,
-            num_kv_blocks=400,
-            max_model_len=2048,
-        ),
-    ).with_(changes)
-
-
-def application(simulation: Simulation | None = None, **given: Any) -> App:
-    defaults = {"seed": 1, "speed": 0, "model": "m", "status_profile": "llm-d", "record": None}
-    return App(settings.served(simulation or fleet(), **(defaults | given)))
-
-
-@dataclass
-class Reply:
-    status: int = 0
-    headers: dict[str, str] = field(default_factory=dict)
-    parts: list[bytes] = field(default_factory=list)
-
-    @property
-    def json(self) -> Any:
-        return json.loads(b"".join(self.parts))
-
-    @property
-    def events(self) -> list[Any]:
-        text = b"".join(self.parts).decode()
-        assert text.endswith("\n\n")
-        lines = text[:-2].split("\n\n")
-        assert all(line.startswith("data: ") for line in lines)
-        return [line[6:] if line == "data: [DONE]" else json.loads(line[6:]) for line in lines]
-
-
-async def call(
-    app: App,
-    path: str,
-    body: Any = None,
-    *,
-    headers: dict[str, str] | None = None,
-    leave: asyncio.Event | None = None,
-    seen: Callable[[Reply], None] | None = None,
-) -> Reply:
-    """A request; `leave`: when its client goes."""
-    reply = Reply()
-    data = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
-    messages = [{"type": "http.request", "body": data, "more_body": False}]
-
-    async def receive() -> dict[str, Any]:
-        if messages:
-            return messages.pop()
-        await (leave or asyncio.Event()).wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            reply.status = message["status"]
-            reply.headers = {k.decode(): v.decode() for k, v in message["headers"]}
-        else:
-            reply.parts.append(message["body"])
-        if seen is not None:
-            seen(reply)
-
-    pairs = [(k.encode(), v.encode()) for k, v in (headers or {}).items()]
-    method = "GET" if body is None else "POST"
-    scope = {"type": "http", "method": method, "path": path, "headers": pairs}
-    await app(scope, receive, send)
-    return reply
-
-
-def run(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    return asyncio.run(asyncio.wait_for(work(), 60))
-
+    from spillway.live.app import App
 
 # --- what is answered -----------------------------------------------------------------------------
 
@@ -254,6 +173,18 @@ def test_headers_are_checked(header: str, value: str, says: str) -> None:
     run(work)
 
 
+def test_failures_are_refused() -> None:
+    async def work() -> None:
+        app = application()
+        given = {"x-return-error": "429"}
+        reply = await call(app, "/v1/completions", {"prompt": "a"}, headers=given)
+        assert reply.status == 501
+        assert "failures are not simulated" in reply.json["error"]["message"]
+        assert reply.json["error"]["type"] == "NotImplementedError"
+
+    run(work)
+
+
 def test_headers_state_tenant_class_and_length() -> None:
     async def work() -> None:
         tenants = [workload.Tenant(name="gold"), workload.Tenant(name="silver")]
@@ -347,20 +278,25 @@ def test_a_client_that_leaves_cancels_its_request(where: str) -> None:
 # --- the record -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("mode", ["fleet", "servers"])
 @pytest.mark.parametrize("speed", [0, 1, 10])
-def test_a_live_run_is_the_simulation_of_its_record(speed: float, tmp_path: Path) -> None:
+def test_a_live_run_is_the_simulation_of_its_record(
+    mode: str, speed: float, tmp_path: Path
+) -> None:
     """Requests at random instants, some of whose clients leave: equal in every column."""
 
     async def work() -> tuple[App, list[Reply]]:
         controlled = fleet(**{"gateway.controller": gateway.Aimd(target_s=0.05)})
-        app = application(controlled, speed=speed, record=tmp_path / "live.yaml")
+        record = tmp_path / "live.yaml"
+        app = application(controlled, mode=mode, speed=speed, record=record)
         rng = random.Random(3)
         calls = []
         for i in range(30):
             leave = asyncio.Event()
             asked = {"prompt": TEXT[: rng.randint(1, 250)], "max_tokens": rng.randint(1, 30),
                      "ignore_eos": True, "stream": bool(i % 2)}  # fmt: skip
-            calls.append(asyncio.ensure_future(call(app, "/v1/completions", asked, leave=leave)))
+            begun = call(app, "/v1/completions", asked, port=i % 2, leave=leave)
+            calls.append(asyncio.ensure_future(begun))
             await asyncio.sleep(rng.expovariate(100))
             if i % 7 == 3:
                 leave.set()

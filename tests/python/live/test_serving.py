@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import http.client
 import json
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from support.live import serving
 
 import spillway
 from spillway import Simulation, instance, workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 for module in ("uvicorn", "uvloop", "httptools"):
@@ -40,54 +36,6 @@ def config(tmp_path: Path) -> Path:
     )
     spillway.dump(simulation, tmp_path / "fleet.yaml")
     return tmp_path / "fleet.yaml"
-
-
-class Server:
-    """A process of `spillway serve` at a free port."""
-
-    def __init__(self, config: Path, *more: str) -> None:
-        command = [sys.executable, "-m", "spillway.cli", "serve", str(config), "--port", "0", *more]
-        self.process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, cwd=config.parent
-        )
-        self.said: list[str] = []
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.said.append(line)
-            if found := re.search(r"serves .* at http://127\.0\.0\.1:(\d+)/v1", line):
-                self.port = int(found[1])
-                return
-        raise AssertionError("".join(self.said))
-
-    def connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-
-    def get(self, path: str) -> tuple[int, str]:
-        with contextlib.closing(self.connection()) as connection:
-            connection.request("GET", path)
-            reply = connection.getresponse()
-            return reply.status, reply.read().decode()
-
-    def post(self, path: str, body: Any) -> tuple[int, str]:
-        with contextlib.closing(self.connection()) as connection:
-            connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
-            reply = connection.getresponse()
-            return reply.status, reply.read().decode()
-
-    def ended(self) -> tuple[int, str]:
-        _, rest = self.process.communicate(timeout=30)
-        return self.process.returncode, "".join(self.said) + rest
-
-
-@contextlib.contextmanager
-def serving(config: Path, *more: str) -> Iterator[Server]:
-    server = Server(config, *more)
-    try:
-        yield server
-    finally:
-        if server.process.poll() is None:
-            server.process.kill()
-        server.process.communicate()
 
 
 def test_sigterm_lets_streams_end_and_the_record_is_repeated(config: Path) -> None:
