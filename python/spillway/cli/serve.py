@@ -51,6 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write at the end a configuration that `spillway run` repeats; until then, FILE.jsonl",
     )  # fmt: skip
     parser.add_argument(
+        "--tokenizer", type=Path, metavar="FOLDER",
+        help="write there at the start the server's tokenizer, which load generators read",
+    )  # fmt: skip
+    parser.add_argument(
         "--grace", type=float, default=30.0, metavar="S",
         help="how long streams may go on after SIGTERM (default 30 s)",
     )  # fmt: skip
@@ -87,6 +91,7 @@ def run(options: argparse.Namespace) -> int:
         model=options.model,
         status_profile=options.status_profile,
         record=options.record,
+        tokenizer=options.tokenizer,
         behind_proxy=options.behind_proxy,
         grace_s=options.grace,
         duration_s=options.duration_s,

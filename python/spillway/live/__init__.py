@@ -29,6 +29,7 @@ def serve(
     model: str | None = None,
     status_profile: str | None = None,
     record: str | Path | None = None,
+    tokenizer: str | Path | None = None,
     behind_proxy: bool = False,
     grace_s: float = 30.0,
     duration_s: float | None = None,
@@ -63,6 +64,9 @@ def serve(
         A configuration file (.yaml, .yml or .json), written at the end, that repeats what happened:
         `spillway run FILE --seed SEED`. Until then FILE.jsonl holds it. It has lengths and salted
         hashes of prompts, never their text.
+    tokenizer : path
+        A folder, where the tokenizer of the server is written at the start in the form that load
+        generators read (`tokenizer.json`).
     behind_proxy : bool
         Whether to permit an address that other machines reach.
     grace_s : float
@@ -88,7 +92,7 @@ def serve(
     """
     from spillway import loading
     from spillway.config.files import dump
-    from spillway.live import server, settings
+    from spillway.live import server, settings, tokens
     from spillway.session import recorded
 
     settings.check_address(host, behind_proxy=behind_proxy)
@@ -113,6 +117,8 @@ def serve(
     if mode == "servers" and port + len(live.max_model_lens) - 1 > _LAST_PORT:
         allowed = f"must be <= {_LAST_PORT - len(live.max_model_lens) + 1}: a port per instance"
         raise config_error([("port", str(port), allowed)])
+    if tokenizer is not None:
+        tokens.write(tokenizer)
     if note is not None:
         for text in (*live.notes, f"the model is called {live.model!r}"):
             note(text)

@@ -112,7 +112,8 @@ class App:
         if b"x-return-error" in headers:
             raise RefusedError(501, "x-return-error: failures are not simulated by this server")
         body = await self._body(receive)
-        ask = wire.ask_of(body, is_chat=is_chat, model=self.settings.model)
+        longest = self.settings.max_model_len(at)
+        ask = wire.ask_of(body, is_chat=is_chat, model=self.settings.model, longest=longest)
         if self.is_draining:
             raise RefusedError(503, "The server is shutting down.")
         if self._open.total() >= self.settings.most_requests:
@@ -258,15 +259,16 @@ class App:
     # ---- the rest --------------------------------------------------------------------------
 
     async def _tokenize(self, at: At, _headers: Headers, receive: Receive, send: Send) -> None:
-        found = wire.prompt_of(wire.document(await self._body(receive)))
-        count = {"count": len(found), "max_model_len": self.settings.max_model_len(at)}
+        longest = self.settings.max_model_len(at)
+        found = wire.prompt_of(wire.document(await self._body(receive)), longest)
+        count = {"count": len(found), "max_model_len": longest}
         await _json(send, 200, {**count, "tokens": found, "token_strs": None})
 
     async def _detokenize(self, _at: At, _headers: Headers, receive: Receive, send: Send) -> None:
         given = wire.document(await self._body(receive)).get("tokens")
         if not isinstance(given, list):
             raise RefusedError(400, "tokens must be a list of token numbers", "tokens")
-        found = wire.prompt_of({"prompt": given}) if given else []
+        found = wire.prompt_of({"prompt": given}, len(given)) if given else []
         await _json(send, 200, {"prompt": tokens.decode(found)})
 
     async def _models(self, at: At, _headers: Headers, _receive: Receive, send: Send) -> None:

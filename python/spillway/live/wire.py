@@ -80,15 +80,25 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def prompt_of(given: Mapping[str, Any]) -> list[int]:
-    """The tokens of `messages` or `prompt`."""
+def prompt_of(given: Mapping[str, Any], most: int) -> list[int]:
+    """The tokens of `messages` or `prompt`; RefusedError if they are more than `most`."""
+    found = _prompt_of(given, most + 1)
+    if len(found) > most:
+        message = (
+            f"This model's maximum context length is {most} tokens. However, your prompt has more."
+        )
+        raise RefusedError(400, message, "messages" if "messages" in given else "prompt")
+    return found
+
+
+def _prompt_of(given: Mapping[str, Any], most: int) -> list[int]:
     if "messages" in given:
-        return _chat_prompt(given["messages"])
+        return tokens.encode(_chat_text(given["messages"]), most)
     prompt = given.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
     if isinstance(prompt, str) and prompt:
-        return tokens.encode(prompt)
+        return tokens.encode(prompt, most)
     is_tokens = isinstance(prompt, list) and all(
         isinstance(token, int) and not isinstance(token, bool) and 0 <= token < 2**53
         for token in prompt
@@ -99,7 +109,7 @@ def prompt_of(given: Mapping[str, Any]) -> list[int]:
     raise RefusedError(400, f"prompt = {_short(prompt)}: {allowed}", "prompt")
 
 
-def _chat_prompt(messages: Any) -> list[int]:
+def _chat_text(messages: Any) -> str:
     if not isinstance(messages, list) or not messages:
         raise RefusedError(400, "messages must be a list of messages", "messages")
     text = []
@@ -117,11 +127,11 @@ def _chat_prompt(messages: Any) -> list[int]:
             allowed = "must have a role and a content of text"
             raise RefusedError(400, f"messages[{i}]: {allowed}", "messages")
         text.append(f"{message.get('role', 'user')}: {''.join(words)}\n")
-    return tokens.encode("".join(text) + "assistant:")
+    return "".join(text) + "assistant:"
 
 
-def ask_of(body: bytes, *, is_chat: bool, model: str) -> Ask:
-    """The request of a body; raises RefusedError."""
+def ask_of(body: bytes, *, is_chat: bool, model: str, longest: int) -> Ask:
+    """The request of a body, with at most that many tokens of a prompt; raises RefusedError."""
     given = document(body)
     if is_chat and "messages" not in given:
         raise RefusedError(400, "messages is missing", "messages")
@@ -148,7 +158,7 @@ def ask_of(body: bytes, *, is_chat: bool, model: str) -> Ask:
     return Ask(
         is_chat=is_chat,
         model=model,
-        prompt=prompt_of(given),
+        prompt=prompt_of(given, longest),
         max_tokens=most if is_chat or most is not None else 16,
         ignores_eos=_taken(given, "ignore_eos", bool, False),
         streams=streams,
