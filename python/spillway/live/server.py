@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.config.extras import require
 from spillway.live.app import App
+from spillway.live.connections import limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,8 @@ def run(
     """Serves until a signal or for a time; returns the application, whose clock stands still."""
     uvicorn: Any = require("uvicorn", "live")
     require("httptools", "live")
-    require("uvloop", "live")
+    uvloop: Any = require("uvloop", "live")
+    protocols: Any = require("uvicorn.protocols.http.httptools_impl", "live")
 
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -73,7 +75,7 @@ def run(
             server = Server(
                 uvicorn.Config(
                     app,
-                    http="httptools",
+                    http=limited(protocols.HttpToolsProtocol, settings),
                     ws="none",
                     lifespan="off",
                     log_level="warning",
@@ -94,7 +96,6 @@ def run(
             await server.serve(sockets=listeners)
         return app
 
-    uvloop: Any = require("uvloop", "live")
     served: App = uvloop.run(serve())
     return served
 

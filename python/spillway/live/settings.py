@@ -55,6 +55,8 @@ class LiveSettings:
     most_body_bytes: int = 8 * 2**20
     most_header_bytes: int = 64 * 2**10
     body_timeout_s: float = 30.0
+    head_timeout_s: float = 30.0
+    read_timeout_s: float = 30.0
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
     def max_model_len(self, instance: int | None) -> int:
@@ -257,8 +259,7 @@ def check_address(host: str, *, behind_proxy: bool) -> None:
         is_local = False
     if not is_local and not behind_proxy:
         allowed = (
-            "must be an address of this machine, such as 127.0.0.1; the server limits neither the "
-            "time of headers nor its callers: put a proxy in front and state --behind-proxy "
-            "(behind_proxy=True in Python)"
+            "must be an address of this machine, such as 127.0.0.1; the server does not check its "
+            "callers: put a proxy in front and state --behind-proxy (behind_proxy=True in Python)"
         )
         raise config_error([("host", repr(host), allowed)])
