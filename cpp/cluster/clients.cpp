@@ -1,6 +1,7 @@
 #include "cluster/clients.h"
 
 #include <algorithm>
+#include <utility>
 #include <variant>
 
 #include "metrics/ledger.h"
@@ -110,8 +111,7 @@ RequestId Clients::take(const sim::Event& event) {
 RequestId Clients::arrive(const sim::Event& event) {
   const workload::RequestTable& requests = context_.requests;
   if (event.phase() == Phase::retry_arrival) {
-    retry(RequestId{event.subject()});
-    return RequestId{event.subject()};
+    return retry(RequestId{event.subject()});
   }
   const Phase phase = event.phase();
   const RequestId id = take(event);
@@ -137,8 +137,12 @@ RequestId Clients::arrive(const sim::Event& event) {
 }
 
 // Another attempt begins, without the timestamps of the last one.
-void Clients::retry(RequestId id) {
+RequestId Clients::retry(RequestId id) {
   --num_expected_;
+  if (has_departed(id)) {
+    if (is_held(id)) return retry_beside(id);
+    departures_[id.index()] = {};
+  }
   context_.statistics.retried(id);
   std::vector<std::uint16_t>& attempts = context_.states.attempts;
   const std::uint16_t made = attempts[id.index()];
@@ -146,6 +150,51 @@ void Clients::retry(RequestId id) {
   attempts[id.index()] = static_cast<std::uint16_t>(made + 1);
   context_.requests.retry(id, context_.now);
   submissions_.awaits_retry(id, false);
+  return id;
+}
+
+// What follows the request follows its new attempt.
+RequestId Clients::retry_beside(RequestId held) {
+  const RequestId id = context_.requests.retry_beside(held, context_.now);
+  workload::RequestStates& states = context_.states;
+  if (states.size() < context_.requests.capacity()) states.resize(context_.requests.capacity());
+  states.attempts[id.index()] = static_cast<std::uint16_t>(states.attempts[held.index()] + 1);
+  departures_[held.index()].retries = false;
+  departures_[held.index()].is_superseded = true;
+  if (users_) {
+    user_of_.resize(context_.requests.capacity());
+    user_of_[id.index()] = std::exchange(user_of_[held.index()], std::nullopt);
+  }
+  submissions_.continues_as(held, id);
+  return id;
+}
+
+void Clients::depart(RequestId id, Time delay) {
+  departures_.resize(std::max(departures_.size(), context_.requests.capacity()));
+  Departure& departure = departures_[id.index()];
+  departure = {.has_left = true};
+  if (delay != sim::kForever) {
+    departure.noticed = context_.now + delay;
+    const workload::RequestHandle handle = context_.requests.handle(id);
+    context_.events.push({departure.noticed, Phase::client_reaction, handle.row, handle.id.value});
+  }
+  departure.retries = reactions_ && retries_after(id, workload::Cause::timeout);
+  if (departure.retries) {
+    submissions_.awaits_retry(id, true);
+  } else {
+    free_user(id);
+  }
+}
+
+void Clients::settle() {
+  for (std::size_t i = 0; i < departures_.size(); ++i) {
+    const RequestId id{i};
+    if (!departures_[i].is_superseded || !is_held(id)) continue;
+    context_.statistics.retried(id);
+    context_.requests.retire(id);
+  }
+  context_.requests.settle(
+      [this](RequestId from, RequestId to) { context_.states.copy(from, to); });
 }
 
 void Clients::start_timers(RequestId id) {
@@ -169,11 +218,13 @@ std::optional<RequestId> Clients::withdraw(std::size_t number) {
 bool Clients::gives_up(const sim::Event& event) {
   if (!submissions_.is_withdrawn(RequestId{event.subject()})) return false;
   --num_expected_;
+  if (has_departed(RequestId{event.subject()})) departures_[event.subject()].retries = false;
   submissions_.awaits_retry(RequestId{event.subject()}, false);
   return true;
 }
 
 bool Clients::is_late(RequestId id) const {
+  if (has_departed(id)) return true;
   if (submissions_.is_withdrawn(id)) return true;
   if (!reactions_) return false;
   if (timeout_of(id) <= context_.now) return true;
@@ -199,27 +250,45 @@ bool Clients::left(RequestId id) {
   if (states.outcome[id.index()] == workload::Outcome::cancelled) {
     states.reason[id.index()] = {workload::Stage::client, 0};
   }
+  if (has_departed(id)) {
+    Departure& departure = departures_[id.index()];
+    if (is_held(id) || departure.retries) return true;
+    if (!std::exchange(departure, {}).is_superseded) {
+      submissions_.ended(id, context_.now);
+      return false;
+    }
+    context_.statistics.retried(id);
+    if (context_.streams()) {
+      states.clear(id);
+      context_.requests.retire(id);
+    }
+    return true;
+  }
   if (reactions_ && retries(id)) {
     submissions_.awaits_retry(id, true);
     return true;
   }
-  const bool is_from_outside = places_ && submissions_.include(id);
+  free_user(id);
   submissions_.ended(id, context_.now);
-  if (places_ && !is_from_outside) {
+  return false;
+}
+
+void Clients::free_user(RequestId id) {
+  const workload::RequestStates& states = context_.states;
+  if (places_ && !submissions_.include(id)) {
     const bool was_full = places_->free.empty();
     places_->free.push_back(context_.now + places_->turnaround);
     if (was_full) schedule_source();
   }
-  if (!users_) return false;
+  if (!users_) return;
   const auto user = user_of_[id.index()];
-  if (!user) return false;
+  if (!user) return;
   const bool is_complete = states.outcome[id.index()] == workload::Outcome::completed;
   const Time next =
       is_complete
           ? users_->answered(*user, context_.requests.target_output_tokens(id), context_.now)
           : users_->refused(*user, context_.now);
   expect(next, Phase::user_arrival, *user);
-  return false;
 }
 
 bool Clients::retries(RequestId id) {
@@ -229,10 +298,15 @@ bool Clients::retries(RequestId id) {
   // Where a failed call was recorded, so were its repetitions.
   if (outcome == workload::Outcome::completed || outcome == workload::Outcome::failed) return false;
   const auto cause = workload::cause_of(metrics::category_of(states.reason[id.index()]));
-  if (!cause) return false;
+  return cause && retries_after(id, *cause);
+}
+
+bool Clients::retries_after(RequestId id, workload::Cause cause) {
+  const workload::RequestStates& states = context_.states;
+  if (submissions_.is_withdrawn(id)) return false;
   const Time retry_after = states.keeps_retry_after ? states.retry_after[id.index()] : Time{0};
   const auto wait =
-      reactions_->wait(context_.tenant_of(id), *cause, states.attempts[id.index()],
+      reactions_->wait(context_.tenant_of(id), cause, states.attempts[id.index()],
                        context_.requests.row(id), retry_after, deadline_of(id) - context_.now);
   if (!wait) return false;
   expect(context_.now + *wait, Phase::retry_arrival, id.value);

@@ -52,6 +52,19 @@ class Clients {
   /// An event of phase `retry_arrival`: whether the client has withdrawn its request meanwhile,
   /// which ends as its last attempt did.
   bool gives_up(const sim::Event& event);
+  /// The client leaves while a server works on its request, which notices that after `delay`
+  /// (kForever: never); until then the attempt is held in vain. Precondition: it has not left.
+  void depart(sim::RequestId id, sim::Time delay);
+  /// Whether the client has left and a server holds the attempt, or held it until now.
+  bool has_departed(sim::RequestId id) const {
+    return id.index() < departures_.size() && departures_[id.index()].has_left;
+  }
+  /// Whether its server notices now that the client has left.
+  bool is_noticed(sim::RequestId id) const {
+    return departures_[id.index()].noticed <= context_.now;
+  }
+  /// The run has ended: each request stands for its last attempt again.
+  void settle();
   /// Number of earlier attempts.
   std::uint64_t retries_of(sim::RequestId id) const {
     const workload::RequestStates& states = context_.states;
@@ -87,7 +100,13 @@ class Clients {
 
   void make_places();
   void schedule_source();
-  void retry(sim::RequestId id);
+  sim::RequestId retry(sim::RequestId id);
+  sim::RequestId retry_beside(sim::RequestId held);
+  // The request will not be tried again: its user may send the next one.
+  void free_user(sim::RequestId id);
+  bool is_held(sim::RequestId id) const {
+    return context_.states.outcome[id.index()] == workload::Outcome::running;
+  }
   sim::RequestId take(const sim::Event& event);
   void start_timers(sim::RequestId id);
   bool is_late(sim::RequestId id) const;
@@ -98,12 +117,22 @@ class Clients {
   sim::Time timeout_of(sim::RequestId id) const;
   sim::Time first_token_timeout_of(sim::RequestId id) const;
   bool retries(sim::RequestId id);
+  bool retries_after(sim::RequestId id, workload::Cause cause);
+
+  // Of an attempt whose client left while a server worked on it.
+  struct Departure {
+    bool has_left = false;
+    bool retries = false;        // the next attempt is to come
+    bool is_superseded = false;  // the next attempt has come while the server held this one
+    sim::Time noticed = sim::kForever;
+  };
 
   Context& context_;
   Submissions submissions_;
-  std::unique_ptr<workload::Users> users_;             // null without closed loops
-  std::optional<Places> places_;                       // unset: unlimited
-  std::unique_ptr<workload::Reactions> reactions_;     // null: all clients are passive
+  std::vector<Departure> departures_;               // by request; empty unless servers notice late
+  std::unique_ptr<workload::Users> users_;          // null without closed loops
+  std::optional<Places> places_;                    // unset: unlimited
+  std::unique_ptr<workload::Reactions> reactions_;  // null: all clients are passive
   std::vector<std::optional<std::uint32_t>> user_of_;  // by request; only if there are users
   std::int64_t num_expected_ = 0;                      // scheduled arrivals, but of the source
   bool is_open_ = false;

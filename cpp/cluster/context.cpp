@@ -33,6 +33,20 @@ bool depends_on_loads(const Simulation& simulation) {
                      });
 }
 
+bool may_retry_beside(const Simulation& simulation) {
+  const auto retries = [](const workload::Reaction& reaction) {
+    return std::ranges::any_of(reaction.retries, [](const workload::Retry& retry) {
+      return retry.max_attempts > 1 && retry.applies_to(workload::Cause::timeout);
+    });
+  };
+  const auto own_retries = [&](const workload::Tenant& tenant) {
+    return tenant.reaction && retries(*tenant.reaction);
+  };
+  return !simulation.metrics.streaming &&
+         std::ranges::any_of(simulation.instances, &instance::InstanceGroup::notices_late) &&
+         (retries(simulation.reaction) || std::ranges::any_of(simulation.tenants, own_retries));
+}
+
 bool has_pools(const Simulation& simulation) {
   return std::ranges::any_of(simulation.instances, [](const instance::InstanceGroup& group) {
     return group.role != instance::Role::both;

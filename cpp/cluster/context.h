@@ -24,6 +24,9 @@ namespace spillway::cluster {
 signals::Needs needs_of(const Simulation& simulation);
 /// Whether anything depends on the busy workers.
 bool depends_on_loads(const Simulation& simulation);
+/// Whether a client may send another attempt while a server, which notices late, holds the last
+/// one, and all requests are kept.
+bool may_retry_beside(const Simulation& simulation);
 /// Whether any group of instances has a role of its own.
 bool has_pools(const Simulation& simulation);
 std::size_t num_instances(const Simulation& simulation);

@@ -58,6 +58,23 @@ Fleet::Fleet(Context& context, workload::RequestListener& listener, bool referen
     signal_store_.set_exact_estimator(&*exact_estimator_);
   }
   note_ready();
+  const auto& groups = context.simulation.instances;
+  if (std::ranges::none_of(groups, &instance::InstanceGroup::notices_late)) return;
+  for (const instance::InstanceGroup& group : groups) {
+    const std::optional<double>& delay_s = group.notices_departure_after_s;
+    notice_delays_.insert(notice_delays_.end(), static_cast<std::size_t>(group.count),
+                          delay_s ? sim::from_seconds(*delay_s) : sim::kForever);
+  }
+  in_vain_.resize(notice_delays_.size());
+}
+
+// In KV memory there was all but the last token.
+void Fleet::completed_in_vain(RequestId id) {
+  context_.states.outcome[id.index()] = workload::Outcome::cancelled;
+  InVain& here = in_vain_[context_.instance_of(id).index()];
+  ++here.requests;
+  here.tokens += std::int64_t{context_.requests.input_tokens(id)} +
+                 context_.requests.target_output_tokens(id) - 1;
 }
 
 std::vector<signals::SignalSource*> Fleet::make_instances(workload::RequestListener& listener,

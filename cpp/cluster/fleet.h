@@ -110,6 +110,23 @@ class Fleet final : public gateway::ServiceMeter {
   std::span<const std::unique_ptr<instance::Instance>> instances() const { return instances_; }
   /// Null unless instances are scraped.
   signals::Scrapes* scrapes() { return scrapes_.get(); }
+  /// When the instance notices that a client has left; kForever: never.
+  sim::Time notice_delay(sim::InstanceId id) const {
+    return notice_delays_.empty() ? sim::Time{0} : notice_delays_[id.index()];
+  }
+  /// Whether any instance notices late.
+  bool notices_late() const { return !notice_delays_.empty(); }
+  /// An instance has completed the request after its client had left, which thereby counts as
+  /// withdrawn there.
+  void completed_in_vain(sim::RequestId id);
+  /// Counts of such requests, and of their tokens.
+  struct InVain {
+    std::int64_t requests = 0;
+    std::int64_t tokens = 0;
+  };
+  InVain in_vain(sim::InstanceId id) const {
+    return in_vain_.empty() ? InVain{} : in_vain_[id.index()];
+  }
   const std::vector<std::int64_t>& emitted(sim::Time now) override;
   /// Data-parallel ranks of each instance.
   std::vector<std::size_t> ranks() const;
@@ -161,6 +178,9 @@ class Fleet final : public gateway::ServiceMeter {
   std::optional<ExactEstimator> exact_estimator_;  // only if a policy reads it
   std::vector<sim::RequestId> pending_evictions_;  // of requests in transit to instances
   std::vector<std::int64_t> emitted_;              // by group of requests
+  // By instance; empty unless one notices late.
+  std::vector<sim::Time> notice_delays_;
+  std::vector<InVain> in_vain_;
 };
 
 }  // namespace spillway::cluster

@@ -38,13 +38,16 @@ Time fleet_duration(const FinalState& end) {
 
 metrics::Ledger balance(const FinalState& end) {
   metrics::FleetCounts fleet;
-  for (const auto& instance : end.fleet.instances()) {
+  for (std::size_t i = 0; i < end.fleet.instances().size(); ++i) {
+    const auto& instance = end.fleet.instances()[i];
     instance->check_memory();
     const instance::Counters& c = instance->counters();
+    const std::int64_t in_vain = end.fleet.in_vain(InstanceId{i}).requests;
     fleet.entered += c.entered;
     fleet.refused += c.refused;
-    fleet.completed += c.completed;
-    fleet.cancelled += c.cancelled;
+    fleet.completed += c.completed - in_vain;
+    fleet.cancelled += c.cancelled + in_vain;
+    fleet.in_vain += in_vain;
     fleet.handed_over += c.handed_over;
   }
   if (end.pools) fleet.legs = end.pools->counts();
@@ -65,8 +68,10 @@ std::vector<InstanceReport> report_instances(const FinalState& end) {
   for (const auto& instance : end.fleet.instances()) {
     const instance::Counters& c = instance->counters();
     const auto steps = static_cast<double>(c.steps);
-    reports.push_back({c.completed, c.refused, c.cancelled, c.preemptions, c.tokens_recomputed,
-                       c.tokens_wasted, c.steps, duration_s > 0 ? c.waiting_time_s / duration_s : 0,
+    const Fleet::InVain in_vain = end.fleet.in_vain(InstanceId{reports.size()});
+    reports.push_back({c.completed - in_vain.requests, c.refused, c.cancelled + in_vain.requests,
+                       c.preemptions, c.tokens_recomputed, c.tokens_wasted + in_vain.tokens,
+                       c.steps, duration_s > 0 ? c.waiting_time_s / duration_s : 0,
                        c.steps > 0 ? static_cast<double>(c.waiting_after_steps) / steps : 0,
                        c.kv_hits, c.kv_misses, c.kv_lookups, instance->stepping()});
   }

@@ -1,5 +1,6 @@
 #include "cluster/rules.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,6 +12,9 @@
 #include "sim/names.h"
 #include "sim/schema/codec.h"
 #include "workload/limits.h"
+#include "workload/synthetic.h"
+#include "workload/trace.h"
+#include "workload/users.h"
 
 namespace spillway::cluster {
 
@@ -522,6 +526,34 @@ void streaming_traces_no_candidates(Inspection& seen) {
               "must be 0 in streaming mode, which keeps no data per request");
 }
 
+// Where all requests are kept, attempts beside those that servers hold need rows behind all of
+// them.
+void late_notices_suit_retries(Inspection& seen) {
+  const Simulation& simulation = seen.simulation;
+  if (!may_retry_beside(simulation)) return;
+  const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
+  const bool is_closed = seen.synthetic
+                             ? seen.synthetic->is_empty() || workload::has_users(*seen.synthetic)
+                             : trace->max_in_flight > 0;
+  const bool submits = std::ranges::any_of(
+      simulation.changes, [](const Change& change) { return !change.submit.empty(); });
+  if (!is_closed && !submits) return;
+  seen.report("metrics.streaming", "false",
+              "must be true if clients retry after their timeouts, instances notice late that they "
+              "have left (instances[].notices_departure_after_s), and requests come from closed "
+              "loops, max_in_flight or outside the workload");
+}
+
+void pools_notice_departures(Inspection& seen) {
+  with_pools(seen, [](const instance::InstanceGroup& group, const auto& report) {
+    if (!group.notices_late()) return;
+    report(
+        "notices_departure_after_s",
+        group.notices_departure_after_s ? sim::to_text(*group.notices_departure_after_s) : "null",
+        "must be 0 in a group with a role");
+  });
+}
+
 // Only of a simulation that is valid without them.
 void changes_are_possible(Inspection& seen) {
   if (seen.simulation.changes.empty() || !seen.reported().empty()) return;
@@ -565,6 +597,8 @@ constexpr Rule kRules[] = {
     {"streaming_traces_no_candidates",
      {"metrics.traced_candidates"},
      streaming_traces_no_candidates},
+    {"late_notices_suit_retries", {"metrics.streaming"}, late_notices_suit_retries},
+    {"pools_notice_departures", {"instances[].notices_departure_after_s"}, pools_notice_departures},
     {"names_can_be_counted", {"tenants", "slo_classes"}, names_can_be_counted},
     {"sensed_tenant_is_known", {"gateway.sensor.tenant"}, sensed_tenant_is_known},
     {"sensed_class_is_known", {"gateway.sensor.slo_class"}, sensed_class_is_known},

@@ -99,7 +99,8 @@ class Run final : public HeldRun, workload::RequestListener {
 
   std::optional<std::size_t> submit(const workload::Submission& request, Time at) override {
     const bool shares = request.segments.empty() || context_.requests.shares_segments();
-    if (has_wound_down_ || !shares || !knows(request)) return std::nullopt;
+    if (has_wound_down_ || may_retry_beside(context_.simulation) || !shares || !knows(request))
+      return std::nullopt;
     return add(request, at);
   }
   bool knows(const workload::Submission& request) const override {
@@ -166,6 +167,7 @@ class Run final : public HeldRun, workload::RequestListener {
 
   Output finish() override {
     fleet_.close(horizon_);
+    if (fleet_.notices_late()) clients_.settle();
     context_.statistics.add_rest();
     if (auto& legs = context_.record->legs) legs->resize(context_.requests.capacity());
     Output output =
@@ -450,8 +452,10 @@ class Run final : public HeldRun, workload::RequestListener {
   void released(RequestId request) override {
     GatewayReplica& gateway = gateways_.of(request);
     const Outcome outcome = context_.states.outcome[request.index()];
+    const bool is_in_vain = outcome == Outcome::completed && clients_.has_departed(request);
+    if (is_in_vain) fleet_.completed_in_vain(request);
     context_.statistics.released(request, context_.now);
-    sampler_.released(request, outcome);
+    sampler_.released(request, context_.states.outcome[request.index()]);
     fleet_.released(request, outcome);
     const bool drains = gateway.release(request, outcome);
     leave(request);
@@ -478,9 +482,17 @@ class Run final : public HeldRun, workload::RequestListener {
   void withdraw_if_late(RequestId request) {
     if (clients_.has_timed_out(request)) withdraw(request);
   }
+  void withdraw_from_instance(RequestId request) {
+    const Time delay = fleet_.notice_delay(context_.instance_of(request));
+    const bool has_departed = clients_.has_departed(request);
+    if (delay > Time{0} && !has_departed) return clients_.depart(request, delay);
+    if (!has_departed || clients_.is_noticed(request)) {
+      fleet_.cancel(request, Outcome::cancelled);
+    }
+  }
   void withdraw(RequestId request) {
     const Outcome where = context_.states.outcome[request.index()];
-    if (where == Outcome::running) return fleet_.cancel(request, Outcome::cancelled);
+    if (where == Outcome::running) return withdraw_from_instance(request);
     if (where == Outcome::in_transit && pools_) {
       return pools_->withdraw(request, Outcome::cancelled);
     }

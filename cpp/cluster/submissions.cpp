@@ -66,6 +66,16 @@ void Submissions::awaits_retry(RequestId id, bool awaits) {
   submitted.reported_dispatch = submitted.reported_token = sim::kUnset;
 }
 
+void Submissions::continues_as(RequestId held, RequestId id) {
+  if (!number_of_.empty()) number_of_.resize(std::max(number_of_.size(), id.index() + 1));
+  const auto number = number_of(held);
+  if (!number) return;
+  number_of_[held.index()].reset();
+  number_of_[id.index()] = number;
+  at(*number).handle = record_.requests.handle(id);
+  awaits_retry(id, false);
+}
+
 std::optional<std::int64_t> Submissions::instance_of(RequestId id) const {
   const auto number = number_of(id);
   return number ? at(*number).request.instance : std::nullopt;

@@ -96,6 +96,8 @@ class Submissions {
   bool is_withdrawn(sim::RequestId id) const { return has_withdrawn_ && was_withdrawn(id); }
   // Ignored for other requests:
   void awaits_retry(sim::RequestId id, bool awaits);
+  /// The next attempt of the request `held` is another id.
+  void continues_as(sim::RequestId held, sim::RequestId id);
   void ended(sim::RequestId id, sim::Time now) {
     if (!number_of_.empty()) keep_final(id, now);
   }

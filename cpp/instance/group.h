@@ -59,6 +59,7 @@ struct InstanceGroup {
   Role role = Role::both;
   std::int64_t data_parallel_size = 1;
   bool lockstep_ranks = false;
+  std::optional<double> notices_departure_after_s = 0;
   FrontEnd front_end;
   Ingress ingress = Open{};
   Plant plant = StepLoop{};
@@ -84,6 +85,8 @@ struct InstanceGroup {
   EngineRules engine_rules;
   std::string provenance;
   std::vector<BatchState> fitted_states;
+
+  bool notices_late() const { return !notices_departure_after_s || *notices_departure_after_s > 0; }
 
   static constexpr std::string_view type_name = "InstanceGroup";
   static constexpr std::string_view doc =
@@ -115,6 +118,13 @@ struct InstanceGroup {
           "without requests takes part with a dummy batch, which takes no time of its own and is "
           "not counted as a step. No rank steps while none has a request. Requires plant: "
           "step_loop; with one rank it changes nothing.");
+    field("notices_departure_after_s", &G::notices_departure_after_s,
+          "Time after which an instance notices that the client of a request which has entered it "
+          "has left (reaction.timeout_s and the like, or a cancellation). Until then it computes "
+          "in vain: the request keeps its place, its memory and the gateway's permit, and "
+          "another attempt of the client is served beside it. 0: at once; unset: never.")
+        .unit("s")
+        .range(sim::between(0, sim::kLongestSpan_s));
     field("front_end", &G::front_end, "Work on a request before the instance's ingress sees it.");
     field("ingress", &G::ingress,
           "Limits on the requests that enter an instance, in front of its engine's queue and for "

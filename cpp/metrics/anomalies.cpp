@@ -123,7 +123,11 @@ void QueueStays::left(sim::RequestId id, sim::Time now) {
 }
 
 void QueueStays::forget(sim::RequestId id) {
-  if (is_scheduled(id)) add(id, states_.scheduled[id.index()]);
+  if (is_scheduled(id)) {
+    add(id, states_.scheduled[id.index()]);
+  } else if (states_.outcome[id.index()] == workload::Outcome::running) {
+    add(id, sim::kForever);
+  }
 }
 
 std::int64_t QueueStays::count_inversions(std::size_t offered) {

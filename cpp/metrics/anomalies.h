@@ -33,8 +33,8 @@ class QueueStays {
 
   /// The request has left its instance.
   void left(sim::RequestId id, sim::Time now);
-  /// Another attempt will overwrite the request's timestamps. Precondition: it has left its
-  /// instance.
+  /// Another attempt will overwrite the request's timestamps, or stands for the request from now
+  /// on.
   void forget(sim::RequestId id);
   /// Number of inversions among the first `offered` requests, by the priorities of their classes.
   /// To be called at the end of the run.

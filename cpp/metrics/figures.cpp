@@ -453,7 +453,8 @@ std::vector<FigureInfo> all() {
       {.name = "wasted_tokens",
        .doc = "Tokens of prompts and outputs, those found in the cache included, that were in KV "
               "memory when their request was withdrawn from its instance: timed out, evicted or "
-              "abandoned by the client. A retry makes them again.",
+              "abandoned by the client; also of requests that an instance completed in vain, "
+              "because it did not notice that the client had left. A retry makes them again.",
        .unit = "tokens",
        .population = kRun,
        .better = Better::lower,

@@ -176,6 +176,7 @@ Ledger balance(const OutcomeCounts& counts, const gateway::GatewayCounters& coun
   ledger.cancelled = count_of(Outcome::cancelled);
   ledger.evicted_in_flight = in_flight(Outcome::evicted);
   ledger.cancelled_in_flight = in_flight(Outcome::cancelled);
+  ledger.completed_in_vain = fleet.in_vain;
   ledger.in_transit = count_of(Outcome::in_transit) - counts.at_admission_;
   ledger.running = count_of(Outcome::running);
   ledger.completed = count_of(Outcome::completed);
@@ -267,6 +268,8 @@ sim::Value Ledger::to_value() const {
                  {"completed", Value(completed)},
                  {"failed", Value(failed)},
                  {"worker_rejected", metrics::to_value(worker_rejected)}};
+  // Of the few runs whose instances notice late that clients leave.
+  if (completed_in_vain > 0) all.emplace_back("completed_in_vain", Value(completed_in_vain));
   // Of the few runs whose router may reject.
   if (!router_rejected.empty()) {
     all.emplace_back("router_rejected", metrics::to_value(router_rejected));

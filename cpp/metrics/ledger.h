@@ -54,6 +54,7 @@ struct Ledger {
   std::int64_t cancelled = 0;
   std::int64_t evicted_in_flight = 0;    ///< the evicted requests that had been dispatched
   std::int64_t cancelled_in_flight = 0;  ///< the cancelled requests that had been dispatched
+  std::int64_t completed_in_vain = 0;    ///< those of them that an instance completed all the same
   std::int64_t in_transit = 0;
   std::int64_t running = 0;
   std::int64_t completed = 0;
@@ -73,6 +74,7 @@ struct FleetCounts {
   std::int64_t completed = 0;
   std::int64_t cancelled = 0;
   std::int64_t handed_over = 0;   ///< prefill legs that ended
+  std::int64_t in_vain = 0;       ///< of `cancelled`: completed after their clients had left
   std::optional<LegCounts> legs;  ///< unset without pools
 };
 

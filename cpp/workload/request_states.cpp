@@ -33,6 +33,11 @@ void RequestStates::resize(std::size_t size) {
   for_each_column(*this, [&](auto& column, const auto& blank) { column.resize(size, blank); });
 }
 
+void RequestStates::copy(sim::RequestId from, sim::RequestId to) {
+  for_each_column(*this,
+                  [&](auto& column, const auto&) { column[to.index()] = column[from.index()]; });
+}
+
 void RequestStates::clear(sim::RequestId id) {
   for_each_column(*this, [&](auto& column, const auto& blank) { column[id.index()] = blank; });
 }

@@ -54,6 +54,8 @@ struct RequestStates {
   }
   /// New rows are blank.
   void resize(std::size_t size);
+  /// A row becomes like another one.
+  void copy(sim::RequestId from, sim::RequestId to);
   /// Resets a row to blank, for another request.
   void clear(sim::RequestId id);
 };

@@ -1,5 +1,6 @@
 #include "workload/request_table.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <limits>
@@ -107,7 +108,8 @@ void RequestTable::resolve(const std::vector<std::string>& tenant_names,
 
 sim::Time RequestTable::next_arrival() const {
   if (stream_) return next_ ? next_->time : sim::kForever;
-  return next_row_ < source_->size() ? source_->arrival[next_row_] : sim::kForever;
+  const std::size_t size = std::min<std::size_t>(source_->size(), first_beside_);
+  return next_row_ < size ? source_->arrival[next_row_] : sim::kForever;
 }
 
 sim::RequestId RequestTable::take_next(sim::Time now) {
@@ -234,6 +236,75 @@ sim::RequestId RequestTable::add(const Arrival& arrival) {
     if (stream_->shares_answers()) taken_->answer.push_back(arrival.answer);
   }
   return id;
+}
+
+sim::RequestId RequestTable::retry_beside(sim::RequestId held, sim::Time now) {
+  if (keeps_all_) {
+    const sim::RequestId id = append_beside(held);
+    attempts_.push_back(now);
+    return id;
+  }
+  const std::size_t from = held.index();
+  const std::uint64_t next_row = next_row_;
+  const sim::RequestId id = add({.time = taken_->arrival[from],
+                                 .input_tokens = taken_->input_tokens[from],
+                                 .output_tokens = taken_->output_tokens[from],
+                                 .tenant = taken_->tenant[from],
+                                 .slo_class = taken_->slo_class[from],
+                                 .segments = segments_[from],
+                                 .answer = answer(held)});
+  next_row_ = next_row;
+  rows_[id.index()] = rows_[from];
+  attempts_[id.index()] = now;
+  if (keeps_names_) taken_->request_id[id.index()] = taken_->request_id[from];
+  if (empty_outputs_fail_) {
+    from_outside_.resize(capacity());
+    from_outside_[id.index()] = is_from_outside(held);
+  }
+  return id;
+}
+
+// Requests that several runs share are copied for it.
+sim::RequestId RequestTable::append_beside(sim::RequestId held) {
+  if (stream_) {
+    throw sim::UsageError(
+        "a client sends another attempt while a server holds the last one: with closed loops, "
+        "requests from outside the workload or max_in_flight this needs metrics.streaming");
+  }
+  if (!taken_) {
+    taken_ = std::make_shared<Requests>(*source_);
+    first_beside_ = static_cast<std::uint32_t>(source_->size());
+    source_ = taken_;
+    columns_ = taken_.get();
+  }
+  const std::size_t from = held.index();
+  const sim::RequestId id{taken_->size()};
+  const auto repeat = [from](auto& column) {
+    if (!column.empty()) column.push_back(column[from]);
+  };
+  repeat(taken_->arrival);
+  repeat(taken_->input_tokens);
+  repeat(taken_->output_tokens);
+  repeat(taken_->tenant);
+  repeat(taken_->slo_class);
+  repeat(taken_->answer);
+  if (!taken_->segment_begin.empty()) {
+    const auto segments = taken_->segments_of(from);
+    const std::vector<Segment> copy(segments.begin(), segments.end());
+    taken_->segments.insert(taken_->segments.end(), copy.begin(), copy.end());
+    taken_->segment_begin.push_back(static_cast<std::uint32_t>(taken_->segments.size()));
+  }
+  rows_beside_.push_back(row(held));
+  return id;
+}
+
+void RequestTable::settle(const std::function<void(sim::RequestId, sim::RequestId)>& moved) {
+  for (std::size_t i = 0; i < rows_beside_.size(); ++i) {
+    const sim::RequestId from{first_beside_ + i};
+    const sim::RequestId to{static_cast<std::size_t>(rows_beside_[i])};
+    attempts_[to.index()] = attempts_[from.index()];
+    moved(from, to);
+  }
 }
 
 void RequestTable::retire(sim::RequestId id) {

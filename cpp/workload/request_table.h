@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -69,6 +71,13 @@ class RequestTable {
   /// request.
   void retry(sim::RequestId id, sim::Time now) { attempts_[id.index()] = now; }
   void keep_attempts();
+  /// The client sends the next attempt while a server works on the last one, `held`, which keeps
+  /// its id. Returns the new attempt's: of the same row. Precondition: as of `retry`. Throws
+  /// UsageError where all requests are kept that arrive from a stream.
+  sim::RequestId retry_beside(sim::RequestId held, sim::Time now);
+  /// The run has ended: where all requests are kept, each row's id stands for its last attempt
+  /// again. Calls `moved(from, to)` for the states.
+  void settle(const std::function<void(sim::RequestId, sim::RequestId)>& moved);
   /// From now on the source's requests without output fail. Precondition: none has been taken.
   void fail_empty_outputs() { empty_outputs_fail_ = true; }
   /// Requests from outside the workload may share segments. Precondition: none has been taken, and
@@ -86,7 +95,10 @@ class RequestTable {
   bool in_use(sim::RequestId id) const { return keeps_all_ || in_use_[id.index()]; }
 
   /// Position in the order of arrival.
-  std::uint32_t row(sim::RequestId id) const { return keeps_all_ ? id.value : rows_[id.index()]; }
+  std::uint32_t row(sim::RequestId id) const {
+    if (!keeps_all_) return rows_[id.index()];
+    return id.value < first_beside_ ? id.value : rows_beside_[id.value - first_beside_];
+  }
   RequestHandle handle(sim::RequestId id) const { return {id, row(id)}; }
   /// The request behind a handle; unset: it has left the system.
   std::optional<sim::RequestId> find(RequestHandle handle) const {
@@ -122,7 +134,7 @@ class RequestTable {
   /// As in `Requests`; empty unless all requests of a trace are kept.
   std::span<const std::uint8_t> accepted(sim::RequestId id) const {
     if (!keeps_all_ || stream_) return {};
-    return source_->accepted_of(id.index());
+    return source_->accepted_of(row(id));
   }
   /// Whether any prompt shares a segment.
   bool shares_segments() const {
@@ -159,6 +171,7 @@ class RequestTable {
   }
   // From now on arrivals are copied from the source.
   void copy_from_now_on();
+  sim::RequestId append_beside(sim::RequestId held);
   // From now on `taken_` holds the names of the requests.
   void keep_names();
   void resolve(const std::vector<std::string>& tenant_names,
@@ -179,6 +192,9 @@ class RequestTable {
   bool empty_outputs_fail_ = false;
   bool shares_from_outside_ = false;
   std::uint64_t next_row_ = 0;
+  // Attempts beside those that servers hold, where all requests are kept: ids behind all rows.
+  std::uint32_t first_beside_ = std::numeric_limits<std::uint32_t>::max();
+  std::vector<std::uint32_t> rows_beside_;
 
   // Only if requests come from a stream:
   std::unique_ptr<ArrivalStream> stream_;

@@ -314,18 +314,44 @@ def with_a_scaler(simulation: Simulation, rng: random.Random) -> Simulation:
     return _if_valid(simulation, {"fleet.autoscaler": scaler})
 
 
+def with_late_notices(simulation: Simulation, rng: random.Random) -> Simulation:
+    """With servers that notice late, or never, that impatient clients have left."""
+    patience_s = rng.choice((0.01, 0.1, 1.0))
+    retry = {"max_attempts": rng.randint(1, 4), "backoff_s": patience_s, "jitter": "none"}
+    impatient = {
+        "reaction": {rng.choice(("timeout_s", "first_token_timeout_s")): patience_s}
+        | {"retries": [retry]},
+        "instances": [
+            group.replace(notices_departure_after_s=rng.choice((None, 0.0, 0.002, 0.05, 2.0)))
+            for group in simulation.instances
+        ],
+    }
+    for streaming in (True, False):  # each result is compared with that of the other mode
+        changes = {**impatient, "metrics.streaming": streaming, "metrics.traced_candidates": 0}
+        if _if_valid(simulation, changes) is simulation:
+            return simulation
+    return _if_valid(simulation, impatient)
+
+
 EXTENSIONS: Mapping[str, float] = {
     "own policies": 0.2,
     "catalog servers": 0.06,
     "further changes": 0.15,
     "a scaler": 0.12,
+    "late notices": 0.15,
 }
 """Share of the simulations that are to get each."""
 
 
 def extended(simulation: Simulation, rng: random.Random) -> tuple[Simulation, list[str]]:
     """The simulation with some extensions where these are valid, and their names."""
-    functions = (with_own_policies, with_catalog_servers, with_changes, with_a_scaler)
+    functions = (
+        with_own_policies,
+        with_catalog_servers,
+        with_changes,
+        with_a_scaler,
+        with_late_notices,
+    )
     made = []
     for (name, share), extend in zip(EXTENSIONS.items(), functions, strict=True):
         if rng.random() < share:

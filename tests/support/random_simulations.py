@@ -447,6 +447,7 @@ _OWN: Mapping[str, Any] = {
     "Client.name": lambda d: f"client {d.rng.randrange(1000)}",
     "Client.prefix_group": lambda d: d.rng.choice(("", *_PREFIX_TOKENS)),
     "InstanceGroup.role": lambda _: "both",
+    "InstanceGroup.notices_departure_after_s": lambda _: 0.0,  # drawn by `extended`
     "InstanceGroup.engine_rules": lambda d: (
         d.noun(instance.EngineRules._describe())
         if d.chance(0.25) or any(name.startswith("EngineRules.") for name in d.force)

@@ -209,6 +209,7 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
     if name == "Simulation":
         for group in drawn["instances"]:
             group["role"] = "both"
+            group["notices_departure_after_s"] = 0.0
     if name == "Simulation" and drawn["busy_monitor"]["track_output_blocks"]:
         for group in drawn["instances"]:
             group["preemption"] = "keep_emitted"

@@ -49,8 +49,10 @@ def ledger_line(ledger: Mapping[str, Any]) -> str:
     whole = counted(ledger["logical_requests"], "request")
     if ledger["attempts"] != ledger["logical_requests"]:
         whole += f" in {counted(ledger['attempts'], 'attempt')}"
+    in_vain = ledger.get("completed_in_vain", 0)
+    notes = {"cancelled": f" ({number(in_vain)} completed in vain)"} if in_vain else {}
     parts = [
-        f"{number(ledger[outcome])} {outcome.replace('_', ' ')}"
+        f"{number(ledger[outcome])} {outcome.replace('_', ' ')}{notes.get(outcome, '')}"
         for outcome in _OUTCOMES
         if ledger[outcome] or outcome == "completed"
     ]

@@ -181,6 +181,14 @@ std::vector<Broken> broken() {
          s.metrics.streaming = true;
          s.metrics.traced_candidates = 1;
        }},
+      {"late_notices_suit_retries", "metrics.streaming",
+       [](Simulation& s) {
+         s.workload = workload::Synthetic{.num_requests = 0};
+         s.instances.front().notices_departure_after_s.reset();
+         s.reaction.retries = {{.on = {}}};
+       }},
+      {"pools_notice_departures", "instances[].notices_departure_after_s",
+       [](Simulation& s) { with_pools(s).notices_departure_after_s = 1; }},
       {"names_can_be_counted", "tenants",
        [](Simulation& s) { s.tenants = too_many<workload::Tenant>({{.name = "default"}}); }},
       {"names_can_be_counted", "slo_classes",
