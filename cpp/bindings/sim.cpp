@@ -35,10 +35,12 @@ void translate_errors(py::module_& module) {
   invariant_error =
       make("InvariantError", "An internal contradiction in Spillway; please report it.",
            PyExc_RuntimeError);
-  livelock_error = make(
-      "LivelockError",
-      "A run handles events at one instant without end. The message names the repeated events.",
-      PyExc_RuntimeError);
+  livelock_error =
+      make("LivelockError",
+           "A run handles events at one instant without end, or requests in prefill and decode "
+           "pools wait "
+           "for each other's memory. The message names the repeated events, or such requests.",
+           PyExc_RuntimeError);
   py::register_exception_translator([](std::exception_ptr pending) {
     try {
       if (pending) std::rethrow_exception(pending);

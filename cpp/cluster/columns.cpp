@@ -140,13 +140,19 @@ const std::vector<ColumnKind>& leg_columns() {
            return between(r.legs->transfer_begin[row], r.legs->transfer_end[row]);
          });
        }},
-      {"decode_queue_s", [](R r) {
+      {"decode_queue_s",
+       [](R r) {
          return span(r, [&](auto row) {
            const LegColumns& legs = *r.legs;
            const sim::Time whole = between(legs.prefill_end[row], legs.decode_scheduled[row]);
            if (!sim::is_set(whole)) return whole;
-           return whole - between(legs.transfer_begin[row], legs.transfer_end[row]);
+           const sim::Time moving = between(legs.transfer_begin[row], legs.transfer_end[row]);
+           return sim::is_set(moving) ? whole - moving : whole;
          });
+       }},
+      {"wasted_tokens", [](R r) {
+         return derived<std::int64_t>(r,
+                                      [&](auto id) { return r.legs->wasted_tokens[id.index()]; });
        }}};
   return all;
 }

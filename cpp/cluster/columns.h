@@ -12,7 +12,7 @@ namespace spillway::cluster {
 /// The values of one column, one per offered request in order of arrival.
 using Column =
     std::variant<std::vector<std::uint8_t>, std::vector<std::int16_t>, std::vector<std::uint16_t>,
-                 std::vector<std::int32_t>, std::vector<double>>;
+                 std::vector<std::int32_t>, std::vector<std::int64_t>, std::vector<double>>;
 
 /// A column of a run's requests, derived from its record on demand. Times are in seconds, NaN where
 /// not applicable.
@@ -30,7 +30,7 @@ const std::vector<ColumnKind>& columns();
 /// the request was continued, or nowhere), prefill_end_s, transfer_s (from the end of the prefill,
 /// or from when the blocks of the decode leg were taken, to the arrival of the prompt, with the
 /// wait for the link), decode_queue_s (the rest of the time from the end of the prefill to the seat
-/// at the decode instance).
+/// at the decode instance), wasted_tokens (of all attempts; their sum is that of the summary).
 const std::vector<ColumnKind>& leg_columns();
 /// Columns of the offered requests, independent of their outcomes: output_tokens, prefix_group
 /// (requests whose prompts begin with the same shared segment have the same number, in order of

@@ -91,6 +91,11 @@ class Fleet final : public gateway::ServiceMeter {
     return signal_store_.view(local, context_.now);
   }
   signals::View view(signals::LocalState&& local) = delete;
+  /// See signals::SignalStore.
+  void set_pools(std::span<const sim::InstanceId> prefill, std::span<const sim::InstanceId> decode,
+                 std::span<const sim::InstanceId> entry) {
+    signal_store_.set_pools(prefill, decode, entry);
+  }
   /// What a decision would see of an instance now, without being one.
   signals::InstanceSignal seen(sim::InstanceId id) { return signal_store_.seen(id, context_.now); }
   std::span<const sim::InstanceId> ready() const { return state_.ready(); }

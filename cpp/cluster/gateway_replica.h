@@ -67,17 +67,30 @@ class GatewayReplica {
   }
   /// The router had no instance for the request.
   void unrouted(sim::RequestId id) { dispatcher_.dropped(id); }
-  // Of the router of the prefill pool: see `decide_or_reject`, `send` and `finished`.
+  // With pools. Each has its own router: see `decide_or_reject`, `send` and `finished`. A leg
+  // counts in flight at its instance for both.
   std::optional<router::Target> decide_prefill(sim::RequestId id, const signals::View& view) {
     return prefill_->decide_or_reject({context_.requests, id}, view, context_.now);
   }
   void send_prefill(sim::RequestId id, const router::Target& target) {
     prefill_->send({context_.requests, id}, target, context_.now);
+    dispatcher_.count_elsewhere(target.instance, 1, prefill_->tokens_of(id));
+  }
+  void send_decode(sim::RequestId id, const router::Target& target) {
+    send(id, target);
+    prefill_->count_elsewhere(target.instance, 1, dispatcher_.tokens_of(id));
   }
   void prefill_ended(sim::RequestId id, sim::InstanceId instance, bool is_completed) {
     if (is_completed) prefill_->first_token(id, instance, context_.now);
+    dispatcher_.count_elsewhere(instance, -1, -prefill_->tokens_of(id));
     prefill_->finished(id, instance, is_completed, context_.now);
   }
+  void decode_ended(sim::RequestId id, sim::InstanceId instance) {
+    prefill_->count_elsewhere(instance, -1, -dispatcher_.tokens_of(id));
+    finished(id, instance);
+  }
+  /// Requests have been routed, or have ended.
+  void count_routed(std::int64_t requests) { dispatcher_.count_routed(requests); }
   /// The request has been sent. True: drain.
   [[nodiscard, gnu::always_inline]] bool routed() {
     return pipeline_.routed() && drains_.wake(drain_latency_);
@@ -147,11 +160,13 @@ class GatewayReplica {
   const signals::LocalState& local_state_of_prefill() const { return prefill_->local_state(); }
   /// Requests routed to the instance and not finished there.
   std::int32_t in_flight(sim::InstanceId instance) const {
-    const std::int32_t here = dispatcher_.local_state().in_flight[instance.index()];
-    return prefill_ ? here + prefill_->local_state().in_flight[instance.index()] : here;
+    return dispatcher_.local_state().in_flight[instance.index()];
   }
   /// From now on the replica sees the busy workers; null: it does not.
-  void set_busy_workers(const signals::BusyWorkers* busy) { dispatcher_.set_busy_workers(busy); }
+  void set_busy_workers(const signals::BusyWorkers* busy) {
+    dispatcher_.set_busy_workers(busy);
+    if (prefill_) prefill_->set_busy_workers(busy);
+  }
   /// Whether requests here have pending events, apart from the effects of ticks.
   bool has_pending_work(bool awaits_workers);
 

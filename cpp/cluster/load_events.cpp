@@ -13,6 +13,22 @@ using sim::InstanceId;
 using sim::RequestId;
 using sim::Time;
 
+namespace {
+
+signals::WorkerPool pool_of(instance::Role role) {
+  switch (role) {
+    case instance::Role::prefill:
+      return signals::WorkerPool::prefill;
+    case instance::Role::decode:
+      return signals::WorkerPool::decode;
+    case instance::Role::both:
+      break;
+  }
+  return signals::WorkerPool::none;
+}
+
+}  // namespace
+
 LoadEvents::LoadEvents(Context& context,
                        std::span<const std::unique_ptr<instance::Instance>> workers,
                        const signals::Scrapes* scrapes)
@@ -28,8 +44,12 @@ LoadEvents::LoadEvents(Context& context,
   emitted_.resize(context.requests.num_groups());
   std::vector<signals::WorkerMonitor::Size> sizes;
   sizes.reserve(workers.size());
-  for (const auto& worker : workers) {
-    sizes.push_back({worker->num_ranks(), worker->rank(0).capacity().block_size_tokens});
+  for (const instance::InstanceGroup& group : context.simulation.instances) {
+    for (std::int64_t i = 0; i < group.count; ++i) {
+      instance::Instance& worker = *workers[sizes.size()];
+      sizes.push_back(
+          {worker.num_ranks(), worker.rank(0).capacity().block_size_tokens, pool_of(group.role)});
+    }
   }
   for (std::int64_t i = 0; i < context.simulation.gateway.replicas; ++i) {
     monitors_.emplace_back(context.simulation.busy_monitor, sizes, context.requests,
@@ -109,6 +129,18 @@ void LoadEvents::note_finished(signals::WorkerMonitor& monitor, RequestId id, In
   } else {
     schedule_live(worker);
   }
+}
+
+void LoadEvents::sent_to_continue(std::size_t gateway, RequestId id, InstanceId worker) {
+  if (monitors_.empty()) return;
+  monitors_[gateway].sent_to_continue(id, worker);
+  schedule_live(worker);
+}
+
+void LoadEvents::finished_continuing(std::size_t gateway, RequestId id, InstanceId worker) {
+  if (monitors_.empty()) return;
+  monitors_[gateway].finished_continuing(id, worker);
+  schedule_live(worker);
 }
 
 void LoadEvents::push(Time at, InstanceId worker, Kind kind) {

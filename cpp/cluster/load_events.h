@@ -54,6 +54,14 @@ class LoadEvents {
     if (!monitors_.empty()) note_finished(monitors_[gateway], id, worker);
   }
 
+  // With pools: of a request whose prompt is computed by another worker; the memory of a worker has
+  // changed.
+  void sent_to_continue(std::size_t gateway, sim::RequestId id, sim::InstanceId worker);
+  void finished_continuing(std::size_t gateway, sim::RequestId id, sim::InstanceId worker);
+  void changed(sim::InstanceId worker) {
+    if (!monitors_.empty()) schedule_live(worker);
+  }
+
   /// The load as a gateway knows it; null unless a policy consumes load events.
   const signals::BusyWorkers* known_to(std::size_t gateway) const {
     return monitors_.empty() ? nullptr : &monitors_[gateway].busy();

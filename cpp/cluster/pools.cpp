@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
 #include <variant>
 
+#include "router/deciders/policies.h"
+#include "sim/error.h"
 #include "sim/phase.h"
+#include "sim/value.h"
 
 namespace spillway::cluster {
 
@@ -19,15 +23,27 @@ using workload::Outcome;
 
 namespace {
 
+// Groups of role both are part of both pools.
 std::vector<InstanceId> instances_of(const Simulation& simulation, Role role) {
   std::vector<InstanceId> found;
   std::size_t next = 0;
   for (const instance::InstanceGroup& group : simulation.instances) {
     for (std::int64_t i = 0; i < group.count; ++i, ++next) {
-      if (group.role == role) found.emplace_back(next);
+      if (group.role == role || group.role == Role::both) found.emplace_back(next);
     }
   }
   return found;
+}
+
+// Whether a request may leave before it is answered.
+bool has_withdrawals(const Simulation& simulation) {
+  return !simulation.reaction.is_passive() ||
+         std::ranges::any_of(simulation.tenants,
+                             [](const workload::Tenant& tenant) {
+                               return tenant.reaction && !tenant.reaction->is_passive();
+                             }) ||
+         std::ranges::any_of(simulation.changes,
+                             [](const Change& change) { return !change.cancel.empty(); });
 }
 
 }  // namespace
@@ -38,6 +54,12 @@ Pools::Pools(Context& context, workload::RequestListener& run)
       is_prefill_first_(context.simulation.disaggregation.order == router::LegOrder::prefill_first),
       sends_decode_first_(context.simulation.disaggregation.handoff ==
                           router::Handoff::at_dispatch),
+      rejects_busy_(std::ranges::any_of(context.simulation.gateway.admission,
+                                        [](const gateway::Admission& policy) {
+                                          return std::holds_alternative<gateway::BusyThreshold>(
+                                              policy);
+                                        })),
+      may_be_withdrawn_(has_withdrawals(context.simulation)),
       decider_(std::visit([](const auto& config) { return make(config); },
                           context.simulation.disaggregation.decider)),
       reads_prefixes_(signals::needs_of(context.simulation.disaggregation.decider).prefix_index),
@@ -49,6 +71,16 @@ Pools::Pools(Context& context, workload::RequestListener& run)
       routing_latency_(sim::from_seconds(context.simulation.gateway.routing_latency_s)),
       link_(context.simulation.disaggregation.link) {}
 
+void Pools::connect(Fleet& fleet, Gateways& gateways, LoadEvents& load_events) {
+  fleet_ = &fleet;
+  gateways_ = &gateways;
+  load_events_ = &load_events;
+  const bool may_be_remote =
+      !std::holds_alternative<router::NeverRemote>(context_.simulation.disaggregation.decider);
+  const bool begins_with_prefill = is_prefill_first_ && may_be_remote && !prefill_.empty();
+  fleet.set_pools(prefill_, decode_, begins_with_prefill ? prefill_ : decode_);
+}
+
 LegColumns* Pools::columns_of(RequestId id) {
   LegColumns* columns = context_.record->legs.get();
   if (!columns) return nullptr;
@@ -58,38 +90,46 @@ LegColumns* Pools::columns_of(RequestId id) {
 
 // ---- choices -----------------------------------------------------------------------------------
 
-bool Pools::route(RequestId id) {
+std::optional<workload::ReasonCode> Pools::route(RequestId id) {
   if (jobs_.size() <= id.index()) jobs_.resize(context_.requests.capacity());
   if (LegColumns* columns = columns_of(id)) columns->clear(id);
   Job& job = job_of(id);
-  const bool is_routed = route_local_or_remote(id, job);
-  if (!is_routed) job = {};
-  return is_routed;
+  const std::optional<workload::ReasonCode> why = route_local_or_remote(id, job);
+  if (why) {
+    job = {};
+  } else {
+    gateway_of(id).count_routed(1);
+  }
+  return why;
 }
 
-bool Pools::route_local_or_remote(RequestId id, Job& job) {
+std::optional<workload::ReasonCode> Pools::route_local_or_remote(RequestId id, Job& job) {
   std::optional<router::Target> prefill;
   std::optional<router::Target> decode;
+  workload::ReasonCode why{workload::Stage::router, 0};
   bool is_remote = !prefill_.empty();
   if (is_prefill_first_) {
     is_remote = is_remote && !is_local(id, std::nullopt);
     if (is_remote) {
       prefill = pick_prefill(id);
-      if (!prefill) return false;
+      if (!prefill) return why;
     }
     if (!is_remote || sends_decode_first_) {
-      decode = pick_decode(id);
-      if (!decode) return false;
+      decode = pick_decode(id, why);
+      if (!decode) return why;
     }
   } else {
-    decode = pick_decode(id);
-    if (!decode) return false;
+    decode = pick_decode(id, why);
+    if (!decode) return why;
     is_remote = is_remote && !is_local(id, decode->instance);
     // Without an instance for its prompt, the request is served wholly.
     if (is_remote) prefill = pick_prefill(id);
     is_remote = prefill.has_value();
   }
-  if (prefill) book_prefill(id, *prefill);
+  // Where the same instance is chosen for both, nothing is moved.
+  if (prefill && decode && prefill->instance == decode->instance) is_remote = false;
+  job.is_remote = is_remote;
+  if (is_remote) book_prefill(id, *prefill);
   if (decode) book_decode(id, *decode);
   context_.states.instance[id.index()] =
       static_cast<std::int32_t>((is_remote ? job.prefill : job.decode).value);
@@ -99,7 +139,7 @@ bool Pools::route_local_or_remote(RequestId id, Job& job) {
   } else {
     send(id, sends_decode_first_ ? Leg::decode : Leg::prefill);
   }
-  return true;
+  return std::nullopt;
 }
 
 void Pools::route_decode(RequestId id) {
@@ -107,13 +147,24 @@ void Pools::route_decode(RequestId id) {
   --job.on_the_way;
   job.has_prefilled = false;
   if (job.leaves_as) return end(id, *job.leaves_as);
-  const std::optional<router::Target> target = pick_decode(id);
+  workload::ReasonCode why{workload::Stage::handoff, 0};
+  const std::optional<router::Target> target = pick_decode(id, why);
   if (!target) {
-    context_.states.reason[id.index()] = {workload::Stage::handoff, 0};
+    context_.states.reason[id.index()] = why;
     return end(id, Outcome::rejected);
   }
   book_decode(id, *target);
-  send(id, Leg::decode);
+  target->instance == job.prefill ? continue_there(id) : send(id, Leg::decode);
+}
+
+// The instance of the decode leg has the prompt already.
+void Pools::continue_there(RequestId id) {
+  instance::LegEngine& engine = *fleet_->at(job_of(id).decode).legs();
+  if (!engine.accepts(id, Leg::decode)) return engine.enqueue_leg(id, Leg::decode, context_.now);
+  job_of(id).is_unread = false;
+  ++counts_.kept;
+  delay_steps();
+  engine.keep(id, context_.now);
 }
 
 std::optional<router::Target> Pools::pick_prefill(RequestId id) {
@@ -122,10 +173,16 @@ std::optional<router::Target> Pools::pick_prefill(RequestId id) {
   return gateway.decide_prefill(id, fleet.of(prefill_));
 }
 
-std::optional<router::Target> Pools::pick_decode(RequestId id) {
+std::optional<router::Target> Pools::pick_decode(RequestId id, workload::ReasonCode& why) {
   GatewayReplica& gateway = gateway_of(id);
-  const signals::View fleet = fleet_->view(gateway.local_state());
-  return gateway.decide_or_reject(id, fleet.of(decode_));
+  const signals::View pool = fleet_->view(gateway.local_state()).of(decode_);
+  bool is_free = !rejects_busy_;
+  for (std::size_t i = 0; i < pool.size() && !is_free; ++i) is_free = !pool.is_busy(i);
+  if (!is_free) {
+    why = {workload::Stage::handoff, 1};
+    return std::nullopt;
+  }
+  return gateway.decide_or_reject(id, pool);
 }
 
 bool Pools::is_local(RequestId id, std::optional<InstanceId> decode) {
@@ -143,6 +200,7 @@ void Pools::book_prefill(RequestId id, const router::Target& target) {
   job_of(id).prefill = target.instance;
   job_of(id).in_prefill = true;
   gateway_of(id).send_prefill(id, target);
+  load_events_->sent(gateway_of(id).index(), id, target.instance);
   if (LegColumns* columns = columns_of(id)) {
     columns->prefill_instance[id.index()] = static_cast<std::int32_t>(target.instance.value);
   }
@@ -151,13 +209,26 @@ void Pools::book_prefill(RequestId id, const router::Target& target) {
 void Pools::book_decode(RequestId id, const router::Target& target) {
   job_of(id).decode = target.instance;
   job_of(id).in_decode = true;
-  gateway_of(id).send(id, target);
+  gateway_of(id).send_decode(id, target);
+  const std::size_t gateway = gateway_of(id).index();
+  job_of(id).is_remote ? load_events_->sent_to_continue(gateway, id, target.instance)
+                       : load_events_->sent(gateway, id, target.instance);
 }
 
 void Pools::unbook_prefill(RequestId id, bool is_completed) {
   Job& job = job_of(id);
   if (!std::exchange(job.in_prefill, false)) return;
   gateway_of(id).prefill_ended(id, job.prefill, is_completed);
+  load_events_->finished(gateway_of(id).index(), id, job.prefill);
+}
+
+void Pools::unbook_decode(RequestId id) {
+  Job& job = job_of(id);
+  if (!std::exchange(job.in_decode, false)) return;
+  gateway_of(id).decode_ended(id, job.decode);
+  const std::size_t gateway = gateway_of(id).index();
+  job.is_remote ? load_events_->finished_continuing(gateway, id, job.decode)
+                : load_events_->finished(gateway, id, job.decode);
 }
 
 // ---- legs --------------------------------------------------------------------------------------
@@ -211,6 +282,10 @@ void Pools::seated(RequestId id) {
   if (LegColumns* columns = columns_of(id)) columns->decode_scheduled[id.index()] = context_.now;
 }
 
+void Pools::wasted(RequestId id, std::int64_t tokens) {
+  if (LegColumns* columns = columns_of(id)) columns->wasted_tokens[id.index()] += tokens;
+}
+
 // ---- transfers ---------------------------------------------------------------------------------
 
 void Pools::begin_transfer(RequestId id) {
@@ -243,8 +318,10 @@ void Pools::end_transfers(const sim::Event& event) {
     ++counts_.transfers_ended;
     if (LegColumns* columns = columns_of(id)) columns->transfer_end[id.index()] = context_.now;
     context_.states.instance[id.index()] = static_cast<std::int32_t>(job.decode.value);
-    fleet_->at(job.prefill).legs()->release(id, context_.now);
+    fleet_->at(job.prefill).legs()->release(id, true, context_.now);
     fleet_->at(job.decode).legs()->arrived(id, context_.now);
+    load_events_->changed(job.prefill);
+    load_events_->changed(job.decode);
   }
 }
 
@@ -279,21 +356,53 @@ void Pools::end(RequestId id, Outcome outcome) {
 }
 
 void Pools::finished(RequestId id) {
+  unbook_prefill(id, false);
+  unbook_decode(id);
+  gateway_of(id).count_routed(-1);
   const Job job = std::exchange(job_of(id), {});
   counts_.prefill_withdrawn += job.is_prefilling;
-  if (job.in_prefill) gateway_of(id).prefill_ended(id, job.prefill, false);
-  if (job.in_decode) gateway_of(id).finished(id, job.decode);
   if (job.is_moving) {
     link_.drop(id, context_.now);
     ++counts_.transfers_cut;
     watch_link();
   }
   if (job.is_unread || job.has_decode_leg) delay_steps();
-  if (job.is_unread) fleet_->at(job.prefill).legs()->release(id, context_.now);
+  if (job.is_unread) {
+    fleet_->at(job.prefill).legs()->release(id, false, context_.now);
+    load_events_->changed(job.prefill);
+  }
   if (job.has_decode_leg) {
     ++counts_.decode_withdrawn;
     fleet_->at(job.decode).legs()->drop(id, context_.now);
+    load_events_->changed(job.decode);
   }
+}
+
+void Pools::check_progress() {
+  if (may_be_withdrawn_ || link_.next() != sim::kForever) return;
+  std::vector<RequestId> waiting;
+  for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    const Job& job = jobs_[i];
+    if (job.on_the_way > 0) return;
+    if (job.is_unread || (job.has_decode_leg && job.is_prefilling)) waiting.emplace_back(i);
+  }
+  if (waiting.empty()) return;
+  for (const auto& instance : fleet_->instances()) {
+    if (!instance->legs()->is_idle()) return;
+  }
+  std::string text = "prefill and decode pools wait for each other's memory at " +
+                     sim::to_text(sim::to_seconds(context_.now)) + " s:";
+  for (std::size_t i = 0; i < std::min<std::size_t>(waiting.size(), 2); ++i) {
+    const Job& job = job_of(waiting[i]);
+    const InstanceId holds = job.is_unread ? job.prefill : job.decode;
+    const InstanceId needs = job.is_unread ? job.decode : job.prefill;
+    text += " request " + std::to_string(context_.requests.row(waiting[i])) +
+            " holds blocks of instance " + std::to_string(holds.value) +
+            " and waits for some of instance " + std::to_string(needs.value) + ";";
+  }
+  throw sim::LivelockError(text + " " + std::to_string(waiting.size()) +
+                           " requests in all. Larger KV memories, or a limit in the gateway, "
+                           "avoid it");
 }
 
 metrics::LegCounts Pools::counts() const {

@@ -10,6 +10,7 @@
 #include "cluster/fleet.h"
 #include "cluster/gateways.h"
 #include "cluster/link.h"
+#include "cluster/load_events.h"
 #include "instance/instance.h"
 #include "metrics/ledger.h"
 #include "router/deciders/decider.h"
@@ -31,10 +32,7 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   /// `run`: notified of first tokens and released permits.
   Pools(Context& context, workload::RequestListener& run);
   /// To be called before the run starts.
-  void connect(Fleet& fleet, Gateways& gateways) {
-    fleet_ = &fleet;
-    gateways_ = &gateways;
-  }
+  void connect(Fleet& fleet, Gateways& gateways, LoadEvents& load_events);
 
   // ---- events ------------------------------------------------------------------------------
 
@@ -44,8 +42,8 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   }
   /// Such an event.
   void route_decode(sim::RequestId id);
-  /// A dispatched request. False: the router rejects it.
-  [[nodiscard]] bool route(sim::RequestId id);
+  /// A dispatched request. Returns why it is rejected; unset: it is not.
+  [[nodiscard]] std::optional<workload::ReasonCode> route(sim::RequestId id);
   /// An event of phase `leg_entry`.
   void enter(const sim::Event& event);
   /// An event of phase `transfer_end`.
@@ -61,8 +59,12 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   void prefill_ended(sim::RequestId id) override;
   void blocks_taken(sim::RequestId id, std::int64_t missing) override;
   void seated(sim::RequestId id) override;
+  void wasted(sim::RequestId id, std::int64_t tokens) override;
 
   metrics::LegCounts counts() const;
+  /// Throws LivelockError if requests wait for each other's memory, so that none of them will move:
+  /// not where some may be withdrawn. Precondition: no request is to come.
+  void check_progress();
 
  private:
   struct Job {
@@ -74,6 +76,7 @@ class Pools final : public workload::RequestListener, public instance::LegListen
     std::int64_t missing_blocks = 0;
     bool in_prefill = false;      // booked in the prefill pool
     bool in_decode = false;       // booked in the decode pool
+    bool is_remote = false;       // its prompt is computed for another instance
     bool is_prefilling = false;   // in the prefill instance
     bool has_prefilled = false;   // its decode leg is about to be routed
     bool is_unread = false;       // its prompt is held in the prefill instance
@@ -83,13 +86,17 @@ class Pools final : public workload::RequestListener, public instance::LegListen
 
   Job& job_of(sim::RequestId id) { return jobs_[id.index()]; }
   GatewayReplica& gateway_of(sim::RequestId id) { return gateways_->of(id); }
-  [[nodiscard]] bool route_local_or_remote(sim::RequestId id, Job& job);
+  [[nodiscard]] std::optional<workload::ReasonCode> route_local_or_remote(sim::RequestId id,
+                                                                          Job& job);
   std::optional<router::Target> pick_prefill(sim::RequestId id);
-  std::optional<router::Target> pick_decode(sim::RequestId id);
+  // Unset: `why` is set.
+  std::optional<router::Target> pick_decode(sim::RequestId id, workload::ReasonCode& why);
+  void continue_there(sim::RequestId id);
   bool is_local(sim::RequestId id, std::optional<sim::InstanceId> decode);
   void book_prefill(sim::RequestId id, const router::Target& target);
   void book_decode(sim::RequestId id, const router::Target& target);
   void unbook_prefill(sim::RequestId id, bool is_completed);
+  void unbook_decode(sim::RequestId id);
   void send(sim::RequestId id, instance::Leg leg);
   void begin_transfer(sim::RequestId id);
   void watch_link();
@@ -103,8 +110,11 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   workload::RequestListener& run_;
   Fleet* fleet_ = nullptr;
   Gateways* gateways_ = nullptr;
+  LoadEvents* load_events_ = nullptr;
   bool is_prefill_first_;
   bool sends_decode_first_;
+  bool rejects_busy_;  // as Dynamo does, whenever an instance is chosen
+  bool may_be_withdrawn_;
   std::unique_ptr<const router::Decider> decider_;
   bool reads_prefixes_;
   std::vector<sim::InstanceId> prefill_;  // the pools

@@ -16,6 +16,7 @@ namespace spillway::cluster {
 
 void LegColumns::resize(std::size_t size) {
   prefill_instance.resize(size, -1);
+  wasted_tokens.resize(size);
   for (auto* column : {&prefill_end, &transfer_begin, &transfer_end, &decode_scheduled}) {
     column->resize(size, sim::kUnset);
   }

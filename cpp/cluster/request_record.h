@@ -23,9 +23,11 @@ struct LegColumns {
   std::vector<sim::Time> transfer_begin;
   std::vector<sim::Time> transfer_end;
   std::vector<sim::Time> decode_scheduled;  ///< got its seat at the second instance
+  std::vector<std::int64_t> wasted_tokens;  ///< of all attempts
 
   std::size_t size() const { return prefill_instance.size(); }
   void resize(std::size_t size);
+  /// A new attempt begins.
   void clear(sim::RequestId id);
 };
 

@@ -411,16 +411,13 @@ void with_pools(Inspection& seen, const auto& check) {
 
 void pools_are_whole(Inspection& seen) {
   bool has_decode = false;
-  with_pools(seen, [&](const instance::InstanceGroup& group, const auto& report) {
+  with_pools(seen, [&](const instance::InstanceGroup& group, const auto&) {
     has_decode = has_decode || group.role != instance::Role::prefill;
-    if (group.role != instance::Role::both) return;
-    report("role", "both",
-           "must be prefill or decode beside groups with these roles: groups that are part of both "
-           "pools are not supported");
   });
   if (has_decode || !has_pools(seen.simulation)) return;
-  seen.report("instances", "prefill alone",
-              "must hold a group with role: decode, which continues what a prefill pool begins");
+  seen.report(
+      "instances", "prefill alone",
+      "must hold a group with role: decode or both, which continues what a prefill pool begins");
 }
 
 void pools_are_alike(Inspection& seen) {
@@ -443,7 +440,7 @@ void engines_can_serve_legs(Inspection& seen) {
     const auto require = [&](const char* field, bool holds, std::string value,
                              const std::string& needed) {
       if (holds) return;
-      report(field, std::move(value), "must be " + needed + " in a group with a role");
+      report(field, std::move(value), "must be " + needed + " with prefill and decode pools");
     };
     const auto text = [](const auto& setting) { return sim::to_text(sim::encode(setting)); };
     const instance::InstanceGroup plain;
@@ -499,10 +496,6 @@ void pools_are_served_plainly(Inspection& seen) {
           sim::to_text(sim::encode(simulation.gateway.admission)), "cannot predict first tokens");
   require("router", !(of_router.predictions || of_router.outstanding),
           sim::to_text(sim::encode(simulation.router)), "cannot predict latencies");
-  require("busy_monitor",
-          !simulation.busy_monitor.has_thresholds() && !needs_of(simulation).busy_workers,
-          sim::to_text(sim::encode(simulation.busy_monitor)),
-          "must have no thresholds and no readers");
   require("metrics.traced_candidates", simulation.metrics.traced_candidates == 0,
           std::to_string(simulation.metrics.traced_candidates), "must be 0");
   require("metrics.accounting", !simulation.metrics.uses_reported_latencies(),
@@ -573,7 +566,7 @@ constexpr Rule kRules[] = {
      {"instances[].plant", "instances[].data_parallel_size", "instances[].ingress",
       "instances[].front_end"},
      exact_estimate_is_possible},
-    {"pools_are_whole", {"instances", "instances[].role"}, pools_are_whole},
+    {"pools_are_whole", {"instances"}, pools_are_whole},
     {"pools_are_alike",
      {"instances[].block_size_tokens", "instances[].kv_bytes_per_token"},
      pools_are_alike},
@@ -585,7 +578,7 @@ constexpr Rule kRules[] = {
       "instances[].speculative_decoding.num_drafts", "instances[].engine_rules"},
      engines_can_serve_legs},
     {"pools_are_served_plainly",
-     {"fleet", "gateway.decision_latency_s", "gateway.admission", "router", "busy_monitor",
+     {"fleet", "gateway.decision_latency_s", "gateway.admission", "router",
       "metrics.traced_candidates", "metrics.accounting"},
      pools_are_served_plainly},
     {"decider_suits_order", {"disaggregation.decider"}, decider_suits_order},

@@ -69,7 +69,7 @@ class Run final : public HeldRun, workload::RequestListener {
     }
     clients_.set_open(options_.is_open);
     if (pools_) {
-      pools_->connect(fleet_, gateways_);
+      pools_->connect(fleet_, gateways_, load_events_);
       is_decision_special_ = true;
     }
     for (const Change& change : simulation.changes) {
@@ -168,6 +168,7 @@ class Run final : public HeldRun, workload::RequestListener {
   Output finish() override {
     fleet_.close(horizon_);
     if (fleet_.notices_late()) clients_.settle();
+    if (pools_ && context_.events.next_due_of_all() == sim::kForever) pools_->check_progress();
     context_.statistics.add_rest();
     if (auto& legs = context_.record->legs) legs->resize(context_.requests.capacity());
     Output output =
@@ -217,6 +218,7 @@ class Run final : public HeldRun, workload::RequestListener {
   bool continues() {
     const bool is_busy = has_pending_work();
     has_wound_down_ = has_wound_down_ || !is_busy;
+    if (pools_ && is_busy && !clients_.has_pending()) pools_->check_progress();
     return is_busy;
   }
 
@@ -396,7 +398,7 @@ class Run final : public HeldRun, workload::RequestListener {
                                          const signals::View& view) {
     if (pools_) {
       if (pools_->is_in_handoff(request)) return pools_->route_decode(request);
-      if (!pools_->route(request)) return reject_unrouted(gateway, request);
+      if (const auto why = pools_->route(request)) return reject_unrouted(gateway, request, *why);
       if (gateway.routed()) drain(gateway);
       return;
     }
@@ -417,9 +419,10 @@ class Run final : public HeldRun, workload::RequestListener {
   }
 
   // The permit returns as if an instance had refused the request.
-  void reject_unrouted(GatewayReplica& gateway, RequestId request) {
+  void reject_unrouted(GatewayReplica& gateway, RequestId request,
+                       workload::ReasonCode why = {workload::Stage::router, 0}) {
     context_.states.outcome[request.index()] = Outcome::rejected;
-    context_.states.reason[request.index()] = {workload::Stage::router, 0};
+    context_.states.reason[request.index()] = why;
     context_.events.push({context_.now, Phase::permit_release, 0, request.value});
     gateway.unrouted(request);
     if (gateway.routed()) drain(gateway);

@@ -36,6 +36,9 @@ class LegListener {
   virtual void blocks_taken(sim::RequestId id, std::int64_t missing) = 0;
   /// The decode leg, whose prompt has arrived, has got a seat.
   virtual void seated(sim::RequestId id) = 0;
+  /// The request ends without its answer while these tokens of it are in memory, or were before it
+  /// was preempted.
+  virtual void wasted(sim::RequestId id, std::int64_t tokens) = 0;
 };
 
 /// The legs at an instance.
@@ -49,7 +52,11 @@ class LegEngine {
   /// The prompt of a decode leg has arrived in its blocks.
   virtual void arrived(sim::RequestId id, sim::Time now) = 0;
   /// The prompt of a prefill leg that has ended was read, or will not be.
-  virtual void release(sim::RequestId id, sim::Time now) = 0;
+  virtual void release(sim::RequestId id, bool was_read, sim::Time now) = 0;
+  /// Or it is continued here, without a leg of its own. Precondition: `accepts` a decode leg.
+  virtual void keep(sim::RequestId id, sim::Time now) = 0;
+  /// Whether no step is under way or due.
+  virtual bool is_idle() const = 0;
   /// A decode leg leaves before its prompt has arrived.
   virtual void drop(sim::RequestId id, sim::Time now) = 0;
 };
@@ -90,7 +97,7 @@ struct Counters {
   std::int64_t handed_over = 0;  ///< prefill legs that ended; decode legs enter as prompts arrive
   std::int64_t preemptions = 0;
   std::int64_t tokens_recomputed = 0;  ///< lost in preemptions and not cached at the return
-  std::int64_t tokens_wasted = 0;      ///< of requests that were withdrawn
+  std::int64_t tokens_wasted = 0;      ///< of requests that ended without their answer
   std::int64_t steps = 0;
   std::int64_t tokens_emitted = 0;
   double waiting_time_s = 0;  ///< ∫ waiting requests dt

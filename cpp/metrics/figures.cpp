@@ -454,7 +454,9 @@ std::vector<FigureInfo> all() {
        .doc = "Tokens of prompts and outputs, those found in the cache included, that were in KV "
               "memory when their request was withdrawn from its instance: timed out, evicted or "
               "abandoned by the client; also of requests that an instance completed in vain, "
-              "because it did not notice that the client had left. A retry makes them again.",
+              "because it did not notice that the client had left, and, with prefill and decode "
+              "pools, of those that were refused after their prompt was computed. A retry makes "
+              "them again.",
        .unit = "tokens",
        .population = kRun,
        .better = Better::lower,

@@ -288,6 +288,7 @@ sim::Value LegCounts::to_value() const {
                     {"prefill_ended", Value(prefill_ended)},
                     {"prefill_withdrawn", Value(prefill_withdrawn)},
                     {"prefill_inside", Value(prefill_inside)},
+                    {"kept", Value(kept)},
                     {"decode_entered", Value(decode_entered)},
                     {"decode_withdrawn", Value(decode_withdrawn)},
                     {"decode_waiting", Value(decode_waiting)},

@@ -26,6 +26,7 @@ struct LegCounts {
   std::int64_t prefill_ended = 0;
   std::int64_t prefill_withdrawn = 0;
   std::int64_t prefill_inside = 0;
+  std::int64_t kept = 0;  ///< requests that were continued where their prompts were computed
   std::int64_t decode_entered = 0;
   std::int64_t decode_withdrawn = 0;  ///< without their prompts
   std::int64_t decode_waiting = 0;    ///< for their prompts

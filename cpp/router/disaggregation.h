@@ -104,12 +104,19 @@ struct Disaggregation {
         "instance of the decode pool.");
     field("link", &Disaggregation::link, "What moves the prompts' KV blocks between the pools.");
   }
-  /// A request whose prompt was computed in vain.
-  static constexpr std::array reasons{workload::Reason{
-      "no_decode_instance",
-      workload::categories::kNoCandidate,
-      "the prompt was computed, but the router found no instance of the decode pool",
-      {"router"}}};
+  /// Requests that get no instance of the decode pool. The prompts of most were computed in vain.
+  static constexpr std::array reasons{
+      workload::Reason{
+          "no_decode_instance",
+          workload::categories::kNoCandidate,
+          "the prompt was computed, but the router found no instance of the decode pool",
+          {"router"}},
+      workload::Reason{"decode_overloaded",
+                       workload::categories::kSaturated,
+                       "an instance of the decode pool was to be chosen while all were busy",
+                       {"busy_monitor.active_decode_blocks_threshold",
+                        "busy_monitor.active_prefill_tokens_threshold",
+                        "busy_monitor.active_prefill_tokens_threshold_frac"}}};
 };
 
 }  // namespace spillway::router

@@ -75,6 +75,18 @@ class Dispatcher {
     --in_flight_[instance.index()];
     policy_->finished(id, instance);
   }
+  /// With pools: a leg that the router of the other pool has sent to the instance counts here, too
+  /// (+1), until it ends (−1).
+  void count_elsewhere(sim::InstanceId instance, std::int32_t requests, std::int64_t tokens) {
+    in_flight_[instance.index()] += requests;
+    if (!in_flight_tokens_.empty()) in_flight_tokens_[instance.index()] += tokens;
+  }
+  /// The tokens with which the request, which is in flight, counts.
+  std::int64_t tokens_of(sim::RequestId id) const {
+    return in_flight_tokens_.empty() ? 0 : tokens_of_[id.index()];
+  }
+  /// With pools: requests have been routed, or have ended.
+  void count_routed(std::int64_t requests) { local_.routed += requests; }
   /// Settings have changed. `from`: those in force before.
   void change(const Router& from, const Router& to);
   /// The gateway receives load events, which `busy` reflects.

@@ -54,41 +54,36 @@ void BusyWorkers::mark_overloaded(InstanceId worker, sim::Time now) {
 }
 
 void BusyWorkers::set_thresholds(const BusyMonitor& from) {
-  const auto take = [&](auto& threshold, const auto& with) {
-    if (threshold == with) return;
-    threshold = with;
+  for (Worker& worker : workers_) {
+    const BusyThresholds thresholds = from.thresholds_of(worker.pool);
+    if (worker.thresholds == thresholds) continue;
+    worker.thresholds = thresholds;
     are_thresholds_new_ = true;
-  };
-  take(config_.active_decode_blocks_threshold, from.active_decode_blocks_threshold);
-  take(config_.active_prefill_tokens_threshold, from.active_prefill_tokens_threshold);
-  take(config_.active_prefill_tokens_threshold_frac, from.active_prefill_tokens_threshold_frac);
+  }
 }
 
 void BusyWorkers::evaluate(Worker& worker) {
   std::size_t busy = 0;
-  for (const RankLoad& load : worker.loads) busy += is_rank_busy(load);
+  for (const RankLoad& load : worker.loads) busy += is_rank_busy(load, worker.thresholds);
   has_exceeded_ = has_exceeded_ || busy > 0;
   // A worker without reports has no busy rank.
   const double needed = config_.busy_rank_share * static_cast<double>(worker.loads.size());
   worker.is_busy = busy > 0 && static_cast<double>(busy) >= needed;
 }
 
-bool BusyWorkers::is_rank_busy(const RankLoad& load) const {
+bool BusyWorkers::is_rank_busy(const RankLoad& load, const BusyThresholds& thresholds) const {
   const std::int64_t total = load.kv_total_blocks.value_or(0);
-  if (config_.active_decode_blocks_threshold && total > 0) {
-    const double limit = *config_.active_decode_blocks_threshold * static_cast<double>(total);
+  if (thresholds.active_decode_blocks && total > 0) {
+    const double limit = *thresholds.active_decode_blocks * static_cast<double>(total);
     if (exceeds(load.active_decode_blocks, limit)) return true;
     // The latch needs no state of its own: the last values of both signals are kept.
     if (config_.decode_latch && exceeds(load.kv_used_blocks, limit)) return true;
   }
   const std::int64_t tokens = load.active_prefill_tokens.value_or(0);
-  if (config_.active_prefill_tokens_threshold &&
-      tokens > *config_.active_prefill_tokens_threshold) {
-    return true;
-  }
-  if (!config_.active_prefill_tokens_threshold_frac) return false;
+  if (thresholds.active_prefill_tokens && tokens > *thresholds.active_prefill_tokens) return true;
+  if (!thresholds.active_prefill_tokens_frac) return false;
   const std::int64_t batch = load.max_num_batched_tokens.value_or(0);
-  const double limit = *config_.active_prefill_tokens_threshold_frac *
+  const double limit = *thresholds.active_prefill_tokens_frac *
                        static_cast<double>(batch > 0 ? batch : kUnreportedBatch_tokens);
   return static_cast<double>(tokens) > std::floor(limit);
 }
@@ -105,6 +100,7 @@ WorkerMonitor::WorkerMonitor(const BusyMonitor& config, std::span<const Size> wo
       workers_(workers.size()) {
   for (std::size_t i = 0; i < workers.size(); ++i) {
     workers_[i].ranks.resize(workers[i].ranks, {.block_size_tokens = workers[i].block_size_tokens});
+    busy_.set_pool(InstanceId{i}, workers[i].pool);
   }
 }
 
@@ -121,6 +117,7 @@ void WorkerMonitor::sent(RequestId id, InstanceId worker) {
 }
 
 void WorkerMonitor::first_token(RequestId id, InstanceId worker) {
+  if (id.index() < continues_.size() && continues_[id.index()] != 0) return;
   rank_of(id, worker).prompt_tokens -= requests_.input_tokens(id);
 }
 
@@ -130,6 +127,22 @@ void WorkerMonitor::finished(RequestId id, InstanceId worker) {
   if (!had_first_token) rank.prompt_tokens -= requests_.input_tokens(id);
   rank.prompt_blocks -= blocks_of(id, rank.block_size_tokens);
   if (had_first_token) rank.ended_tokens += states_.emitted[id.index()];
+}
+
+void WorkerMonitor::sent_to_continue(RequestId id, InstanceId worker) {
+  Rank& rank = rank_of(id, worker);
+  rank.prompt_blocks += blocks_of(id, rank.block_size_tokens);
+  if (continues_.size() <= id.index()) continues_.resize(2 * id.index() + 1);
+  continues_[id.index()] = 1;
+}
+
+void WorkerMonitor::finished_continuing(RequestId id, InstanceId worker) {
+  Rank& rank = rank_of(id, worker);
+  rank.prompt_blocks -= blocks_of(id, rank.block_size_tokens);
+  if (sim::is_set(states_.first_token[id.index()])) {
+    rank.ended_tokens += states_.emitted[id.index()];
+  }
+  continues_[id.index()] = 0;
 }
 
 // ---- load events ---------------------------------------------------------------------------

@@ -29,7 +29,14 @@ struct RankLoad {
 class BusyWorkers {
  public:
   BusyWorkers(const BusyMonitor& config, std::size_t num_workers)
-      : config_(config), workers_(num_workers) {}
+      : config_(config), workers_(num_workers) {
+    for (std::size_t i = 0; i < num_workers; ++i) set_pool(sim::InstanceId{i}, WorkerPool::none);
+  }
+  /// To be called before the first load event.
+  void set_pool(sim::InstanceId worker, WorkerPool pool) {
+    workers_[worker.index()].pool = pool;
+    workers_[worker.index()].thresholds = config_.thresholds_of(pool);
+  }
 
   /// Handles a load event with the worker's ranks, by position. Events of unknown workers are
   /// ignored.
@@ -56,14 +63,16 @@ class BusyWorkers {
  private:
   struct Worker {
     std::vector<RankLoad> loads;
+    BusyThresholds thresholds;
+    WorkerPool pool = WorkerPool::none;
     bool is_busy = false;        // by the thresholds
     sim::Time refused_until{0};  // busy until then, because it has rejected a request
   };
 
   void evaluate(Worker& worker);
-  bool is_rank_busy(const RankLoad& load) const;
+  bool is_rank_busy(const RankLoad& load, const BusyThresholds& thresholds) const;
 
-  BusyMonitor config_;               // with the current thresholds
+  BusyMonitor config_;               // as it is at the start
   bool are_thresholds_new_ = false;  // since the last load event
   bool has_exceeded_ = false;
   std::vector<Worker> workers_;
@@ -87,6 +96,7 @@ class WorkerMonitor {
   struct Size {
     std::size_t ranks = 1;
     std::int64_t block_size_tokens = 1;
+    WorkerPool pool = WorkerPool::none;
   };
   WorkerMonitor(const BusyMonitor& config, std::span<const Size> workers,
                 const workload::RequestTable& requests, const workload::RequestStates& states);
@@ -96,6 +106,10 @@ class WorkerMonitor {
   void sent(sim::RequestId id, sim::InstanceId worker);
   void first_token(sim::RequestId id, sim::InstanceId worker);
   void finished(sim::RequestId id, sim::InstanceId worker);
+  /// The same of a request whose prompt is computed by another worker: it has no prompt tokens
+  /// here.
+  void sent_to_continue(sim::RequestId id, sim::InstanceId worker);
+  void finished_continuing(sim::RequestId id, sim::InstanceId worker);
   void mark_overloaded(sim::InstanceId worker, sim::Time now) {
     busy_.mark_overloaded(worker, now);
   }
@@ -133,6 +147,7 @@ class WorkerMonitor {
   bool tracks_output_;
   BusyWorkers busy_;
   std::vector<Worker> workers_;
+  std::vector<char> continues_;  // by request: sent to continue; empty without pools
 };
 
 }  // namespace spillway::signals

@@ -9,6 +9,18 @@
 
 namespace spillway::signals {
 
+/// The workers for which thresholds hold: of no pool of their own, or of one.
+enum class WorkerPool : std::uint8_t { none, prefill, decode };
+
+/// Above what a rank is busy; unset: never.
+struct BusyThresholds {
+  std::optional<double> active_decode_blocks;
+  std::optional<std::int64_t> active_prefill_tokens;
+  std::optional<double> active_prefill_tokens_frac;
+
+  bool operator==(const BusyThresholds&) const = default;
+};
+
 /// When a worker is busy.
 struct BusyMonitor {
   std::optional<double> active_decode_blocks_threshold;
@@ -19,6 +31,12 @@ struct BusyMonitor {
   bool track_output_blocks = false;
   bool router_skips_busy = true;
   std::optional<double> overload_cooldown_s;
+  std::optional<double> prefill_pool_decode_blocks_threshold;
+  std::optional<std::int64_t> prefill_pool_prefill_tokens_threshold;
+  std::optional<double> prefill_pool_prefill_tokens_threshold_frac;
+  std::optional<double> decode_pool_decode_blocks_threshold;
+  std::optional<std::int64_t> decode_pool_prefill_tokens_threshold;
+  std::optional<double> decode_pool_prefill_tokens_threshold_frac;
 
   static constexpr std::string_view type_name = "BusyMonitor";
   static constexpr std::string_view doc =
@@ -72,10 +90,66 @@ struct BusyMonitor {
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s))
         .log_search(0.1, 10);
+    field(
+        "prefill_pool_decode_blocks_threshold", &M::prefill_pool_decode_blocks_threshold,
+        "active_decode_blocks_threshold of instances with role prefill; unset: the shared one, as "
+        "in Dynamo.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .runtime();
+    field("prefill_pool_prefill_tokens_threshold", &M::prefill_pool_prefill_tokens_threshold,
+          "active_prefill_tokens_threshold of instances with role prefill; unset: the shared one.")
+        .unit("tokens")
+        .range(sim::between(0, 1e12))
+        .runtime();
+    field("prefill_pool_prefill_tokens_threshold_frac",
+          &M::prefill_pool_prefill_tokens_threshold_frac,
+          "active_prefill_tokens_threshold_frac of instances with role prefill; unset: the shared "
+          "one.")
+        .dimensionless()
+        .range(sim::between(0, 1e6))
+        .runtime();
+    field("decode_pool_decode_blocks_threshold", &M::decode_pool_decode_blocks_threshold,
+          "active_decode_blocks_threshold of instances with role decode; unset: the shared one.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .runtime();
+    field("decode_pool_prefill_tokens_threshold", &M::decode_pool_prefill_tokens_threshold,
+          "active_prefill_tokens_threshold of instances with role decode; unset: the shared one.")
+        .unit("tokens")
+        .range(sim::between(0, 1e12))
+        .runtime();
+    field("decode_pool_prefill_tokens_threshold_frac",
+          &M::decode_pool_prefill_tokens_threshold_frac,
+          "active_prefill_tokens_threshold_frac of instances with role decode; unset: the shared "
+          "one.")
+        .dimensionless()
+        .range(sim::between(0, 1e6))
+        .runtime();
+  }
+  /// The thresholds of a pool: its own, or else the shared ones.
+  BusyThresholds thresholds_of(WorkerPool pool) const {
+    BusyThresholds own{active_decode_blocks_threshold, active_prefill_tokens_threshold,
+                       active_prefill_tokens_threshold_frac};
+    const auto overwrite = [](auto& threshold, const auto& with) {
+      if (with) threshold = with;
+    };
+    if (pool == WorkerPool::prefill) {
+      overwrite(own.active_decode_blocks, prefill_pool_decode_blocks_threshold);
+      overwrite(own.active_prefill_tokens, prefill_pool_prefill_tokens_threshold);
+      overwrite(own.active_prefill_tokens_frac, prefill_pool_prefill_tokens_threshold_frac);
+    } else if (pool == WorkerPool::decode) {
+      overwrite(own.active_decode_blocks, decode_pool_decode_blocks_threshold);
+      overwrite(own.active_prefill_tokens, decode_pool_prefill_tokens_threshold);
+      overwrite(own.active_prefill_tokens_frac, decode_pool_prefill_tokens_threshold_frac);
+    }
+    return own;
   }
   bool has_thresholds() const {
-    return active_decode_blocks_threshold || active_prefill_tokens_threshold ||
-           active_prefill_tokens_threshold_frac;
+    for (const WorkerPool pool : {WorkerPool::none, WorkerPool::prefill, WorkerPool::decode}) {
+      if (thresholds_of(pool) != BusyThresholds{}) return true;
+    }
+    return false;
   }
 };
 

@@ -20,10 +20,7 @@ double token_saturation(const SaturationDetector& config, const View& view) {
   return sum;
 }
 
-}  // namespace
-
-double saturation(const SaturationDetector& config, const View& view, std::int64_t in_flight) {
-  if (!view.has_workers()) return 1;
+double saturation_of(const SaturationDetector& config, const View& view, std::int64_t in_flight) {
   const auto instances = static_cast<double>(view.size());
   if (config.counts_tokens()) return token_saturation(config, view) / instances;
   if (config.detector == Detector::concurrency) {
@@ -43,10 +40,43 @@ double saturation(const SaturationDetector& config, const View& view, std::int64
   return counted > 0 ? sum / counted : 0;
 }
 
-double saturation(const SaturationDetector& config, const View& view) {
+std::int64_t routed_in(const View& view) {
   std::int64_t in_flight = 0;
   for (std::size_t i = 0; i < view.size(); ++i) in_flight += view.in_flight(i);
-  return saturation(config, view, in_flight);
+  return in_flight;
+}
+
+// Of two pools. `unrouted`: requests in flight that have no instance yet.
+double saturation_across(const SaturationDetector& config, const View& view,
+                         std::int64_t unrouted) {
+  const auto of = [&](const View& pool) {
+    return saturation_of(config, pool, routed_in(pool) + unrouted);
+  };
+  switch (config.across) {
+    case Across::any:
+      return saturation_of(config, view, view.routed() + unrouted);
+    case Across::decode:
+      return of(view.decode_pool());
+    case Across::prefill:
+      return view.has_prefill_pool() ? of(view.prefill_pool()) : 0;
+    case Across::max:
+      break;
+  }
+  const double decode = of(view.decode_pool());
+  return view.has_prefill_pool() ? std::max(decode, of(view.prefill_pool())) : decode;
+}
+
+}  // namespace
+
+double saturation(const SaturationDetector& config, const View& view, std::int64_t in_flight) {
+  if (!view.has_workers()) return 1;
+  if (view.has_pools()) [[unlikely]]
+    return saturation_across(config, view, std::max<std::int64_t>(in_flight - view.routed(), 0));
+  return saturation_of(config, view, in_flight);
+}
+
+double saturation(const SaturationDetector& config, const View& view) {
+  return saturation(config, view, view.has_pools() ? view.routed() : routed_in(view));
 }
 
 }  // namespace spillway::signals

@@ -16,6 +16,8 @@ class View;
 enum class Detector : std::uint8_t { utilization, concurrency };
 /// What a gateway counts in flight.
 enum class ConcurrencyMode : std::uint8_t { requests, tokens, hybrid };
+/// With prefill and decode pools, whose saturation counts.
+enum class Across : std::uint8_t { max, prefill, decode, any };
 /// How instances count whose metrics are stale.
 enum class StalenessPolicy : std::uint8_t { saturated, ignore };
 
@@ -28,6 +30,10 @@ struct spillway::sim::EnumNames<spillway::signals::Detector> {
 template <>
 struct spillway::sim::EnumNames<spillway::signals::ConcurrencyMode> {
   static constexpr std::array<std::string_view, 3> names{"requests", "tokens", "hybrid"};
+};
+template <>
+struct spillway::sim::EnumNames<spillway::signals::Across> {
+  static constexpr std::array<std::string_view, 4> names{"max", "prefill", "decode", "any"};
 };
 template <>
 struct spillway::sim::EnumNames<spillway::signals::StalenessPolicy> {
@@ -46,6 +52,7 @@ struct SaturationDetector {
   double max_concurrency = 100;
   ConcurrencyMode concurrency_mode = ConcurrencyMode::requests;
   double max_token_concurrency = 1'000'000;
+  Across across = Across::max;
 
   static void fields(auto field) {
     using Self = SaturationDetector;
@@ -85,6 +92,10 @@ struct SaturationDetector {
         .range(sim::positive_up_to(1e12))
         .log_search(1e4, 1e7)
         .runtime();
+    field("across", &Self::across,
+          "With prefill and decode pools, whose saturation counts. max: that of the more saturated "
+          "pool, so that either stops all requests (llm-d); prefill, decode: of this pool; any: of "
+          "all instances together. A group of role both is part of both pools.");
   }
   /// Whether tokens in flight are counted.
   bool counts_tokens() const {
@@ -98,7 +109,8 @@ struct SaturationDetector {
 /// utilization: mean over the instances of the larger of waiting ÷ queue_depth_threshold and KV use
 /// ÷ kv_utilization_threshold, those whose signals are stale by `staleness_policy`. concurrency:
 /// `in_flight` ÷ (max_concurrency × instances), or by the tokens that the router has sent. 1 while
-/// no instance is ready.
+/// no instance is ready. With pools by `across`; a request then counts in each pool in which it has
+/// been routed, and in both before.
 double saturation(const SaturationDetector& config, const View& view, std::int64_t in_flight);
 /// With the router's own count of requests that it has sent and that have not finished.
 double saturation(const SaturationDetector& config, const View& view);

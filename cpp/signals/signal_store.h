@@ -27,6 +27,13 @@ class SignalStore {
     sources_.ready = ready;
     sources_.has_workers = has_workers;
   }
+  /// Constant from then on; see Sources.
+  void set_pools(std::span<const sim::InstanceId> prefill, std::span<const sim::InstanceId> decode,
+                 std::span<const sim::InstanceId> entry) {
+    sources_.prefill_pool = prefill;
+    sources_.decode_pool = decode;
+    sources_.entry_pool = entry;
+  }
 
   /// The view of a decision at `now`. Every decision must obtain its view, even if it reads no
   /// signal, because `on_read` renews readings here. `local` and its targets must outlive the view.

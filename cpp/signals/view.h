@@ -74,9 +74,12 @@ struct Sources {
   std::span<const sim::InstanceId> ready;     ///< in order; empty: all
   bool has_workers = true;                    ///< whether any instance is ready
   std::span<const char> stale;                ///< of tests: whether metrics are; empty: by scrapes
-  std::span<const Adapters> adapters;         ///< of tests; empty: none
-  const std::string* adapter = nullptr;       ///< of the request of a test; null: none
-  bool has_ranks = true;                      ///< whether any instance has several ranks
+  /// The instances that compute prompts, that continue requests, and of which the first instance of
+  /// a request is chosen; all empty without pools.
+  std::span<const sim::InstanceId> prefill_pool, decode_pool, entry_pool;
+  std::span<const Adapters> adapters;    ///< of tests; empty: none
+  const std::string* adapter = nullptr;  ///< of the request of a test; null: none
+  bool has_ranks = true;                 ///< whether any instance has several ranks
 };
 
 /// State that is local to a gateway and always fresh.
@@ -88,6 +91,7 @@ struct LocalState {
   const Outstanding* outstanding = nullptr;     ///< null unless a policy reads it
   const BusyWorkers* busy = nullptr;            ///< null unless the gateway receives load events
   const LatencyPredictor* predictor = nullptr;  ///< null unless a policy reads it
+  std::int64_t routed = 0;                      ///< with pools: requests routed and not ended
 };
 
 /// The fleet as a decision may see it: values with their ages, never the true state. Values are
@@ -115,6 +119,16 @@ class View {
   }
   /// The same view of all instances, ready or not.
   View whole_fleet() const { return of({}); }
+
+  bool has_pools() const { return !sources_->decode_pool.empty(); }
+  /// Precondition: there are pools. The prefill pool may have no instances.
+  bool has_prefill_pool() const { return !sources_->prefill_pool.empty(); }
+  View prefill_pool() const { return of(sources_->prefill_pool); }
+  View decode_pool() const { return of(sources_->decode_pool); }
+  /// The instances of which the first one of a request is chosen.
+  View entry_pool() const { return has_pools() ? of(sources_->entry_pool) : *this; }
+  /// With pools: requests of this gateway that have been routed and have not ended.
+  std::int64_t routed() const { return local_->routed; }
 
   /// The same view with the instance that the router would choose.
   View knowing(sim::InstanceId next_choice) const {

@@ -10,33 +10,17 @@ import numpy as np
 import pytest
 from support.effort import trials
 from support.engine_trials import CLASSES, server_of, trace_of
+from support.pools import LATENCY, group
 from support.twins.instance import Request
-from support.twins.pools import Link, Pools, PoolsRun
+from support.twins.pools import DeadlockError, Link, Pools, PoolsRun
 
-from spillway import Simulation, instance, router, simulate, workload
+from spillway import LivelockError, Simulation, instance, router, simulate, workload
 from spillway.testing import check_conservation
 
 if TYPE_CHECKING:
     from spillway import Result
 
 US = 1000
-LATENCY = instance.Linear(
-    alpha0_us=0, alpha_input_us=0, alpha_output_us=0, beta0_us=100, beta_prefill_us=10,
-    beta_decode_us=1, beta_context_us=0,
-)  # fmt: skip
-
-
-def group(role: str, **settings: Any) -> instance.InstanceGroup:
-    defaults: dict[str, Any] = {
-        "max_num_seqs": 8,
-        "max_num_batched_tokens": 64,
-        "max_model_len": 0,
-        "block_size_tokens": 4,
-        "num_kv_blocks": 100,
-        "kv_bytes_per_token": 1000,
-        "latency": LATENCY,
-    }
-    return instance.InstanceGroup(role=role, **(defaults | settings))
 
 
 def link_of(simulation: Simulation) -> Link:
@@ -64,17 +48,17 @@ def is_remote(simulation: Simulation, request: Request) -> bool:
 
 
 def twin(simulation: Simulation, requests: list[Request]) -> PoolsRun:
-    servers: dict[str, list[Any]] = {"prefill": [], "decode": []}
+    servers: list[tuple[str, Any]] = []
     for member in simulation.instances:
         server = server_of(simulation.replace(instances=(member.replace(role="both"),)))
-        servers[member.role] += [server] * member.count
+        servers += [(member.role, server)] * member.count
+    has_prefill = any(role != "decode" for role, _ in servers)
     pools = Pools(
-        servers["prefill"],
-        servers["decode"],
+        servers,
         link_of(simulation),
         handoff=simulation.disaggregation.handoff,
         order=simulation.disaggregation.order,
-        is_remote=lambda request: bool(servers["prefill"]) and is_remote(simulation, request),
+        is_remote=lambda request: has_prefill and is_remote(simulation, request),
     )
     return pools.run(requests)
 
@@ -83,15 +67,23 @@ def nanoseconds(seconds: float) -> int | None:
     return None if math.isnan(seconds) else round(seconds * 1e9)
 
 
-def assert_same(simulation: Simulation, requests: list[Request]) -> PoolsRun:
-    """Runs both, and compares what both know of each request."""
-    expected = twin(simulation, requests)
+def assert_same(simulation: Simulation, requests: list[Request]) -> PoolsRun | None:
+    """Runs both, and compares what both know of each request. None: they deadlock."""
+    try:
+        expected = twin(simulation, requests)
+    except DeadlockError:
+        for reference in (False, True):
+            with pytest.raises(LivelockError, match="wait for each other's memory"):
+                simulate(simulation, reference=reference)
+        return None
     for reference in (False, True):
         result = simulate(simulation, reference=reference)
         check_conservation(result)
         assert_same_rows(result, requests, expected)
         steps = [report["steps"] for report in result.instances]
-        assert steps == [engine.steps for engine in (*expected.prefill, *expected.decode)]
+        assert steps == [engine.steps for engine in expected.instances]
+        wasted = [report["tokens_wasted"] for report in result.instances]
+        assert wasted == [engine.wasted for engine in expected.instances]
         legs = result.ledger["legs"]
         assert legs["transfers_begun"] == expected.transfers
         moved = legs["moved_blocks"] * simulation.instances[0].block_size_tokens
@@ -105,15 +97,17 @@ def assert_same_rows(result: Result, requests: list[Request], expected: PoolsRun
         outcome = job.decode_leg.outcome if job.decode_leg else None
         first_ns = outcome.first_token_ns if outcome else None
         finished_ns = outcome.finished_ns if outcome else None
-        scheduled_ns = outcome.scheduled_ns if outcome and job.transfer_end_ns else None
+        stays = outcome is not None and job.decode_leg is job.prefill_leg
+        has_prompt = job.transfer_end_ns is not None or stays
+        scheduled_ns = outcome.scheduled_ns if outcome and has_prompt else None
         is_done = job.outcome == "completed"
         transfer_ns = None
         if job.transfer_end_ns is not None and job.transfer_begin_ns is not None:
             transfer_ns = job.transfer_end_ns - job.transfer_begin_ns
         queue_ns = None
         if scheduled_ns is not None and job.prefill_end_ns is not None:
-            assert transfer_ns is not None
-            queue_ns = scheduled_ns - job.prefill_end_ns - transfer_ns
+            assert transfer_ns is not None or stays
+            queue_ns = scheduled_ns - job.prefill_end_ns - (transfer_ns or 0)
         want = {
             "outcome": job.outcome,
             "ttft": first_ns - request.arrival_ns if first_ns is not None else None,
@@ -122,10 +116,12 @@ def assert_same_rows(result: Result, requests: list[Request], expected: PoolsRun
             "transfer": transfer_ns,
             "decode_queue": queue_ns,
             "prefill_instance": job.prefill.index if job.prefill else -1,
+            "wasted_tokens": job.wasted_tokens,
         }
         got = {
             "outcome": str(columns["outcome"][row]),
             "prefill_instance": int(columns["prefill_instance"][row]),
+            "wasted_tokens": int(columns["wasted_tokens"][row]),
         }
         for name in ("ttft", "e2e", "prefill_end", "transfer", "decode_queue"):
             got[name] = nanoseconds(float(columns[f"{name}_s"][row]))
@@ -213,7 +209,14 @@ def random_case(rng: random.Random) -> tuple[Simulation, list[Request]]:
     if patience_ns is not None:
         simulation = simulation.with_({"reaction.timeout_s": patience_ns / 1e9})
     if rng.random() < 0.1:
-        simulation = simulation.replace(instances=simulation.instances[1:])
+        return simulation.replace(instances=simulation.instances[1:]), requests
+    roles = rng.choice(
+        (None, None, ("both", "decode"), ("prefill", "both"), ("prefill", "decode", "both"))
+    )
+    if roles is not None:
+        groups = [random_group(role) for role in roles]
+        rng.shuffle(groups)
+        simulation = simulation.replace(instances=groups)
     return simulation, requests
 
 

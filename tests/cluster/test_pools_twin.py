@@ -50,7 +50,7 @@ def run(
     *requests: Request, prefill: Server = SERVER, decode: Server = SERVER, **settings: Any
 ) -> PoolsRun:
     link = settings.pop("link", LINK)
-    return Pools([prefill], [decode], link, **settings).run(requests)
+    return Pools([("prefill", prefill), ("decode", decode)], link, **settings).run(requests)
 
 
 def test_request_passes_both_pools_once() -> None:
@@ -93,7 +93,7 @@ def test_transfers_share_a_bandwidth(sharing: str, ends_us: tuple[int, int]) -> 
     """
     link = Link(bytes_per_token=500, shared_bytes_per_s=1e9, sharing=sharing)
     server = replace(SERVER, max_num_seqs=1, beta0_us=1.0, beta_prefill_us=0.0)
-    two = Pools([server, server], [server, server], link)
+    two = Pools([(role, server) for role in ("prefill", "decode") for _ in range(2)], link)
     jobs = two.run([request("a", 0, tokens=4), request("b", 1, tokens=4)]).jobs
     begin = jobs[0].transfer_begin_ns
     assert begin is not None
@@ -164,7 +164,23 @@ def test_pools_wait_for_each_other_at_dispatch() -> None:
     jobs = run(*requests, prefill=small, decode=small, handoff="at_dispatch").jobs
     assert [job.outcome for job in jobs] == ["completed", "completed"]
     with pytest.raises(DeadlockError, match="a"):
-        Unordered([small], [small], LINK).run(requests)
+        Unordered([("prefill", small), ("decode", small)], LINK).run(requests)
+
+
+def test_mixed_instances_may_wait_for_each_other() -> None:
+    """Each holds a prompt that the other one is to continue, and has no block left."""
+    small = replace(SERVER, num_kv_blocks=3)
+    requests = [request("a", tokens=9, output=1), request("b", tokens=8, output=1)]
+    with pytest.raises(DeadlockError, match="a"):
+        Pools([("both", small)] * 2, LINK).run(requests)
+
+
+def test_request_stays_where_both_pools_choose_the_same_instance() -> None:
+    (job,) = Pools([("both", SERVER)], LINK).run([request("a")]).jobs
+    assert job.decode_leg is not None
+    assert job.transfer_end_ns is None
+    assert job.decode_leg.outcome.first_token_ns == (180 + 110) * US
+    assert job.outcome == "completed"
 
 
 class Unordered(Pools):
@@ -201,8 +217,7 @@ def random_case(rng: random.Random) -> tuple[Pools, list[Request]]:
         max_transfers=rng.choice((0, 0, 1, 2)),
     )
     pools = Pools(
-        [server() for _ in range(rng.randint(1, 3))],
-        [server() for _ in range(rng.randint(1, 3))],
+        [(role, server()) for role in ("prefill", "decode") for _ in range(rng.randint(1, 3))],
         link,
         handoff=rng.choice(("after_prefill", "after_prefill", "at_dispatch")),
         is_remote=lambda request: request.input_tokens >= 4,
@@ -240,6 +255,10 @@ def test_local_requests_alone_are_those_of_one_instance(seed: int) -> None:
     ]
     requests.sort(key=lambda request: request.arrival_ns)
     alone = simulate_alone(server, requests)
-    jobs = Pools([SERVER], [server], LINK, is_remote=lambda _: False).run(requests).jobs
+    jobs = (
+        Pools([("prefill", SERVER), ("decode", server)], LINK, is_remote=lambda _: False)
+        .run(requests)
+        .jobs
+    )
     outcomes = [job.decode_leg.outcome for job in jobs if job.decode_leg is not None]
     assert outcomes == alone.outcomes

@@ -517,8 +517,10 @@ def _make_pools(drawn: dict[str, Any], drawing: Drawing) -> None:
     groups = drawn["instances"]
     groups += [copy.deepcopy(groups[0]) for _ in range(2 - len(groups))]
     plain = instance.InstanceGroup().to_dict()
+    apart = ("prefill", "decode")
+    roles = drawing.rng.choice((apart, apart, apart, ("both", "decode"), ("prefill", "both")))
     for i, group in enumerate(groups):
-        role = ("prefill", "decode")[i] if i < 2 else drawing.rng.choice(("prefill", "decode"))
+        role = roles[i] if i < 2 else drawing.rng.choice(apart)
         if group["scheduler"]["kind"] not in ("fcfs", "sjf", "reverse_priority"):
             group["scheduler"] = plain["scheduler"]
         if group["plant"]["kind"] != "step_loop":
@@ -526,16 +528,18 @@ def _make_pools(drawn: dict[str, Any], drawing: Drawing) -> None:
         group |= {name: plain[name] for name in _NOT_IN_POOLS}
         group |= {name: groups[0][name] for name in ("block_size_tokens", "kv_bytes_per_token")}
         group["role"] = role
+        if "both" in roles:
+            # Little memory lets requests on mixed instances wait for each other.
+            blocks = 200_000 // group["block_size_tokens"]
+            group["num_kv_blocks"] = max(group["num_kv_blocks"], blocks)
         group["kv_cache"]["allocation"] = "check_then_act"
         group["speculative_decoding"]["num_drafts"] = 0
     drawn["gateway"]["decision_latency_s"] = 0.0
     drawn["metrics"] |= {"traced_candidates": 0, "accounting": "clock"}
     drawn["fleet"] = Simulation().fleet.to_dict()
-    for name in drawn["busy_monitor"]:
-        if "threshold" in name:
-            drawn["busy_monitor"][name] = None
     for change in drawn["changes"]:
-        change["set"] = {}
+        kept = {at: to for at, to in change["set"].items() if at.startswith("busy_monitor.")}
+        change["set"] = kept
         for request in change["submit"]:
             request["instance"] = None
 

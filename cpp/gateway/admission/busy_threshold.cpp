@@ -14,12 +14,13 @@ class BusyThresholdPolicy final : public AdmissionPolicy {
 
   Verdict decide(const signals::RequestView&, const signals::View& view, sim::Time,
                  sim::Draws& draws) override {
+    const signals::View workers = view.entry_pool();
     if (!view.has_workers()) return Verdict::reject(kNone);
     std::size_t busy = 0;
-    for (std::size_t i = 0; i < view.size(); ++i) busy += view.is_busy(i);
-    if (busy == view.size()) return Verdict::reject(kAllBusy);
+    for (std::size_t i = 0; i < workers.size(); ++i) busy += workers.is_busy(i);
+    if (busy == workers.size()) return Verdict::reject(kAllBusy);
     if (!proportional_) return Verdict::admit();
-    const double share = static_cast<double>(busy) / static_cast<double>(view.size());
+    const double share = static_cast<double>(busy) / static_cast<double>(workers.size());
     return draws.uniform() < share ? Verdict::reject(kAllBusy) : Verdict::admit();
   }
 

@@ -129,7 +129,7 @@ bool withdraw_at_end(EngineState& s, Recorder& recorder, sim::RequestId id, std:
                                     [&](const Leaving& other) { return other.id == id; });
   if (leaving == s.leaving.end()) return false;
   ++s.counters.cancelled;
-  s.counters.tokens_wasted += computed;
+  waste(s, recorder, id, computed);
   recorder.withdrawn(*leaving, s.settings.requests.target_output_tokens(id), s.jump.end_of_step());
   s.leaving.erase(leaving);
   return true;
@@ -269,7 +269,7 @@ void take_out_leaving(EngineState& s, Recorder& recorder, Time now) {
     if (!is_running) slot = std::find_if(s.ousted.begin(), s.ousted.end(), is_it);
     s.demand_blocks -= demand_of(s, leaving.id);
     ++s.counters.cancelled;
-    s.counters.tokens_wasted += slot->computed;
+    waste(s, recorder, leaving.id, slot->computed);
     recorder.withdrawn(leaving, slot->emitted, now);
     if (!is_running) {
       s.ousted.erase(slot);

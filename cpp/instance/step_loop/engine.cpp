@@ -70,9 +70,15 @@ void StepLoopEngine::arrived(RequestId id, Time now) {
   wake(now);
 }
 
-void StepLoopEngine::release(RequestId id, Time now) {
+void StepLoopEngine::release(RequestId id, bool was_read, Time now) {
   take_scrapes(now, false);
-  forget_prompt(state_, recorder_, id, now);
+  forget_prompt(state_, recorder_, id, was_read, now);
+  wake(now);
+}
+
+void StepLoopEngine::keep(RequestId id, Time now) {
+  take_scrapes(now, false);
+  keep_prompt(state_, recorder_, id, now);
   wake(now);
 }
 

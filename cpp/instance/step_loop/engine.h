@@ -59,7 +59,9 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster, 
   bool accepts(sim::RequestId id, Leg leg) const override;
   void enqueue_leg(sim::RequestId id, Leg leg, sim::Time now) override;
   void arrived(sim::RequestId id, sim::Time now) override;
-  void release(sim::RequestId id, sim::Time now) override;
+  void release(sim::RequestId id, bool was_read, sim::Time now) override;
+  void keep(sim::RequestId id, sim::Time now) override;
+  bool is_idle() const override { return state_.activity == Activity::idle; }
   void drop(sim::RequestId id, sim::Time now) override;
 
   const Forecaster* forecaster() const override { return this; }

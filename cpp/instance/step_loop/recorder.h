@@ -129,6 +129,9 @@ class Recorder {
     log_admitted(id, held_tokens, false);
     legs_->seated(id);
   }
+  void wasted(sim::RequestId id, std::int64_t tokens) {
+    if (legs_) legs_->wasted(id, tokens);
+  }
   void arrived(sim::RequestId id) { states_->outcome[id.index()] = workload::Outcome::running; }
 
   /// `tokens`: its output tokens.

@@ -264,6 +264,7 @@ void free_prompt(EngineState& s, const Prompt& prompt) {
 [[gnu::noinline]] bool withdraw_ready(EngineState& s, Recorder& recorder, const Leaving& leaving,
                                       Time now) {
   if (!has_prompt(s.ready, leaving.id)) return false;
+  waste(s, recorder, leaving.id, s.settings.requests.input_tokens(leaving.id));
   free_prompt(s, take_out(s.ready, leaving.id));
   --s.num_arriving;
   ++s.counters.cancelled;
@@ -313,11 +314,22 @@ void drop_leg(EngineState& s, RequestId id, Recorder& recorder, Time now) {
   note_free(s, recorder);
 }
 
-void forget_prompt(EngineState& s, Recorder& recorder, RequestId id, Time now) {
+void forget_prompt(EngineState& s, Recorder& recorder, RequestId id, bool was_read, Time now) {
   s.counters.last_event = std::max(s.counters.last_event, now);
   catch_up(s, recorder, now);
+  if (!was_read) waste(s, recorder, id, s.settings.requests.input_tokens(id));
   free_prompt(s, take_out(s.unread, id));
   note_free(s, recorder);
+}
+
+void keep_prompt(EngineState& s, Recorder& recorder, RequestId id, Time now) {
+  s.counters.last_event = std::max(s.counters.last_event, now);
+  catch_up(s, recorder, now);
+  s.ready.push_back(take_out(s.unread, id));
+  ++s.num_arriving;
+  ++s.counters.entered;
+  recorder.arrived(id);
+  if (has_steps_ahead(s) && !s.jump.is_full) cut_jump(s, recorder);
 }
 
 bool can_hold_by_rules(const EngineState& s, std::int64_t computed) {
@@ -350,7 +362,7 @@ void withdraw(EngineState& s, Recorder& recorder, const Leaving& leaving, Time n
     std::erase_if(s.ousted, [&](const Slot& slot) { return slot.id == leaving.id; });
     s.demand_blocks -= demand_of(s, leaving.id);
     ++s.counters.cancelled;
-    if (waiting->has_returned()) s.counters.tokens_wasted += waiting->lost_tokens;
+    if (waiting->has_returned()) waste(s, recorder, leaving.id, waiting->lost_tokens);
     recorder.withdrawn(leaving, waiting->emitted, now);
     return;
   }

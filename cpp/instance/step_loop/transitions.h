@@ -37,8 +37,12 @@ void join_queue_as(EngineState& s, Recorder& recorder, sim::RequestId id, Leg le
 void receive_prompt(EngineState& s, Recorder& recorder, sim::RequestId id, sim::Time now);
 /// A decode leg leaves before that.
 void drop_leg(EngineState& s, sim::RequestId id, Recorder& recorder, sim::Time now);
-/// The prompt of a prefill leg that has ended leaves the memory.
-void forget_prompt(EngineState& s, Recorder& recorder, sim::RequestId id, sim::Time now);
+/// The prompt of a prefill leg that has ended leaves the memory. `was_read`: it has arrived.
+void forget_prompt(EngineState& s, Recorder& recorder, sim::RequestId id, bool was_read,
+                   sim::Time now);
+
+/// Or is continued here: the request waits for a seat as if its prompt had arrived.
+void keep_prompt(EngineState& s, Recorder& recorder, sim::RequestId id, sim::Time now);
 
 /// A request joins the queue. Precondition: `can_hold`.
 void join_queue(EngineState& s, Recorder& recorder, sim::RequestId id, sim::Time now);

@@ -92,7 +92,8 @@ class Requests(Mapping[str, "NDArray[Any]"]):
     With prefill and decode pools also: prefill_instance (int, -1: the prompt was computed where the
     request was continued), prefill_end_s (when), transfer_s (of the prompt, with the wait for the
     link), decode_queue_s (from the end of the prefill to the seat at the second instance, without
-    the transfer); instance is then the second one, as soon as the prompt is there.
+    the transfer); instance is then the second one, as soon as the prompt is there; wasted_tokens
+    (int, in memory when the request ended without its answer, over all attempts).
     Where clients retry, the row describes the last attempt, but arrival is that of the first, from
     which latencies count; queue_s is that of the last attempt.
     """

@@ -570,6 +570,10 @@ def _token_errors(result: Result, is_completed: NDArray[Any]) -> Iterator[str]:
     got, asked = result.requests["output_tokens"], result._offered()["output_tokens"]
     yield from _listed("got more tokens than requested", got > asked)
     yield from _listed("are completed without all their tokens", is_completed & (got < asked))
+    if "legs" in result.ledger:
+        wasted, total = result.requests["wasted_tokens"].sum(), result.summary()["wasted_tokens"]
+        if wasted != total:
+            yield f"the requests wasted {wasted} tokens, but {total} in the summary"
 
 
 def _time_errors(result: Result, is_completed: NDArray[Any]) -> Iterator[str]:

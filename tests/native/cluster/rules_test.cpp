@@ -92,8 +92,6 @@ std::vector<Broken> broken() {
        }},
       {"pools_are_whole", "instances",
        [](Simulation& s) { s.instances = {{.role = instance::Role::prefill}}; }},
-      {"pools_are_whole", "instances[].role",
-       [](Simulation& s) { with_pools(s).role = instance::Role::both; }},
       {"pools_are_alike", "instances[].block_size_tokens",
        [](Simulation& s) { with_pools(s).block_size_tokens = 32; }},
       {"pools_are_alike", "instances[].kv_bytes_per_token",
@@ -145,11 +143,6 @@ std::vector<Broken> broken() {
        [](Simulation& s) {
          with_pools(s);
          s.router = router::Weighted{.scorers = {router::PredictedLatency{}}};
-       }},
-      {"pools_are_served_plainly", "busy_monitor",
-       [](Simulation& s) {
-         with_pools(s);
-         s.busy_monitor.active_decode_blocks_threshold = 0.5;
        }},
       {"pools_are_served_plainly", "metrics.traced_candidates",
        [](Simulation& s) {

@@ -42,6 +42,7 @@ class LegsBench final : spillway::workload::RequestListener, spillway::instance:
     Time first_token = spillway::sim::kUnset;
     Time finished = spillway::sim::kUnset;
     std::int64_t moved_blocks = 0;
+    std::int64_t wasted_tokens = 0;
     std::int32_t preemptions = 0;
 
     bool operator==(const Row&) const = default;
@@ -202,6 +203,9 @@ class LegsBench final : spillway::workload::RequestListener, spillway::instance:
     send(id, Leg::prefill, job.prefill);
   }
   void seated(RequestId) override {}
+  void wasted(RequestId id, std::int64_t tokens) override {
+    jobs_[id.index()].row.wasted_tokens += tokens;
+  }
   void begin_transfer(RequestId id) {
     Job& job = jobs_[id.index()];
     job.row.transfer_begin = now_;
@@ -215,7 +219,7 @@ class LegsBench final : spillway::workload::RequestListener, spillway::instance:
     job.is_moving = job.is_unread = job.has_decode_leg = false;
     job.row.transfer_end = now_;
     job.stage = Stage::decode;
-    instances_[job.prefill]->legs()->release(id, now_);
+    instances_[job.prefill]->legs()->release(id, true, now_);
     instances_[job.decode]->legs()->arrived(id, now_);
   }
   void withdraw(RequestId id) {
@@ -236,7 +240,8 @@ class LegsBench final : spillway::workload::RequestListener, spillway::instance:
     job.row.outcome = outcome;
     job.has_ended = true;
     job.is_moving = false;
-    if (std::exchange(job.is_unread, false)) instances_[job.prefill]->legs()->release(id, now_);
+    if (std::exchange(job.is_unread, false))
+      instances_[job.prefill]->legs()->release(id, false, now_);
     if (std::exchange(job.has_decode_leg, false)) instances_[job.decode]->legs()->drop(id, now_);
   }
   void first_token(RequestId) override {}

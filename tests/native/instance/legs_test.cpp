@@ -116,7 +116,11 @@ void withdrawal_frees_both_sides() {
     offered.add(us(0), 8, 3, us(at));
     offered.setup.requests = std::make_shared<workload::Requests>(offered.requests);
     LegsBench bench(offered.setup, false);
-    check(bench().front().outcome == Outcome::cancelled, "the request is withdrawn");
+    const LegsBench::Row row = bench().front();
+    check(row.outcome == Outcome::cancelled, "the request is withdrawn");
+    const std::int64_t counted =
+        bench.at(0).counters().tokens_wasted + bench.at(1).counters().tokens_wasted;
+    check(row.wasted_tokens == 8 && counted == 8, "its prompt was computed in vain");
     for (const std::size_t i : {0, 1}) {
       check(bench.at(i).read(us(10000)).free_blocks == 100, "no block is held");
       const instance::Counters& counts = bench.at(i).counters();

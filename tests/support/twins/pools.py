@@ -3,8 +3,9 @@
 A remote request has two legs. Its prefill leg computes the prompt in one pool; its blocks stay
 held until they were read. Its decode leg takes blocks for the prompt in the order of the other
 instance's queue, receives the prompt over the link without a seat, gets a seat before those that
-wait for blocks, and then computes the last prompt token and what follows. Requests are routed in
-turn, without a gateway. All times are integer nanoseconds.
+wait for blocks, and then computes the last prompt token and what follows. An instance of role
+`both` is part of both pools; a request for which both choose the same one stays there. Requests are
+routed in turn, without a gateway. All times are integer nanoseconds.
 """
 
 from __future__ import annotations
@@ -182,6 +183,7 @@ class Job:
     transfer_end_ns: int | None = None
     ended_ns: int | None = None
     moved_blocks: int = 0
+    wasted_tokens: int = 0  # in memory when it ended without its answer
     in_transit: int = 0  # events that carry it to its next stage
     is_late: bool = False  # its client has withdrawn it in transit, and it leaves at the next stage
 
@@ -261,6 +263,15 @@ class _PoolInstance(_Instance):
                     self.registry[block.identity] = block
         self.ready.append(leg)
 
+    def keep(self, leg: _Leg) -> None:
+        """A prefill leg that has ended is continued here."""
+        self.held.remove(leg)
+        leg.kind = "decode"
+        leg.has_prompt = True
+        leg.emitted = 0
+        leg.outcome = Outcome()
+        self.ready.append(leg)
+
     def admit(self, live: _Live, budget: int) -> _Part | None:
         assert isinstance(live, _Leg)
         if live.kind == "decode" and not live.has_prompt:
@@ -310,6 +321,8 @@ class _PoolInstance(_Instance):
     def leave(self, live: _Live, now_ns: int) -> None:
         assert isinstance(live, _Leg)
         super().leave(live, now_ns)
+        assert live.job is not None
+        live.job.wasted_tokens += live.computed if live.lost is None else live.lost
         self.gone.append(live)
 
     def release(self, leg: _Leg) -> None:
@@ -320,6 +333,7 @@ class _PoolInstance(_Instance):
     def cancel(self, live: _Live, now_ns: int) -> None:
         assert isinstance(live, _Leg)
         if live in self.ready:
+            live.computed = live.request.input_tokens
             self.release_blocks(live)
             self.ready.remove(live)
             self.leave(live, now_ns)
@@ -357,8 +371,7 @@ class PoolsRun:
     """A drained run."""
 
     jobs: list[Job]
-    prefill: list[_PoolInstance]
-    decode: list[_PoolInstance]
+    instances: list[_PoolInstance]
     transfers: int
     moved_bytes: float
 
@@ -369,12 +382,11 @@ _PHASE = {
 
 
 class Pools:
-    """One run of two pools."""
+    """One run of two pools. `servers`: each with its role."""
 
     def __init__(
         self,
-        prefill: Sequence[Server],
-        decode: Sequence[Server],
+        servers: Sequence[tuple[str, Server]],
         link: Link,
         *,
         handoff: str = "after_prefill",
@@ -385,10 +397,10 @@ class Pools:
             raise ValueError(f"handoff must be one of {_HANDOFFS}: {handoff!r}")
         if order not in _ORDERS:
             raise ValueError(f"order must be one of {_ORDERS}: {order!r}")
-        self.prefill = [_PoolInstance(server, index=i) for i, server in enumerate(prefill)]
-        first = len(self.prefill)
-        self.decode = [_PoolInstance(server, index=first + i) for i, server in enumerate(decode)]
-        self.instances = [*self.prefill, *self.decode]
+        self.instances = [_PoolInstance(server, index=i) for i, (_, server) in enumerate(servers)]
+        members = list(zip(self.instances, (role for role, _ in servers), strict=True))
+        self.prefill = [instance for instance, role in members if role != "decode"]
+        self.decode = [instance for instance, role in members if role != "prefill"]
         self.link = link
         self.handoff = handoff
         self.order = order
@@ -421,6 +433,11 @@ class Pools:
             job.prefill = self.next_of("prefill")
             if self.handoff == "at_dispatch" or self.order == "decode_first":
                 job.decode = self.next_of("decode")
+            if job.decode is job.prefill:
+                job.prefill = None
+                job.remote = False
+                self.send(job, "whole", job.decode, now_ns)
+                return
             if self.handoff == "at_dispatch":
                 assert job.decode is not None
                 self.send(job, "decode", job.decode, now_ns)
@@ -428,7 +445,21 @@ class Pools:
                 self.send(job, "prefill", job.prefill, now_ns)
             return
         job.decode = self.next_of("decode")
-        self.send(job, "decode", job.decode, now_ns)
+        if job.decode is job.prefill:
+            self.stay(job, now_ns)
+        else:
+            self.send(job, "decode", job.decode, now_ns)
+
+    def stay(self, job: Job, now_ns: int) -> None:
+        assert job.decode is not None
+        assert job.prefill_leg is not None
+        leg = _Leg(job.request, Outcome(), kind="decode", job=job)
+        if job.decode.refuses(leg):
+            self.end(job, "rejected", now_ns)
+            return
+        job.decode.keep(job.prefill_leg)
+        job.decode_leg = job.prefill_leg
+        job.stage = "decode"
 
     def send(self, job: Job, kind: str, to: _PoolInstance, now_ns: int) -> None:
         leg = _Leg(job.request, Outcome(), kind=kind, job=job)
@@ -519,6 +550,8 @@ class Pools:
         if job.prefill is not None and job.prefill_leg in job.prefill.held:
             assert job.prefill_leg is not None
             job.prefill.release(job.prefill_leg)
+            job.prefill.wasted += job.request.input_tokens
+            job.wasted_tokens += job.request.input_tokens
         leg = job.decode_leg
         if leg is None or job.decode is None:
             return
@@ -545,7 +578,7 @@ class Pools:
             raise DeadlockError(waits)
         for instance in self.instances:
             assert len(instance.free) == instance.server.num_kv_blocks
-        return PoolsRun(jobs, self.prefill, self.decode, self.transfers, self.moved_bytes)
+        return PoolsRun(jobs, self.instances, self.transfers, self.moved_bytes)
 
     def next_instant(self) -> int | None:
         instants = [event[0] for event in self.events[:1]]

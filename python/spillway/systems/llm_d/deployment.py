@@ -436,6 +436,7 @@ TARGET = Target(
     reasons=(
         ("gateway.admission", "llm-d has its saturation check and the admitters of its plugins"),
         ("gateway.limit[].staleness_policy", "llm-d counts an old metric as saturated"),
+        ("gateway.limit[].across", "llm-d takes the saturation of the more saturated pool"),
         ("gateway.limit", "llm-d limits by saturation only, with the feature gate flowControl"),
         ("gateway.dispatch", "the flow control of llm-d dispatches one request per attempt"),
         ("gateway.attempt_period_s", "the flow control of llm-d attempts every millisecond"),
