@@ -268,7 +268,7 @@ bool Clients::left(RequestId id) {
     submissions_.awaits_retry(id, true);
     return true;
   }
-  free_user(id);
+  if (places_ || users_) free_user(id);
   submissions_.ended(id, context_.now);
   return false;
 }

@@ -455,10 +455,11 @@ class Run final : public HeldRun, workload::RequestListener {
   void released(RequestId request) override {
     GatewayReplica& gateway = gateways_.of(request);
     const Outcome outcome = context_.states.outcome[request.index()];
-    const bool is_in_vain = outcome == Outcome::completed && clients_.has_departed(request);
+    const bool is_in_vain =
+        fleet_.notices_late() && outcome == Outcome::completed && clients_.has_departed(request);
     if (is_in_vain) fleet_.completed_in_vain(request);
     context_.statistics.released(request, context_.now);
-    sampler_.released(request, context_.states.outcome[request.index()]);
+    sampler_.released(request, is_in_vain ? Outcome::cancelled : outcome);
     fleet_.released(request, outcome);
     const bool drains = gateway.release(request, outcome);
     leave(request);
