@@ -47,6 +47,11 @@ bool may_retry_beside(const Simulation& simulation) {
          (retries(simulation.reaction) || std::ranges::any_of(simulation.tenants, own_retries));
 }
 
+bool has_models(const Simulation& simulation) {
+  return std::ranges::any_of(simulation.tenants,
+                             [](const workload::Tenant& tenant) { return !tenant.model.empty(); });
+}
+
 bool has_pools(const Simulation& simulation) {
   return std::ranges::any_of(simulation.instances, [](const instance::InstanceGroup& group) {
     return group.role != instance::Role::both;

@@ -27,6 +27,8 @@ bool depends_on_loads(const Simulation& simulation);
 /// Whether a client may send another attempt while a server, which notices late, holds the last
 /// one, and all requests are kept.
 bool may_retry_beside(const Simulation& simulation);
+/// Whether tenants name models, so that their requests may not go to every instance.
+bool has_models(const Simulation& simulation);
 /// Whether any group of instances has a role of its own.
 bool has_pools(const Simulation& simulation);
 std::size_t num_instances(const Simulation& simulation);

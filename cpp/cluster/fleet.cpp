@@ -28,7 +28,7 @@ std::unique_ptr<signals::Scrapes> make_scrapes(const Context& context) {
 signals::Follows follows_of(const Simulation& simulation, bool reference) {
   const bool may_follow = std::holds_alternative<signals::Live>(simulation.signals) &&
                           simulation.metrics.traced_candidates == 0 && !reference &&
-                          !has_pools(simulation);
+                          !has_pools(simulation) && !has_models(simulation);
   return may_follow ? router::follows_of(simulation.router) : signals::Follows::nothing;
 }
 
@@ -66,6 +66,19 @@ Fleet::Fleet(Context& context, workload::RequestListener& listener, bool referen
                           delay_s ? sim::from_seconds(*delay_s) : sim::kForever);
   }
   in_vain_.resize(notice_delays_.size());
+}
+
+std::optional<double> Fleet::cost(Time end) const {
+  std::optional<double> sum;
+  std::size_t next = 0;
+  for (const instance::InstanceGroup& group : context_.simulation.instances) {
+    for (std::int64_t i = 0; i < group.count; ++i, ++next) {
+      if (group.cost_per_hour == 0) continue;
+      const Time served = state_.in_service(InstanceId{next}, end);
+      sum = sum.value_or(0) + group.cost_per_hour * sim::to_seconds(served) / 3600;
+    }
+  }
+  return sum;
 }
 
 // In KV memory there was all but the last token.
@@ -220,6 +233,24 @@ void Fleet::note_ready() {
   signal_store_.set_ready(is_whole_fleet ? std::span<const InstanceId>() : state_.ready(),
                           num_ready() > 0);
   if (load_changes_) load_changes_->add_all();
+  if (has_models(context_.simulation)) note_ready_by_model();
+}
+
+void Fleet::note_ready_by_model() {
+  std::vector<const std::vector<std::string>*> served;
+  for (const instance::InstanceGroup& group : context_.simulation.instances) {
+    served.insert(served.end(), static_cast<std::size_t>(group.count), &group.models);
+  }
+  ready_for_.clear();
+  for (const workload::Tenant& tenant : context_.requests.tenants) {
+    std::vector<InstanceId>& ready = ready_for_.emplace_back();
+    for (const InstanceId id : state_.ready()) {
+      const std::vector<std::string>& models = *served[id.index()];
+      const bool serves = tenant.model.empty() || models.empty() ||
+                          std::ranges::find(models, tenant.model) != models.end();
+      if (serves && num_ready() > 0) ready.push_back(id);
+    }
+  }
 }
 
 const std::vector<std::int64_t>& Fleet::emitted(Time now) {

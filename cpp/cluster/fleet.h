@@ -100,6 +100,10 @@ class Fleet final : public gateway::ServiceMeter {
   signals::InstanceSignal seen(sim::InstanceId id) { return signal_store_.seen(id, context_.now); }
   std::span<const sim::InstanceId> ready() const { return state_.ready(); }
   std::int64_t num_ready() const { return state_.num_ready(); }
+  /// The ready instances that serve the model of the tenant. Precondition: tenants name models.
+  std::span<const sim::InstanceId> ready_for(sim::TenantId tenant) const {
+    return ready_for_[tenant.index()];
+  }
   /// Before when the autoscaler, which has just polled, changes nothing while the system is empty,
   /// as it is now; 0: the next poll may.
   sim::Time settled_until() const {
@@ -132,6 +136,8 @@ class Fleet final : public gateway::ServiceMeter {
   InVain in_vain(sim::InstanceId id) const {
     return in_vain_.empty() ? InVain{} : in_vain_[id.index()];
   }
+  /// Cost of the instances up to `end`; unset: no group states any.
+  std::optional<double> cost(sim::Time end) const;
   const std::vector<std::int64_t>& emitted(sim::Time now) override;
   /// Data-parallel ranks of each instance.
   std::vector<std::size_t> ranks() const;
@@ -158,6 +164,7 @@ class Fleet final : public gateway::ServiceMeter {
                                                      instance::LegListener* legs);
   void add_reports(fleet::FleetLoad& load);
   void note_ready();
+  void note_ready_by_model();
   void note_change(sim::InstanceId id) {
     if (load_changes_) load_changes_->add(id);
   }
@@ -180,9 +187,10 @@ class Fleet final : public gateway::ServiceMeter {
   signals::Follows follows_;
   std::optional<signals::LoadChanges> load_changes_;  // unless the router follows nothing
   signals::SignalStore signal_store_;
-  std::optional<ExactEstimator> exact_estimator_;  // only if a policy reads it
-  std::vector<sim::RequestId> pending_evictions_;  // of requests in transit to instances
-  std::vector<std::int64_t> emitted_;              // by group of requests
+  std::optional<ExactEstimator> exact_estimator_;        // only if a policy reads it
+  std::vector<sim::RequestId> pending_evictions_;        // of requests in transit to instances
+  std::vector<std::int64_t> emitted_;                    // by group of requests
+  std::vector<std::vector<sim::InstanceId>> ready_for_;  // by tenant; empty without models
   // By instance; empty unless one notices late.
   std::vector<sim::Time> notice_delays_;
   std::vector<InVain> in_vain_;

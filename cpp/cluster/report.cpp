@@ -28,6 +28,13 @@ bool uses_priority(const instance::InstanceGroup& group) {
       group.scheduler);
 }
 
+Time fleet_duration(const FinalState& end);
+
+// The end of the run.
+Time last_change(const FinalState& end) {
+  return std::max(end.context.last_change, fleet_duration(end));
+}
+
 Time fleet_duration(const FinalState& end) {
   Time last{0};
   for (const auto& instance : end.fleet.instances()) {
@@ -152,6 +159,7 @@ metrics::RunFigures run_figures(const FinalState& end, std::span<const InstanceR
       .warm_up = sim::from_seconds(simulation.warm_up_s),
       .window_end = simulation.horizon_s ? end.horizon : end.clients.last_arrival(),
       .fleet_duration = fleet_duration(end)};
+  figures.cost = end.fleet.cost(simulation.horizon_s ? end.horizon : last_change(end));
   std::vector<double> mean_waiting;
   mean_waiting.reserve(instances.size());
   for (const InstanceReport& instance : instances) {
@@ -196,7 +204,7 @@ std::vector<gateway::ControlRecord> control_log(const FinalState& end) {
 
 Output report(const FinalState& end) {
   Output output;
-  output.end_s = sim::to_seconds(std::max(end.context.last_change, fleet_duration(end)));
+  output.end_s = sim::to_seconds(last_change(end));
   for (const auto& tenant : end.context.record->requests.tenants)
     output.tenants.push_back(tenant.name);
   for (const auto& slo_class : end.context.record->requests.slo_classes) {

@@ -547,6 +547,22 @@ void pools_notice_departures(Inspection& seen) {
   });
 }
 
+void models_are_served(Inspection& seen) {
+  const Simulation& simulation = seen.simulation;
+  if (!has_models(simulation)) return;
+  for (std::size_t i = 0; i < simulation.tenants.size(); ++i) {
+    const std::string& model = simulation.tenants[i].model;
+    const bool is_served = std::ranges::any_of(simulation.instances, [&](const auto& group) {
+      return group.models.empty() || std::ranges::find(group.models, model) != group.models.end();
+    });
+    if (model.empty() || is_served) continue;
+    seen.report(entry("tenants", i, "model"), quoted(model),
+                "must be among the models of a group of instances");
+  }
+  if (!has_pools(simulation)) return;
+  seen.report("tenants", "with models", "must name no model with prefill and decode pools");
+}
+
 // Only of a simulation that is valid without them.
 void changes_are_possible(Inspection& seen) {
   if (seen.simulation.changes.empty() || !seen.reported().empty()) return;
@@ -592,6 +608,7 @@ constexpr Rule kRules[] = {
      streaming_traces_no_candidates},
     {"late_notices_suit_retries", {"metrics.streaming"}, late_notices_suit_retries},
     {"pools_notice_departures", {"instances[].notices_departure_after_s"}, pools_notice_departures},
+    {"models_are_served", {"tenants[].model", "tenants"}, models_are_served},
     {"names_can_be_counted", {"tenants", "slo_classes"}, names_can_be_counted},
     {"sensed_tenant_is_known", {"gateway.sensor.tenant"}, sensed_tenant_is_known},
     {"sensed_class_is_known", {"gateway.sensor.slo_class"}, sensed_class_is_known},

@@ -57,7 +57,8 @@ class Run final : public HeldRun, workload::RequestListener {
         idle_spans_(context_, options_.reference),
         interruption_(options_.interrupted),
         livelock_(static_cast<std::uint64_t>(clients_.max_attempts())),
-        passes_(!options_.reference && simulation.fleet.is_constant() &&
+        has_models_(cluster::has_models(simulation)),
+        passes_(!options_.reference && simulation.fleet.is_constant() && !has_models_ &&
                 gateways_.replicas().front()->never_holds()),
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
@@ -68,6 +69,7 @@ class Run final : public HeldRun, workload::RequestListener {
       is_decision_special_ = is_decision_special_ || gateway->may_reject();
     }
     clients_.set_open(options_.is_open);
+    is_decision_special_ = is_decision_special_ || has_models_;
     if (pools_) {
       pools_->connect(fleet_, gateways_, load_events_);
       is_decision_special_ = true;
@@ -320,7 +322,7 @@ class Run final : public HeldRun, workload::RequestListener {
     GatewayReplica& gateway = gateways_.of(request);
     const signals::View view = view_for(gateway);
     const auto [is_admitted, departures] =
-        gateway.admit(request, clients_.retries_of(request), view);
+        gateway.admit(request, clients_.retries_of(request), view_of_model(request, view));
     drop(departures);
     if (!is_admitted) {
       const bool drains = gateway.refused(request);
@@ -405,16 +407,32 @@ class Run final : public HeldRun, workload::RequestListener {
     const auto only = clients_.submissions().instance_of(request);
     const std::optional<router::Target> target =
         only ? decide_at(InstanceId{static_cast<std::size_t>(*only)}, gateway, request, view)
-             : gateway.decide_or_reject(request, view);
+        : is_served(request) ? gateway.decide_or_reject(request, view_of_model(request, view))
+                             : std::nullopt;
     if (!target) return reject_unrouted(gateway, request);
     if (decision_latency_ > Time{0}) return send_later(request, *target);
     send(gateway, request, *target);
   }
 
-  // Unset: the instance is not ready, or the router rejects the request.
+  // Whether a ready instance, or this one, serves the model that the request names.
+  bool is_served(RequestId request) const {
+    return !has_models_ || !fleet_.ready_for(context_.tenant_of(request)).empty();
+  }
+  bool is_served(RequestId request, InstanceId instance) const {
+    if (!has_models_) return true;
+    const auto ready = fleet_.ready_for(context_.tenant_of(request));
+    return std::ranges::find(ready, instance) != ready.end();
+  }
+  // What is seen of the instances that may serve the request; of all if none is ready.
+  signals::View view_of_model(RequestId request, const signals::View& view) const {
+    if (!has_models_ || !is_served(request)) return view;
+    return view.of(fleet_.ready_for(context_.tenant_of(request)));
+  }
+
+  // Unset: the instance is not ready or serves another model, or the router rejects the request.
   std::optional<router::Target> decide_at(InstanceId instance, GatewayReplica& gateway,
                                           RequestId request, const signals::View& view) {
-    if (!fleet_.is_ready(instance)) return std::nullopt;
+    if (!fleet_.is_ready(instance) || !is_served(request, instance)) return std::nullopt;
     return gateway.decide_or_reject(request, view.of({&instance, 1}));
   }
 
@@ -618,8 +636,9 @@ class Run final : public HeldRun, workload::RequestListener {
   IdleSpans idle_spans_;
   Interruption interruption_;
   LivelockGuard livelock_;
-  bool passes_;    // requests may `pass`
-  Time until_{0};  // up to which events are handled
+  bool has_models_;  // requests name models
+  bool passes_;      // requests may `pass`
+  Time until_{0};    // up to which events are handled
   static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
   static constexpr std::uint64_t kPaused = kNever - 1;
   std::uint64_t pause_after_ = kNever;  // number of events so far

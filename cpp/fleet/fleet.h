@@ -28,6 +28,8 @@ class FleetState {
   std::span<const sim::InstanceId> ready() const { return ready_; }
   /// Number of ready instances.
   std::int64_t num_ready() const { return num_ready_; }
+  /// Time for which the instance has been in service by `end`, ready or not.
+  sim::Time in_service(sim::InstanceId id, sim::Time end) const;
   /// Number of instances in service, ready or not.
   std::int64_t started() const { return static_cast<std::int64_t>(ready_at_.size()); }
   /// Time from which the instance takes requests into its queue.
@@ -43,6 +45,9 @@ class FleetState {
   // that have left may still finish requests.
   std::vector<sim::Time> ready_at_;
   std::vector<sim::Time> serves_at_;
+  // By instance: its last entry into service, and the time in service before that.
+  std::vector<sim::Time> since_;
+  std::vector<sim::Time> in_service_;
   std::vector<sim::InstanceId> ready_{sim::InstanceId{}};
   std::int64_t num_ready_ = 0;
 };

@@ -56,6 +56,8 @@ struct BatchState {
 /// A group of identical instances.
 struct InstanceGroup {
   std::int64_t count = 1;
+  double cost_per_hour = 0;
+  std::vector<std::string> models;
   Role role = Role::both;
   std::int64_t data_parallel_size = 1;
   bool lockstep_ranks = false;
@@ -97,6 +99,14 @@ struct InstanceGroup {
     field("count", &G::count, "Number of instances.")
         .unit("instances")
         .range(sim::between(1, 100000));
+    field("cost_per_hour", &G::cost_per_hour,
+          "What one of the instances costs per hour, in any currency, or its number of GPUs; only "
+          "the figure cost depends on it.")
+        .unit("1/h")
+        .range(sim::between(0, 1e9));
+    field("models", &G::models,
+          "Names of the models that the instances serve; empty: any model. A request goes only to "
+          "instances that serve the model of its tenant (tenants[].model).");
     field("role", &G::role,
           "What the instances do for a request. both: all of it. If groups are prefill and decode, "
           "a request that disaggregation.decider sends to both has its prompt computed by an "

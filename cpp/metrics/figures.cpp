@@ -462,6 +462,14 @@ std::vector<FigureInfo> all() {
        .better = Better::lower,
        .is_count = true,
        .value = [](const Measured& m) { return Value(m.run.wasted_tokens); }},
+      {.name = "cost",
+       .doc =
+           "Cost of the instances (instances[].cost_per_hour), each from its start, before it is "
+           "ready, until it is no longer wanted, or the end of the run; none if no group states "
+           "a cost.",
+       .population = kRun,
+       .better = Better::lower,
+       .value = [](const Measured& m) { return number(m.run.cost); }},
       {.name = "cache_hit_rate",
        .doc = "Share of the full prompt blocks that the prefix cache held, over the requests that "
               "entered a batch; with BLIS's accounting, the mean over the instances of the share "

@@ -67,6 +67,7 @@ struct RunFigures {
   std::int64_t preemptions = 0;
   std::int64_t recomputed_tokens = 0;
   std::int64_t wasted_tokens = 0;
+  std::optional<double> cost;
   std::optional<double> cache_hit_rate;
   std::optional<double> mean_regret;
   std::optional<double> max_regret;

@@ -33,6 +33,8 @@ class RequestView {
   std::uint32_t row() const { return requests_->row(id_); }
   std::int32_t input_tokens() const { return requests_->input_tokens(id_); }
   std::uint16_t tenant() const { return requests_->tenant(id_); }
+  /// Model that it names; empty: none.
+  const std::string& model() const { return requests_->tenants[tenant()].model; }
   std::uint16_t slo_class() const { return requests_->slo_class(id_); }
   /// Priority of its SLO class; higher is more important.
   std::int64_t priority() const { return requests_->class_of(id_).priority; }

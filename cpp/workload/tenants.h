@@ -19,6 +19,7 @@ struct Tenant {
   std::optional<std::int64_t> queue_max;
   std::optional<std::int64_t> max_in_flight;
   std::optional<Reaction> reaction;
+  std::string model;
 
   static constexpr std::string_view type_name = "Tenant";
   static constexpr std::string_view doc =
@@ -47,6 +48,10 @@ struct Tenant {
         .runtime();
     field("reaction", &Tenant::reaction,
           "How long its clients wait and when they retry; unset: the simulation's reaction.");
+    field(
+        "model", &Tenant::model,
+        "Model that its requests name: one of instances[].models, whose instances alone get them. "
+        "Empty: none, and any instance serves them.");
   }
 };
 

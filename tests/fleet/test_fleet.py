@@ -55,6 +55,29 @@ def test_targets_add_after_the_startup_and_remove_at_once() -> None:
     assert (result.requests["arrival_s"] + result.requests["e2e_s"])[last].max() > 60
 
 
+def test_cost_counts_the_time_in_service() -> None:
+    """From the decision to start an instance until it is no longer wanted, or the horizon."""
+    group = instance.InstanceGroup(latency=STEP)
+    scaled = simulation(
+        fleet=fleet.Fleet(initial_instances=1, startup_s=10),
+        changes=targets((20, 3), (60, 2), (80, 3)),
+        horizon_s=90,
+    ).replace(
+        instances=[
+            group.replace(cost_per_hour=2),
+            group.replace(cost_per_hour=3, count=2),
+        ]
+    )
+    hours = (2 * 90 + 3 * 70 + 3 * (40 + 10)) / 3600
+    assert simulate(scaled).summary()["cost"] == pytest.approx(hours, rel=1e-12)
+    whole = scaled.replace(fleet=fleet.Fleet(), changes=[], horizon_s=None)
+    result = simulate(whole)
+    assert result.summary()["cost"] == pytest.approx(8 * result.end_s / 3600, rel=1e-12)
+    free = whole.with_({f"instances[{i}].cost_per_hour": 0 for i in (0, 1)})
+    assert simulate(free).summary()["cost"] is None
+    assert simulate(free).outcome_digest == result.outcome_digest
+
+
 def test_instance_that_is_reported_ready_too_early_keeps_its_requests_waiting() -> None:
     early = fleet.Fleet(initial_instances=1, startup_s=40, reported_ready_after_s=3)
     second = targets((20, 2))

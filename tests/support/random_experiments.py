@@ -333,12 +333,31 @@ def with_late_notices(simulation: Simulation, rng: random.Random) -> Simulation:
     return _if_valid(simulation, impatient)
 
 
+def with_models(simulation: Simulation, rng: random.Random) -> Simulation:
+    """With up to three models, which some tenants name, and groups serve all or some of."""
+    models = ["small", "large", "odd/name"][: rng.randint(1, 3)]
+    groups = [
+        group.replace(
+            models=rng.sample(models, rng.randint(1, len(models))) if rng.random() < 0.7 else [],
+            cost_per_hour=rng.choice((0.0, 2.5)),
+        )
+        for group in simulation.instances
+    ]
+    served = [model for model in models if any(model in group.models for group in groups)]
+    tenants = [tenant.replace(model=rng.choice(("", *served))) for tenant in simulation.tenants]
+    router = simulation.router
+    if router.kind == "round_robin":
+        router = router.replace(per_model=rng.random() < 0.5)
+    return _if_valid(simulation, {"instances": groups, "tenants": tenants, "router": router})
+
+
 EXTENSIONS: Mapping[str, float] = {
     "own policies": 0.2,
     "catalog servers": 0.06,
     "further changes": 0.15,
     "a scaler": 0.12,
     "late notices": 0.15,
+    "models": 0.15,
 }
 """Share of the simulations that are to get each."""
 
@@ -351,6 +370,7 @@ def extended(simulation: Simulation, rng: random.Random) -> tuple[Simulation, li
         with_changes,
         with_a_scaler,
         with_late_notices,
+        with_models,
     )
     made = []
     for (name, share), extend in zip(EXTENSIONS.items(), functions, strict=True):

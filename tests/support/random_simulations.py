@@ -447,7 +447,12 @@ _OWN: Mapping[str, Any] = {
     "Client.name": lambda d: f"client {d.rng.randrange(1000)}",
     "Client.prefix_group": lambda d: d.rng.choice(("", *_PREFIX_TOKENS)),
     "InstanceGroup.role": lambda _: "both",
-    "InstanceGroup.notices_departure_after_s": lambda _: 0.0,  # drawn by `extended`
+    # Drawn by `extended`:
+    "InstanceGroup.notices_departure_after_s": lambda _: 0.0,
+    "InstanceGroup.cost_per_hour": lambda _: 0.0,
+    "InstanceGroup.models": lambda _: [],
+    "Tenant.model": lambda _: "",
+    "RoundRobin.per_model": lambda _: True,
     "InstanceGroup.engine_rules": lambda d: (
         d.noun(instance.EngineRules._describe())
         if d.chance(0.25) or any(name.startswith("EngineRules.") for name in d.force)

@@ -210,6 +210,9 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         for group in drawn["instances"]:
             group["role"] = "both"
             group["notices_departure_after_s"] = 0.0
+            group["models"] = []
+        for tenant in drawn["tenants"]:
+            tenant["model"] = ""
     if name == "Simulation" and drawn["busy_monitor"]["track_output_blocks"]:
         for group in drawn["instances"]:
             group["preemption"] = "keep_emitted"

@@ -7,14 +7,13 @@ import random
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
 
 import spillway
-from spillway import ConfigError, Result, Simulation
-from spillway.config import describe
+from spillway import Result, Simulation
 
 FOLDER = Path(__file__).parent
 THREADS = sorted(path.parent for path in FOLDER.glob("*/thread.yaml"))
@@ -23,16 +22,6 @@ FIRST = 3
 """The cause is among this many findings of the situation."""
 
 
-class Missing(NamedTuple):
-    """Why a thread cannot be expressed yet, and a setting that does not exist before it can."""
-
-    why: str
-    setting: str
-
-
-PENDING: dict[int, Missing] = {
-    28: Missing("several models behind one gateway", "instances.models"),
-}
 WITHOUT_REMEDY: dict[int, str] = {
     13: "the maintainers' answer is not known",
     25: "nothing has to be cured",
@@ -189,15 +178,8 @@ def same_setting(first: str, second: str) -> bool:
     return parts[0].startswith(parts[1]) or parts[1].startswith(parts[0])
 
 
-def test_every_number_is_a_thread_or_pending() -> None:
-    numbers = [number_of(folder) for folder in THREADS]
-    assert sorted([*numbers, *PENDING]) == list(NUMBERS)
-
-
-@pytest.mark.parametrize("number", PENDING)
-def test_what_a_pending_thread_lacks_does_not_exist(number: int) -> None:
-    with pytest.raises(ConfigError):
-        describe.descriptor(PENDING[number].setting)
+def test_every_number_is_a_thread() -> None:
+    assert [number_of(folder) for folder in THREADS] == list(NUMBERS)
 
 
 def test_the_page_lists_every_thread() -> None:

@@ -182,6 +182,16 @@ std::vector<Broken> broken() {
        }},
       {"pools_notice_departures", "instances[].notices_departure_after_s",
        [](Simulation& s) { with_pools(s).notices_departure_after_s = 1; }},
+      {"models_are_served", "tenants[].model",
+       [](Simulation& s) {
+         s.instances.front().models = {"small"};
+         s.tenants = {{.name = "default", .model = "large"}};
+       }},
+      {"models_are_served", "tenants",
+       [](Simulation& s) {
+         with_pools(s);
+         s.tenants = {{.name = "default", .model = "large"}};
+       }},
       {"names_can_be_counted", "tenants",
        [](Simulation& s) { s.tenants = too_many<workload::Tenant>({{.name = "default"}}); }},
       {"names_can_be_counted", "slo_classes",

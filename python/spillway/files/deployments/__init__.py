@@ -254,8 +254,8 @@ def export(
     Raises
     ------
     ConfigError
-        For an unknown system or version, and another value of `rest`; for prefill and decode pools;
-        if nothing of the simulation can be written; if such a policy is lost, unless `allow_lossy`.
+        For an unknown system or version, and another value of `rest`; for prefill and decode pools
+        and models; if nothing can be written; if such a policy is lost, unless `allow_lossy`.
 
     Examples
     --------
@@ -282,11 +282,11 @@ def unchecked(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Expo
     if rest not in get_args(Rest):
         raise config_error([("rest", repr(rest), f"must be one of {', '.join(get_args(Rest))}")])
     settings = checked_simulation(simulation).to_dict()
-    for i, group in enumerate(settings["instances"]):
-        if group["role"] != "both":
-            raise config_error([(f"instances[{i}].role", group["role"], "cannot be exported yet")])
-    wanted = settings
-    moved: dict[str, str] = {}
+    for seam, name, usual in (("instances", "role", "both"), ("tenants", "model", "")):
+        for i, noun in enumerate(settings[seam]):
+            if noun[name] != usual:
+                raise config_error([(f"{seam}[{i}].{name}", noun[name], "cannot be exported yet")])
+    wanted, moved = settings, dict[str, str]()
     if target.absorb and rest == "absent":
         settings = copy.deepcopy(settings)
         moved = target.absorb(settings, version)
