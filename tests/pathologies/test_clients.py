@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from spillway import Simulation, gateway, metrics, run_many, signals, workload
+from spillway import Simulation, gateway, instance, metrics, run_many, signals, workload
 from spillway.config.profiles import BLIS_SERVER
 from spillway.systems.vllm_on_eks import presets as vllm_on_eks
 
@@ -78,6 +78,51 @@ def test_p29_a_retry_storm_outlives_its_trigger_and_a_budget_cures_it() -> None:
 def test_p29_without_a_trigger_the_same_retries_do_no_harm() -> None:
     (calm,) = run_many([storm([BLIND], surge_per_s=0.001)], SEEDS)
     assert min(result.summary()["goodput"] for result in calm) > 0.97
+
+
+# --- servers that do not notice that clients have left --------------------------------------------
+
+BURST_S = (30.0, 45.0)
+
+
+def left_behind(notices_after_s: float | None, burst_per_s: float = 140) -> Simulation:
+    """Two H100 at three quarters of their capacity; impatient clients try twice."""
+    usual = workload.Client(name="usual", requests_per_s=70)
+    burst = workload.Client(
+        name="burst",
+        requests_per_s=burst_per_s,
+        start_s=BURST_S[0],
+        duration_s=BURST_S[1] - BURST_S[0],
+    )
+    return Simulation(
+        workload=workload.Synthetic(clients=[usual, burst], duration_s=150),
+        slo_classes=[workload.SloClass(target_ttft_s=1)],
+        reaction=workload.Reaction(
+            first_token_timeout_s=5, retries=[workload.Retry(max_attempts=2)]
+        ),
+        instances=instance.InstanceGroup(count=2, notices_departure_after_s=notices_after_s),
+        router="least_loaded",
+    )
+
+
+@pytest.mark.slow
+def test_departures_that_no_server_notices_make_a_burst_last() -> None:
+    """The same clients recover within a minute where servers notice departures at once."""
+    noticed, late, never = run_many(
+        [left_behind(after_s) for after_s in (0, 20, None)], SEEDS[:3], keep_requests=True
+    )
+    for result in noticed:
+        found = result.recovery(*BURST_S)
+        assert found.recovered_after_s is not None
+        assert found.recovered_after_s < 60
+        assert "completed_in_vain" not in result.ledger
+    for result in (*late, *never):
+        assert result.recovery(*BURST_S).is_metastable
+        assert result.recovery(*BURST_S).after < 0.05
+        assert result.summary()["wasted_tokens"] > 5 * noticed[0].summary()["wasted_tokens"]
+    assert min(result.ledger["completed_in_vain"] for result in never) > 5000
+    for calm in run_many([left_behind(None, burst_per_s=0.001)], SEEDS[:3])[0]:
+        assert calm.summary()["goodput"] > 0.99
 
 
 # --- P32: agents whose contexts outgrow the KV cache ----------------------------------------------
