@@ -34,7 +34,11 @@ router::Dispatcher make_dispatcher(const Context& context, std::span<const std::
   if (context.needs.predictions) {
     predictor = std::make_unique<signals::OnlinePredictor>(context.requests);
   }
-  return {simulation.router,
+  router::Router policy = simulation.router;
+  if (auto* turns = std::get_if<router::RoundRobin>(&policy)) {
+    turns->per_model = turns->per_model && has_models(simulation);
+  }
+  return {policy,
           simulation.prefix_index,
           std::move(prefix_index),
           std::move(outstanding),

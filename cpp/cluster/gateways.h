@@ -24,7 +24,7 @@ class Gateways {
   Gateways(Context& context, std::span<const std::size_t> ranks, gateway::ServiceMeter* meter);
 
   /// The replica of the request.
-  GatewayReplica& of(sim::RequestId id) {
+  [[gnu::always_inline]] GatewayReplica& of(sim::RequestId id) {
     return replicas_.size() == 1 ? *replicas_.front() : *replicas_[index_of(id)];
   }
   GatewayReplica& at(std::size_t index) { return *replicas_[index]; }

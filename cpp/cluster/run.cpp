@@ -321,8 +321,11 @@ class Run final : public HeldRun, workload::RequestListener {
   void admit(RequestId request) {
     GatewayReplica& gateway = gateways_.of(request);
     const signals::View view = view_for(gateway);
+    const auto ask = [&](const signals::View& seen) {
+      return gateway.admit(request, clients_.retries_of(request), seen);
+    };
     const auto [is_admitted, departures] =
-        gateway.admit(request, clients_.retries_of(request), view_of_model(request, view));
+        has_models_ ? ask(view_of_model(request, view)) : ask(view);
     drop(departures);
     if (!is_admitted) {
       const bool drains = gateway.refused(request);

@@ -11,29 +11,35 @@ namespace {
 
 class RoundRobinPolicy final : public RoutingPolicy {
  public:
-  explicit RoundRobinPolicy(const RoundRobin& config) : config_(config) {}
-
-  sim::InstanceId pick(const signals::RequestView& request, const signals::View& view, sim::Time,
+  sim::InstanceId pick(const signals::RequestView&, const signals::View& view, sim::Time,
                        sim::Draws&) override {
-    return view.id(turn_of(request) % view.size());
+    return view.id(turn_ % view.size());
   }
-  void learn(const signals::RequestView& request, sim::InstanceId) override { ++turn_of(request); }
+  void learn(const signals::RequestView&, sim::InstanceId) override { ++turn_; }
 
  private:
-  std::size_t& turn_of(const signals::RequestView& request) {
-    const std::string& model = request.model();
-    return model.empty() || !config_.per_model ? turn_ : turns_[model];
+  std::size_t turn_ = 0;
+};
+
+class TurnsPerModel final : public RoutingPolicy {
+ public:
+  sim::InstanceId pick(const signals::RequestView& request, const signals::View& view, sim::Time,
+                       sim::Draws&) override {
+    return view.id(turns_[request.model()] % view.size());
+  }
+  void learn(const signals::RequestView& request, sim::InstanceId) override {
+    ++turns_[request.model()];
   }
 
-  RoundRobin config_;
-  std::size_t turn_ = 0;
-  std::map<std::string, std::size_t> turns_;  // by model
+ private:
+  std::map<std::string, std::size_t> turns_;  // by model; empty: requests that name none
 };
 
 }  // namespace
 
 std::unique_ptr<RoutingPolicy> make(const RoundRobin& config) {
-  return std::make_unique<RoundRobinPolicy>(config);
+  if (config.per_model) return std::make_unique<TurnsPerModel>();
+  return std::make_unique<RoundRobinPolicy>();
 }
 
 }  // namespace spillway::router
