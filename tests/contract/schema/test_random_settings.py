@@ -33,7 +33,7 @@ _DEPENDENT = {
     "min_tokens", "max_tokens", "max_model_len", "horizon_s", "warm_up_s", "priority", *TABLE,
     "initial_instances", "floor", "ceiling", "requests_per_s", "rate_fraction", "replicas",
     "rate_period_s",
-    "max_victims", "age_weight_per_s", "lockstep_ranks",
+    "max_victims", "age_weight_per_s", "lockstep_ranks", "role", "model", "models",
 }  # fmt: skip
 INDEPENDENT = {
     path: field for path, field, _ in LEAVES if path.rsplit(".", 1)[-1] not in _DEPENDENT
