@@ -331,8 +331,11 @@ def waits_while_idle(run: Run) -> Iterator[Finding]:
     wait_s, peak = float(run.queue_s[started].mean()), run.activity["peak_kv_utilization"]
     if share < _NEARLY_ALL or wait_s < float(at_server_s.mean()) or peak > _MOST_HALF:
         return
-    groups = run.simulation.instances
-    seats = sum(getattr(group, "max_num_seqs", 0) * group.count for group in groups)
+    seats = sum(
+        group.max_num_seqs * group.data_parallel_size * group.count
+        for group in run.simulation.instances
+        if group.plant.kind == "step_loop"
+    )
     running = float(np.median(run.running_at(run.dispatched_s[started])))
     if running > _MOST_HALF * seats or not _has_room(run, at_server_s, started):
         return
