@@ -29,7 +29,7 @@ define run_installed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-fuzz shares fuzz-readers portability specimens command-lines weekly mutants smoke test-dist test-dist-full bench bench-check build-check experiments docs docs-links check $(QUICK_CHECKS) analyze format stubs golden notebooks notebooks-check clean
+.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-live test-fuzz shares fuzz-readers portability specimens command-lines weekly mutants smoke test-dist test-dist-full bench bench-check build-check experiments docs docs-links check $(QUICK_CHECKS) analyze format stubs golden notebooks notebooks-check clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -81,6 +81,9 @@ test-every: $(VENV)/.dev  ## Python tests but the long ones, with as many random
 
 test-long: $(VENV)/.dev  ## Theory tests to 1%; minutes
 	$(BIN)/python -m pytest -m long -n 2
+
+test-live: $(VENV)/.dev  ## k6, aiperf, Envoy and litellm against a live fleet, those that are on the PATH; minutes
+	$(BIN)/python -m pytest tests/python/live/test_tools.py -m long -rs
 
 shares: $(VENV)/.dev  ## How often findings name the causes of public threads, and of healthy runs; minutes
 	$(BIN)/python -m pytest -q -s tests/threads tests/python/findings/test_healthy.py

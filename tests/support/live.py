@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,28 @@ async def call(
 
 def run(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     return asyncio.run(asyncio.wait_for(work(), 60))
+
+
+@contextlib.contextmanager
+def bare_loop() -> Iterator[Callable[[], float]]:
+    """How late an event loop that does nothing else is beside the test: the p99 so far (s)."""
+    late_s: list[float] = []
+    has_ended = threading.Event()
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        while not has_ended.is_set():
+            due_s = loop.time() + 0.02
+            await asyncio.sleep(0.02)
+            late_s.append(loop.time() - due_s)
+
+    thread = threading.Thread(target=asyncio.run, args=(work(),))
+    thread.start()
+    try:
+        yield lambda: sorted(late_s)[int(0.99 * len(late_s))]
+    finally:
+        has_ended.set()
+        thread.join()
 
 
 class Server:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
-from support.live import serving
+from support.live import bare_loop, serving
 
 import spillway
 from spillway import Simulation, instance, workload
@@ -135,51 +139,101 @@ def test_the_client_of_openai_is_served(config: Path) -> None:
         client.close()
 
 
+LOCUST = """
+import random
+from locust import FastHttpUser, constant, task
+
+
+class Client(FastHttpUser):
+    wait_time = constant(0.01)
+
+    @task
+    def complete(self):
+        streams = random.random() < 0.5
+        asked = {"prompt": "Once upon a time", "max_tokens": 20, "stream": streams}
+        with self.client.post("/v1/completions", json=asked, catch_response=True) as reply:
+            end = "[DONE]\\n\\n" if streams else "}"
+            if reply.status_code != 200 or not reply.text.endswith(end):
+                reply.failure(reply.text)
+"""
+
+
+@pytest.mark.slow
+def test_locust_is_served(config: Path) -> None:
+    pytest.importorskip("locust", reason="locust is not installed")
+    (config.parent / "locustfile.py").write_text(LOCUST)
+    with serving(config, "--speed", "10") as server:
+        command = [
+            sys.executable, "-m", "locust", "--headless", "--users", "10", "--spawn-rate", "10",
+            "--run-time", "4s", "--host", f"http://127.0.0.1:{server.port}", "--csv", "found",
+            "--exit-code-on-error", "1",
+        ]  # fmt: skip
+        done = subprocess.run(
+            command, cwd=config.parent, capture_output=True, text=True, timeout=100, check=False
+        )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    with (config.parent / "found_stats.csv").open() as rows:
+        total = list(csv.DictReader(rows))[-1]
+    assert int(total["Request Count"]) >= 50
+    assert int(total["Failure Count"]) == 0
+
+
 @pytest.mark.slow
 def test_two_hundred_streams_are_on_time(config: Path) -> None:
-    """About 50 tokens a second each: p99 of lateness within 5 ms of a bare event loop beside it.
+    """50 tokens a second each, for 20 s, against a bare event loop beside them.
 
-    Where the machine is too busy for the bare loop (p99 > 10 ms), nothing is judged.
+    The p99 of the server's lateness is within 5 ms of that loop's, and its clients see a step last
+    20 ms in the last 5 s: a drift of at most 1 ms over these. Where the machine is too busy for the
+    bare loop (p99 > 10 ms), nothing is judged.
     """
-    simulation = spillway.load(config).with_({"instances[0].max_num_seqs": 256})
-    spillway.dump(simulation, config)
-    body = json.dumps(LONG | {"max_tokens": 300}).encode()
+    steady = instance.Linear(
+        alpha0_us=0, alpha_input_us=0, alpha_output_us=0, beta0_us=20_000, beta_prefill_us=0,
+        beta_decode_us=0, beta_context_us=0,
+    )  # fmt: skip
+    changes = {"instances[0].max_num_seqs": 256, "instances[0].latency": steady}
+    spillway.dump(spillway.load(config).with_(changes), config)
+    body = json.dumps(
+        LONG | {"max_tokens": 1000, "stream_options": {"continuous_usage_stats": True}}
+    ).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n\r\n"
 
-    async def stream(port: int) -> int:
+    async def stream(port: int) -> list[tuple[float, int]]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(head.encode() + body)
-        found = b""
+        found, seen = b"", []
         while b"[DONE]" not in found[-60:]:
-            found += await reader.read(65_536)
+            found = found[-60:] + await reader.read(65_536)
+            if counts := re.findall(rb'"completion_tokens":(\d+)', found):
+                seen.append((time.perf_counter(), int(counts[-1])))
         writer.close()
-        return found.count(b"data: {")
+        assert seen[-1][1] == 1000
+        return seen
 
-    async def reference_s(late_s: list[float]) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            due_s = loop.time() + 0.02
-            await asyncio.sleep(0.02)
-            late_s.append(loop.time() - due_s)
+    async def work(port: int) -> list[list[tuple[float, int]]]:
+        return await asyncio.gather(*(stream(port) for _ in range(200)))
 
-    async def work(port: int) -> list[float]:
-        late_s: list[float] = []
-        beside = asyncio.ensure_future(reference_s(late_s))
-        counts = await asyncio.gather(*(stream(port) for _ in range(200)))
-        beside.cancel()
-        assert min(counts) > 100
-        return sorted(late_s)
-
-    with serving(config, "--speed", "0.5") as server:
-        late_s = asyncio.run(work(server.port))
-        page = server.get("/metrics")[1]
-    reference = late_s[int(0.99 * len(late_s))]
-    if reference > 0.010:
-        pytest.skip(f"not judged: a bare event loop is {reference * 1e3:.1f} ms late")
+    for _ in range(3):
+        with serving(config) as server, bare_loop() as p99_s:
+            streams = asyncio.run(work(server.port))
+            reference_s = p99_s()
+            page = server.get("/metrics")[1]
+        if reference_s <= 0.010:
+            break
+    else:
+        pytest.skip(f"not judged: a bare event loop is {reference_s * 1e3:.1f} ms late")
     counts = {
         float(bound): int(count)
         for bound, count in re.findall(r'lateness_seconds_bucket\{.*le="([\d.]+)"\} (\d+)', page)
     }
     total = int(re.findall(r"lateness_seconds_count\{.*\} (\d+)", page)[0])
-    within = min(bound for bound in counts if bound >= reference + 0.005)
+    within = min(bound for bound in counts if bound >= reference_s + 0.005)
     assert counts[within] >= 0.99 * total
+    assert abs(np.median([drift_s(seen) for seen in streams])) <= 0.001
+
+
+def drift_s(seen: list[tuple[float, int]]) -> float:
+    """How much later than the steps before them those of the last 5 s were received."""
+    behind = np.array([at - 0.02 * count for at, count in seen[:-1]])
+    at = np.array([at for at, _ in seen[:-1]])
+    last = at >= at[-1] - 5
+    return float(np.median(behind[last]) - np.median(behind[(at >= at[-1] - 10) & ~last]))
