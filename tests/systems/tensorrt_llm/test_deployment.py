@@ -22,6 +22,7 @@ def expressible(_name: str) -> dict[str, Any]:
         "max_model_len": 16384,
         "kv_cache": {"prefix_caching": False},
         "async_scheduling": False,
+        "speculative_decoding": {"num_drafts": 3, "method": "eagle"},
     }
     return {"instances": [group]}
 
@@ -63,6 +64,58 @@ def test_disaggregated_serving_is_refused(tmp_path: Path) -> None:
     text = "trtllm-serve disaggregated -c disagg.yaml"
     with pytest.raises(ConfigError, match="prefill and decode on workers of their own"):
         import_(written(tmp_path, a__sh=text), system="tensorrt-llm")
+
+
+def drafting(folder: Path, options: str, **others: Any) -> Any:
+    """The import of a server with a `speculative_config`."""
+    text = "trtllm-serve m --extra_llm_api_options options.yaml"
+    config = f"speculative_config: {{{options}}}\n"
+    files = written(folder, a__sh=text, options__yaml=config)
+    return import_(files, system="tensorrt-llm", **others)
+
+
+@pytest.mark.parametrize(
+    ("options", "method"),
+    [
+        ("decoding_type: Eagle3, max_draft_len: 4, speculative_model: org/d", "eagle"),
+        ("decoding_type: Eagle, max_draft_len: 4, speculative_model_dir: /d", "eagle"),
+        ("decoding_type: MTP, num_nextn_predict_layers: 4", "eagle"),
+        ("decoding_type: MTP, num_nextn_predict_layers: 4, max_draft_len: 4", "eagle"),
+        ("decoding_type: NGram, max_draft_len: 4, is_public_pool: true", "ngram"),
+        ("decoding_type: DraftTarget, max_draft_len: 4, speculative_model: d", "draft_model"),
+    ],
+)
+def test_a_chain_of_drafts(tmp_path: Path, options: str, method: str) -> None:
+    found = drafting(tmp_path, options)
+    drafts = found.simulation.instances[0].speculative_decoding
+    assert (drafts.num_drafts, drafts.method) == (4, method)
+    assert any("are those of the simulation" in note for note in found.notes)
+    assert [unread.field.rpartition(": ")[2] for unread in found.unread] == ["model"]
+
+
+def test_options_of_drafts_that_are_not_simulated_are_listed(tmp_path: Path) -> None:
+    options = "decoding_type: Eagle3, max_draft_len: 4, use_sa_spec: true, max_concurrency: 8"
+    listed = {unread.field.rpartition(": ")[2] for unread in drafting(tmp_path, options).unread}
+    assert listed == {"model", "use_sa_spec", "max_concurrency"}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("decoding_type: PARD, max_draft_len: 4", "by PARD is not modeled"),
+        ("decoding_type: AUTO", "by AUTO is not modeled"),
+        ("decoding_type: Eagle3", "without max_draft_len is not modeled"),
+        ("decoding_type: Eagle3, max_draft_len: 4, use_dynamic_tree: true", "as a tree"),
+        ("max_draft_len: 4", "decoding_type: is missing"),
+        (
+            "decoding_type: MTP, max_draft_len: 4, num_nextn_predict_layers: 1",
+            "num_nextn_predict_layers = 1: must be max_draft_len, 4",
+        ),
+    ],
+)
+def test_other_drafts_are_refused(tmp_path: Path, options: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        drafting(tmp_path, options)
 
 
 REFUSED = {

@@ -3,8 +3,9 @@
 Flags: `flags.csv`, by hand after `tensorrt_llm/commands/serve.py` of NVIDIA/TensorRT-LLM @ 00209af
 (1.2), because its wheels are not on the package index; `model`, `kv_block_size` and
 `extra_engine_args` are arguments that Dynamo passes on. Fields of `--config`: `LlmArgs` of the same
-commit. Its defaults: 2,048 requests and 8,192 tokens in a step, blocks that are used again. With an
-accelerator the steps and the memory are those of vLLM.
+commit; of its `speculative_config`: docs/source/features/speculative-decoding.md @ 04c8822. Its
+defaults: 2,048 requests and 8,192 tokens in a step, blocks that are used again. With an accelerator
+the steps and the memory are those of vLLM.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ _EXPECTED = (
 _DISAGGREGATED = "prefill and decode on workers of their own are not modeled"
 _SUBCOMMANDS = ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve")
 _NOT_MODELED = {
-    "speculative-config": "speculative decoding is not modeled",
     "lora-config": "adapters of LoRA are not modeled",
     "enable-lora": "adapters of LoRA are not modeled",
     "cache-transceiver-config": _DISAGGREGATED,
@@ -59,7 +59,20 @@ _IRRELEVANT = re.compile(
     r"|metadata-server-.*|served-model-name|fail-fast-.*|return-perf-metrics|enable-iter-perf-stats"
 )
 _CONFIG_KEYS = {"kv_cache_config", "max_batch_size", "max_num_tokens", "scheduler_config"}
-_CONFIG_KEYS |= {"cuda_graph_config", "enable_attention_dp", "moe_config"}
+_CONFIG_KEYS |= {"cuda_graph_config", "enable_attention_dp", "moe_config", "speculative_config"}
+_METHODS = {
+    "Eagle": "eagle",
+    "Eagle3": "eagle",
+    "MTP": "eagle",
+    "NGram": "ngram",
+    "DraftTarget": "draft_model",
+}
+_WRITTEN = {"eagle": "Eagle", "ngram": "NGram", "draft_model": "DraftTarget"}
+_TREES = ("use_dynamic_tree", "eagle_choices")
+_PROPOSAL = (
+    *("speculative_model", "speculative_model_dir", "eagle3_one_model", "dynamic_tree_max_topK"),
+    *("max_matching_ngram_size", "is_public_pool", "is_keep_all", "is_use_oldest"),
+)
 
 
 def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa: ARG001
@@ -79,8 +92,21 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa:
             "kv_cache_config:\n"
             f"  enable_block_reuse: {reuse}\n"
             f"disable_overlap_scheduler: {overlap}\n"
+            f"{_drafting(group['speculative_decoding'])}"
         )
     return files
+
+
+def _drafting(drafts: Mapping[str, Any]) -> str:
+    """The option of drafts, in the spelling that old and new versions take; empty without."""
+    if not drafts["num_drafts"]:
+        return ""
+    model = "" if drafts["method"] == "ngram" else "  speculative_model_dir: $DRAFT_MODEL\n"
+    return (
+        "speculative_config:\n"
+        f"  decoding_type: {_WRITTEN[drafts['method']]}\n"
+        f"  max_draft_len: {drafts['num_drafts']}\n{model}"
+    )
 
 
 def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:  # noqa: ARG001
@@ -175,10 +201,40 @@ def _apply(fields: Fields, group: dict[str, Any], gpu: str | None) -> list[Unrea
         reason = "prompts are computed in chunks here"
         name = f"{where}: enable-chunked-prefill"
         unread.append(Unread(name, False, reason, "assumed"))
+    unread += _read_drafts(fields, group["speculative_decoding"])
     for name, reason in _NOT_MODELED.items():
         if fields.values.get(name) not in (None, False, 1):
             listed(name, reason, "not_modeled")
     return [*unread, *fields.rest()]
+
+
+def _read_drafts(fields: Fields, drafts: dict[str, Any]) -> list[Unread]:
+    """Changes number and method of drafts to those of a chain; trees of drafts are not modeled."""
+    drafts |= {"num_drafts": 0, "method": "ngram"}
+    own = fields.map("speculative-config")
+    if not own.values:
+        return []
+    given = dict(own.values)
+    kind = own.required("decoding_type", "str")
+    number = own.take("max_draft_len", "int")
+    if kind == "MTP":
+        modules = own.take("num_nextn_predict_layers", "int")
+        if None not in (number, modules) and number != modules:
+            allowed = f"must be max_draft_len, {number}"
+            raise config_error([(f"{own.where}: num_nextn_predict_layers", f"{modules}", allowed)])
+        number = modules if number is None else number
+    is_tree = any(own.values.get(name) for name in _TREES)
+    if kind not in _METHODS or number is None or is_tree:
+        own.drop(*own.values)
+        what = "as a tree" if is_tree else f"by {kind}"
+        what = what if kind not in _METHODS or number is not None else "without max_draft_len"
+        reason = f"speculative decoding {what} is not modeled"
+        return [Unread(own.where, given, reason, "not_modeled")]
+    drafts |= {"num_drafts": number, "method": _METHODS[kind]}
+    own.drop(*_PROPOSAL, *_TREES)
+    accepted = ", ".join(f"{share:g}" for share in drafts["acceptance"])
+    reason = f"acceptance {accepted} and draft_us are those of the simulation: no file has them"
+    return [Unread(own.where, given, reason, "assumed")]
 
 
 def _server(fields: Fields, gpu: str) -> tuple[dict[str, Any], list[Unread]]:
@@ -208,7 +264,11 @@ TARGET = Target(
     name="tensorrt-llm",
     versions=_VERSIONS,
     doc="the command line of `trtllm-serve` and its file of options, one per group of instances",
-    covers=COVERS,
+    covers=(
+        *COVERS,
+        "instances[].speculative_decoding.num_drafts",
+        "instances[].speculative_decoding.method",
+    ),
     reasons=(
         ("instances[].ingress", "TensorRT-LLM has no limit of its queue"),
         ("instances[].scheduler", "TensorRT-LLM orders its queue by arrival"),
@@ -232,5 +292,6 @@ TARGET = Target(
     approximated=(
         ("enable-chunked-prefill", "prompts are computed in chunks also without it"),
         ("config", "the options of the file, which must be among those given"),
+        ("speculative-config", "chains of drafts, whose acceptance is that of the simulation"),
     ),
 )
