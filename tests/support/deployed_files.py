@@ -595,4 +595,36 @@ def of_charts() -> list[Deployed]:
     return [Deployed(f"vllm {name}", "vllm", *found) for name, found in files.items()]
 
 
-DEPLOYED = [*of_engines(), *of_picker(), *of_envoy(), *of_keys(), *of_dynamo(), *of_charts()]
+def of_router() -> list[Deployed]:
+    flags = [
+        *("--worker-urls", "http://a:8000", "http://b:8000", "--policy", "cache_aware"),
+        *("--balance-abs-threshold", "32", "--max-concurrent-requests", "256"),
+    ]
+    launch = ["python3", "-m", "sglang_router.launch_router", *flags]
+    started = [
+        *("python3", "-m", "sglang_router.launch_server", "--model-path", "Qwen/Qwen3-8B"),
+        *("--dp-size", "3", "--max-running-requests", "64", "--context-length", "16384"),
+        *("--router-balance-abs-threshold", "32", "--router-max-concurrent-requests", "256"),
+    ]
+    service_ = {"image": "lmsysorg/sgl-model-gateway:v0.3.2", "command": flags}
+    states = {"router.balance_abs_threshold": 32, "gateway.limit[0].max_in_flight": 256}
+    files = {
+        "script": {"a.sh": script(launch)},
+        "docker": {"a.sh": f"docker run lmsysorg/sgl-router:v0.2.4 {shlex.join(flags)}\n"},
+        "compose": {"compose.yaml": dumped({"services": {"router": service_}})},
+        "deployment": {"a.yaml": dumped(manifest("Deployment", {"command": launch}))},
+    }
+    with_servers = {**states, **LIMITS, f"{GROUP}.count": 3}
+    return [
+        *(
+            Deployed(f"router {name}", "sglang-router", text, states)
+            for name, text in files.items()
+        ),
+        Deployed("router servers", "sglang-router", {"a.sh": script(started)}, with_servers),
+    ]
+
+
+DEPLOYED = [
+    *(*of_engines(), *of_picker(), *of_envoy(), *of_keys(), *of_dynamo(), *of_charts()),
+    *of_router(),
+]
