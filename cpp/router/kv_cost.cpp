@@ -172,9 +172,12 @@ class KvCostPolicy final : public RoutingPolicy {
       const double prefill = config_.prefill_load_scale *
                              std::max(load.prefill_blocks + uncached - credit * rated.overlap, 0.0);
       const double decode = load.blocks + blocks;
-      const double cost = config_.rule == CostRule::product
-                              ? prefill * (decode + 1)
-                              : prefill + decode + config_.request_weight * load.requests;
+      const double counted = config_.request_weight * load.requests;
+      double cost =
+          config_.rule == CostRule::product ? prefill * (decode + 1) : prefill + decode + counted;
+      if (!config_.track_prefill) {
+        cost = std::max(decode + counted - config_.overlap_credit * rated.overlap, 0.0);
+      }
       scores_.push_back(-cost);
     }
   }

@@ -31,6 +31,7 @@ struct KvCost {
   double request_weight = 0;
   double temperature = 0;
   PrefillUnit prefill_unit = PrefillUnit::blocks;
+  bool track_prefill = true;
   double overlap_refresh_after_s = 0;
 
   static constexpr std::string_view kind = "kv_cost", type_name = "KvCost";
@@ -79,6 +80,10 @@ struct KvCost {
     field("prefill_unit", &KvCost::prefill_unit,
           "In what prompts to be computed are counted. blocks: whole ones; tokens: a block that a "
           "prompt does not fill counts for the share that it fills (Dynamo 1.6).");
+    field("track_prefill", &KvCost::track_prefill,
+          "Whether prompts to be computed count. If not, as where others compute them (Dynamo's "
+          "router_track_prefill_tokens), the cost by either rule is that of decoding, less the "
+          "undecayed credit for the prompt blocks that the rank holds, at least 0.");
     field("overlap_refresh_after_s", &KvCost::overlap_refresh_after_s,
           "Time in the gateway's queue beyond which the blocks that a rank holds are looked up "
           "again at the decision; until then they are those of when the request joined the queue "

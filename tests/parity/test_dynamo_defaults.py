@@ -1,10 +1,12 @@
 """Defaults, values and files of policy classes that Dynamo 1.6.1 takes or refuses.
 
-Not simulated: conditional disaggregation, whose records are of pools for prefill and decoding.
+Conditional disaggregation is not simulated; what it refuses is refused.
 """
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,10 +33,17 @@ Case = dict[str, Any]
 
 
 def imported(folder: Path, values: Case) -> Any:
-    words = [f"--{FLAGS.get(name, name.replace('_', '-'))}={v}" for name, v in values.items()]
+    bypass = "conditional_disagg_"
+    given = {name: value for name, value in values.items() if not name.startswith(bypass)}
+    words = [f"--{FLAGS.get(name, name.replace('_', '-'))}={v}" for name, v in given.items()]
+    is_enabled = values.get(f"{bypass}enabled", False)
+    if is_enabled:
+        config = json.dumps({"policy": values[f"{bypass}policy"]})
+        flags = ["--router-conditional-disagg", "--router-conditional-disagg-config", config]
+        words += [shlex.quote(word) for word in flags]
     path = folder / "frontend.sh"
     path.write_text(" ".join(["python -m dynamo.frontend --router-mode kv", *words]))
-    return import_(path, system="dynamo@1.6")
+    return import_(path, system="dynamo@1.6", allow_lossy=is_enabled)
 
 
 def in_force(simulation: Any) -> Case:
@@ -65,12 +74,11 @@ def test_the_defaults_are_the_recorded_ones(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", SETTINGS, ids=lambda case: f"set-{case['id']}")
 def test_values_are_in_force_or_refused(case: Case, tmp_path: Path) -> None:
-    if "conditional_disagg_enabled" in case["set"]:
-        pytest.skip("not simulated: conditional disaggregation")
     if "unknown_thing" in case["set"]:
         assert "is no flag of dynamo.frontend" in str(imported(tmp_path, case["set"]).unread[0])
     elif "error" in case["result"]:
-        with pytest.raises(ConfigError, match=r"frontend\.sh: \w+ = -1: must be"):
+        message = r"frontend\.sh: \w+ = -1: must be|must hold prefill_busy_threshold"
+        with pytest.raises(ConfigError, match=message):
             imported(tmp_path, case["set"])
     else:
         assert in_force(imported(tmp_path, case["set"]).simulation) == case["result"]

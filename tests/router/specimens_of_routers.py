@@ -13,6 +13,7 @@ KV_COST = Specimen(
         router.KvCost(),
         router.KvCost(overlap="sent", temperature=0.5),
         router.KvCost(prefill_unit="tokens", overlap_refresh_after_s=0.1),
+        router.KvCost(track_prefill=False, request_weight=2),
     ),
 )
 LEAST_LOADED = Specimen(

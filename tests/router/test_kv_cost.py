@@ -44,7 +44,10 @@ def costs(
             credit /= 1 + cost.overlap_decay * (prefill[i] - min(prefill)) / max(blocks, 1)
         to_compute = cost.prefill_load_scale * max(prefill[i] + blocks - credit * overlap, 0)
         to_hold = held[i] + blocks
-        if cost.rule == "product":
+        if not cost.track_prefill:
+            counted = cost.request_weight * number[i]
+            all_costs.append(max(to_hold + counted - cost.overlap_credit * overlap, 0))
+        elif cost.rule == "product":
             all_costs.append(to_compute * (to_hold + 1))
         else:
             all_costs.append(to_compute + to_hold + cost.request_weight * number[i])
@@ -180,6 +183,7 @@ def cases(draw: st.DrawFn) -> Case:
             prefill_load_scale=draw(st.sampled_from([0, 0.75, 1, 3])),
             request_weight=draw(st.sampled_from([0, 1.5, 40])),
             temperature=draw(st.sampled_from([0, 0, 0.2, 5])),
+            track_prefill=draw(st.sampled_from([True, True, False])),
         ),
         arrival_ns=np.cumsum([draw(gaps) for _ in range(n)]).tolist(),
         input_tokens=[tokens + more for (_, tokens), more in zip(prefixes, unshared, strict=True)],

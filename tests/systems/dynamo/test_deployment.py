@@ -33,6 +33,7 @@ def expressible(name: str) -> dict[str, Any]:
         overlap_decay=decay,
         temperature=0.2,
         prefill_unit="tokens" if name == "dynamo@1.6" else "blocks",
+        track_prefill=name not in ("dynamo@1.2", "dynamo@1.6"),
         overlap_refresh_after_s=0 if name == "dynamo@1.2" else 0.25,
     )
     return preset.apply().replace(router=router_).to_dict()

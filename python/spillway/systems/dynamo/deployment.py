@@ -94,6 +94,7 @@ _NOT_MODELED = {
     "is-decode-worker": _DISAGGREGATED,
     "router-conditional-disagg": _DISAGGREGATED,
 }
+_BYPASS = "router-conditional-disagg-config"
 _IRRELEVANT = re.compile(
     r"http-.*|tls-.*|tcp-.*|nats-.*|namespace.*|discovery-backend|store-kv|request-plane|event-plane"
     r"|response-plane|metrics-.*|grpc-.*|kserve-.*|dump-config-to|interactive|version|model-name"
@@ -223,6 +224,8 @@ def _options(settings: Mapping[str, Any], version: str) -> dict[str, Any]:
             options[name] = router[setting]
         options["router-kv-overlap-score-credit"] = min(1.0, router["overlap_credit"])
         options["router-kv-events"] = router["overlap"] == "kv_events"
+        if not router["track_prefill"]:
+            options["router-track-prefill-tokens"] = False
         options |= _queue_options(settings["gateway"], version)
     elif router["kind"] == "weighted" and router["picker"]["kind"] == "random":
         options["router-mode"] = "random"
@@ -428,7 +431,10 @@ def _frontend(
     events = fields.take("router-kv-events", "bool", default=True)
     if mode == "kv":
         settings["router"] = KvCost(
-            overlap="kv_events" if events else "sent", prefill_unit=prefill_unit(version), **values
+            overlap="kv_events" if events else "sent",
+            prefill_unit=prefill_unit(version),
+            track_prefill=fields.take("router-track-prefill-tokens", "bool", default=True),
+            **values,
         ).to_dict()
     elif mode == "random":
         settings["router"] = dict(_RANDOM)
@@ -458,6 +464,7 @@ def _frontend(
     if mode == "kv" and threshold is not None:
         gateway["limit"] = [PrefillBusy(threshold=threshold).to_dict()]
         gateway["bands"] = [Band(fairness=classes).to_dict()]
+    unread += _bypass(fields, threshold)
     for name, reason in _NOT_MODELED.items():
         if fields.values.get(name) is True:
             fields.drop(name)
@@ -470,6 +477,28 @@ def _frontend(
             **thresholds, decode_latch=version != "1.2", track_output_blocks=tracks
         ).to_dict()
     return [*unread, *fields.rest()]
+
+
+def _bypass(fields: Fields, queue_threshold: float | None) -> list[Unread]:
+    """What says when a prompt bypasses the prefill workers, which is not simulated.
+
+    Raises ConfigError for what Dynamo refuses.
+    """
+    text = fields.take(_BYPASS, "str")
+    if text is None:
+        return []
+    where = f"{fields.where}: {_BYPASS}"
+    config = parse(text, where, is_json=True)
+    if not isinstance(config, dict):
+        raise config_error([(where, text, "must be a JSON object")])
+    if fields.values.get("router-conditional-disagg") is not True:
+        reason = "has no effect without --router-conditional-disagg"
+        return [Unread(where, text, reason, "irrelevant")]
+    by_load = config.get("policy") == "prefill_load"
+    if by_load and config.get("prefill_busy_threshold") is None and queue_threshold is None:
+        allowed = "must hold prefill_busy_threshold, or --router-queue-threshold must be given"
+        raise config_error([(where, text, allowed)])
+    return [Unread(where, text, _DISAGGREGATED, "not_modeled")]
 
 
 def _policies(
@@ -572,5 +601,6 @@ TARGET = Target(
         ("router-mode", "kv, round-robin and random; other modes are listed, and round-robin"),
         ("router-policy-config", "from 1.3 on; all requests are of the default family"),
         ("router-kv-events", "without events: the requests that the router has sent"),
+        ("router-track-prefill-tokens", "recorded of decode workers alone; for all workers here"),
     ),
 )

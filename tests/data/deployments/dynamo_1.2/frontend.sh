@@ -4,6 +4,7 @@ python -m dynamo.frontend \
   --router-prefill-load-scale 1.0 \
   --router-temperature 0.2 \
   --router-kv-events \
+  --no-router-track-prefill-tokens \
   --router-queue-threshold 16.0 \
   --router-queue-policy fcfs \
   --router-track-output-blocks \
