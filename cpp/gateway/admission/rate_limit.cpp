@@ -110,8 +110,8 @@ class RateLimitPolicy final : public AdmissionPolicy {
     if (config_.window == RateWindow::bucket) {
       const KeyLimits& limits = limits_[key];
       return refused_for_ == Cause::requests
-                 ? until_refilled(use.requests, 1, *limits.requests)
-                 : until_refilled(use.tokens, needed_tokens(request), *limits.tokens);
+                 ? until_refilled(use.requests, 1, limits.requests.value_or(0))
+                 : until_refilled(use.tokens, needed_tokens(request), limits.tokens.value_or(0));
     }
     if (config_.window != RateWindow::sliding) return use.window_end - now;
     return use.entries.empty() ? window_ : use.entries.front().at + window_ - now;
