@@ -177,6 +177,37 @@ def test_objects_of_istio_keep_what_a_patch_does_not_change(tmp_path: Path) -> N
     assert read == found.deployed
 
 
+ROUTED = """\
+kind: Deployment
+metadata: {name: router}
+spec: {template: {spec: {containers: [{name: r, image: 'lmsysorg/sglang:v0.5.6',
+  command: [python3, -m, sglang_router.launch_router, --policy, random],
+  args: [--service-discovery, --selector, app=llama, tier=a, --service-discovery-port=80]}]}}}
+---
+kind: Deployment
+metadata: {name: llama}
+spec: {template: {spec: {containers: [{name: s, image: 'lmsysorg/sglang:v0.5.6',
+  command: [python3, -m, sglang.launch_server, --model-path, m/m]}]}}}
+"""
+
+
+def test_a_router_keeps_how_it_finds_its_workers(tmp_path: Path) -> None:
+    stack = list(written(tmp_path, stack__yaml=ROUTED))
+    found = export(LIMITED, to="sglang-router").as_patches("deployment", stack)
+    (patch,) = contents(dict(found.files)).values()
+    assert patch["metadata"] == {"name": "router"}
+    (container,) = patch["spec"]["template"]["spec"]["containers"]
+    assert container["name"] == "r"
+    assert container["args"][:5] == [
+        *("--service-discovery", "--selector", "app=llama", "tier=a"),
+        "--service-discovery-port=80",
+    ]
+    assert "$" not in str(patch)
+    servers = export(LIMITED, to="sglang").as_patches("deployment", stack)
+    (patch,) = contents(dict(servers.files)).values()
+    assert patch["metadata"] == {"name": "llama"}
+
+
 @pytest.mark.parametrize(
     ("whole", "note"),
     [

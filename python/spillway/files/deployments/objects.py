@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _IDENTITY = ("name", "namespace", "labels")
+_ROUTER = r"sglang[_-]router|sgl-model-gateway|sgl-router"
 _PROGRAMS = {  # of the name of a file: what the container that runs it has in its image or words
     "vllm": r"vllm",
-    "sglang": r"sglang",
+    "sglang": rf"(?s)^(?!.*(?:{_ROUTER})).*sglang",
+    "router": _ROUTER,
     "trtllm": r"trtllm|tensorrt",
     "frontend": r"dynamo.frontend",
     "worker": r"dynamo\.(?:vllm|sglang|trtllm)",
@@ -129,10 +131,25 @@ def _workload(own: _Patch, entry: dict[str, Any]) -> Done | None:
     line = "\n".join(_texts([running[0].get(key) for key in _WORDS]))
     if model := re.search(r"(?:--model(?:-path)?[=\s]|\bserve\s)([^\s-]\S*)", line):
         written["args"] = [model[1] if word == "$MODEL" else word for word in written["args"]]
+    if "$WORKER_URLS" in written["args"] and (found := _workers(running[0])):
+        at = written["args"].index("$WORKER_URLS")
+        written["args"][at - 1 : at + 1] = found
     return done, f"its container {written['name']}"
 
 
 _WORDS = ("image", "command", "args")
+_FINDS_WORKERS = re.compile(r"--(?:worker-urls|service-discovery|selector)")
+
+
+def _workers(container: Mapping[str, Any]) -> list[str]:
+    """The words by which a router finds its workers."""
+    found, is_taken = [], False
+    for word in _texts([container.get("command"), container.get("args")]):
+        if word.startswith("-"):
+            is_taken = bool(_FINDS_WORKERS.match(word))
+        if is_taken:
+            found.append(word)
+    return found
 
 
 def _texts(value: Any) -> Iterator[str]:
