@@ -380,27 +380,46 @@ void Pools::finished(RequestId id) {
 
 void Pools::check_progress() {
   if (may_be_withdrawn_ || link_.next() != sim::kForever) return;
-  std::vector<RequestId> waiting;
-  for (std::size_t i = 0; i < jobs_.size(); ++i) {
-    const Job& job = jobs_[i];
+  for (const Job& job : jobs_) {
     if (job.on_the_way > 0) return;
-    if (job.is_unread || (job.has_decode_leg && job.is_prefilling)) waiting.emplace_back(i);
   }
-  if (waiting.empty()) return;
   for (const auto& instance : fleet_->instances()) {
     if (!instance->legs()->is_idle()) return;
   }
-  std::string text = "prefill and decode pools wait for each other's memory at " +
-                     sim::to_text(sim::to_seconds(context_.now)) + " s:";
-  for (std::size_t i = 0; i < std::min<std::size_t>(waiting.size(), 2); ++i) {
-    const Job& job = job_of(waiting[i]);
+  report_deadlock();
+}
+
+// Steps go on, but no request gets further: each time memory is short, and prompts that no one
+// reads hold the rest.
+void Pools::check_preemptions() {
+  instance::Counters totals;
+  for (const auto& instance : fleet_->instances()) totals += instance->counters();
+  const instance::Counters last = std::exchange(last_totals_, totals);
+  const bool has_moved = totals.tokens_emitted != last.tokens_emitted ||
+                         totals.entered != last.entered || totals.cancelled != last.cancelled ||
+                         totals.handed_over != last.handed_over ||
+                         totals.completed != last.completed || totals.refused != last.refused;
+  if (has_moved || may_be_withdrawn_ || totals.preemptions - last.preemptions < 1000) return;
+  report_deadlock();
+}
+
+void Pools::report_deadlock() const {
+  std::string text;
+  std::int64_t stuck = 0;
+  for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    const Job& job = jobs_[i];
+    if (!job.is_unread && !(job.has_decode_leg && job.is_prefilling)) continue;
+    if (++stuck > 2) continue;
     const InstanceId holds = job.is_unread ? job.prefill : job.decode;
     const InstanceId needs = job.is_unread ? job.decode : job.prefill;
-    text += " request " + std::to_string(context_.requests.row(waiting[i])) +
+    text += " request " + std::to_string(context_.requests.row(RequestId{i})) +
             " holds blocks of instance " + std::to_string(holds.value) +
             " and waits for some of instance " + std::to_string(needs.value) + ";";
   }
-  throw sim::LivelockError(text + " " + std::to_string(waiting.size()) +
+  if (stuck == 0) return;
+  throw sim::LivelockError("prefill and decode pools wait for each other's memory at " +
+                           sim::to_text(sim::to_seconds(context_.now)) + " s:" + text + " " +
+                           std::to_string(stuck) +
                            " requests in all. Larger KV memories, or a limit in the gateway, "
                            "avoid it");
 }

@@ -65,6 +65,8 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   /// Throws LivelockError if requests wait for each other's memory, so that none of them will move:
   /// not where some may be withdrawn. Precondition: no request is to come.
   void check_progress();
+  /// The same, of requests that preempt themselves without end; to be called now and then.
+  void check_preemptions();
 
  private:
   struct Job {
@@ -102,6 +104,7 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   void watch_link();
   void delay_steps();
   void end(sim::RequestId id, workload::Outcome outcome);
+  void report_deadlock() const;  // if there is one
   LegColumns* columns_of(sim::RequestId id);
 
   static constexpr std::uint32_t kNothing = 0xFFFFFFFF;  // of the link has ended
@@ -125,6 +128,7 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   std::uint32_t link_state_ = 0;  // an event of another state of the link is outdated
   std::vector<Job> jobs_;         // by request
   metrics::LegCounts counts_;
+  instance::Counters last_totals_;  // when preemptions were last checked
 };
 
 }  // namespace spillway::cluster

@@ -620,6 +620,7 @@ class Run final : public HeldRun, workload::RequestListener {
       until_ = context_.now;
     }
     if (events % LivelockGuard::kInterval != 0) return;
+    if (pools_ && !clients_.has_pending()) pools_->check_preemptions();
     livelock_.check(context_, clients_, horizon_, gateways_.counters().present(),
                     [this](const Event& event) { handle(event); });
   }

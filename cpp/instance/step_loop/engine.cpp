@@ -100,6 +100,8 @@ void StepLoopEngine::cancel(RequestId id, std::size_t, workload::Outcome outcome
   }
   take_scrapes(now, false);
   withdraw(state_, recorder_, {id, outcome}, now);
+  // An idle engine may have waiting legs, one of which may now fit.
+  if (settings_.has_legs) wake(now);
 }
 
 // The step begins after all other events of this instant.

@@ -389,6 +389,7 @@ class _Instance:
     plan: list[_Part] = field(default_factory=list)
     batch: list[_Scheduled] = field(default_factory=list)  # of the step that is about to start
     limbo: list[_Live] = field(default_factory=list)  # preempted while they finish
+    leaving: list[_Live] = field(default_factory=list)  # withdrawn, in this order
     steps: int = 0
     end_ns: int = 0
     gaps: Counter[int] = field(default_factory=Counter)
@@ -458,11 +459,17 @@ class _Instance:
             self.leave(live, now_ns)
         elif live in self.running or live in self.limbo:
             live.leaves = True
+            self.leaving.append(live)
             if self.step is None:
                 self.take_out_leaving(now_ns)
 
+    def is_finished(self, live: _Live) -> bool:
+        return live.emitted == live.goal
+
     def take_out_leaving(self, now_ns: int) -> None:
-        for live in [live for live in self.running if live.leaves]:
+        finished = [live for live in self.running if live.leaves and self.is_finished(live)]
+        others = [live for live in self.leaving if live in self.running and live not in finished]
+        for live in [*finished, *others]:
             self.release_blocks(live)
             self.running.remove(live)
             self.plan = [part for part in self.plan if part.live is not live]
@@ -470,6 +477,7 @@ class _Instance:
         for live in self.limbo:
             self.leave(live, now_ns)
         self.limbo.clear()
+        self.leaving.clear()
 
     def leave(self, live: _Live, now_ns: int) -> None:
         live.outcome.outcome = "cancelled"
