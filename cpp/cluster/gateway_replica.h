@@ -67,6 +67,13 @@ class GatewayReplica {
   }
   /// The router had no instance for the request.
   void unrouted(sim::RequestId id) { dispatcher_.dropped(id); }
+  /// The instance that the router of a pool would choose now; kNoInstance: none.
+  sim::InstanceId preview(sim::RequestId id, const signals::View& view) {
+    return dispatcher_.preview({context_.requests, id}, view, context_.now);
+  }
+  sim::InstanceId preview_prefill(sim::RequestId id, const signals::View& view) {
+    return prefill_->preview({context_.requests, id}, view, context_.now);
+  }
   // With pools. Each has its own router: see `decide_or_reject`, `send` and `finished`. A leg
   // counts in flight at its instance for both.
   std::optional<router::Target> decide_prefill(sim::RequestId id, const signals::View& view) {

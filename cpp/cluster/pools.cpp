@@ -46,6 +46,10 @@ bool has_withdrawals(const Simulation& simulation) {
                              [](const Change& change) { return !change.cancel.empty(); });
 }
 
+bool reads_loads(const Simulation& simulation) {
+  return std::holds_alternative<router::Conditional>(simulation.disaggregation.decider);
+}
+
 }  // namespace
 
 Pools::Pools(Context& context, workload::RequestListener& run)
@@ -63,6 +67,7 @@ Pools::Pools(Context& context, workload::RequestListener& run)
       decider_(std::visit([](const auto& config) { return make(config); },
                           context.simulation.disaggregation.decider)),
       reads_prefixes_(signals::needs_of(context.simulation.disaggregation.decider).prefix_index),
+      loads_(reads_loads(context.simulation) ? std::optional<PoolLoads>(context) : std::nullopt),
       prefill_(instances_of(context.simulation, Role::prefill)),
       decode_(instances_of(context.simulation, Role::decode)),
       bytes_per_block_(
@@ -186,21 +191,48 @@ std::optional<router::Target> Pools::pick_decode(RequestId id, workload::ReasonC
 }
 
 bool Pools::is_local(RequestId id, std::optional<InstanceId> decode) {
-  const signals::RequestView request(context_.requests, id);
-  std::int64_t cached = 0;
-  if (reads_prefixes_ && decode) {
-    const std::array chosen{*decode};
-    const signals::View fleet = fleet_->view(gateway_of(id).local_state());
-    cached = fleet.of(chosen).sent_tokens(request, 0);
+  router::LegsQuestion question{.input_tokens = context_.requests.input_tokens(id)};
+  if (loads_) {
+    look_ahead(id, decode, question);
+  } else if (reads_prefixes_ && decode) {
+    question.cached_tokens = sent_tokens(id, *decode, gateway_of(id).local_state());
   }
-  return decider_->is_local({request.input_tokens(), cached});
+  return decider_->is_local(question);
+}
+
+void Pools::look_ahead(RequestId id, std::optional<InstanceId> decode,
+                       router::LegsQuestion& question) {
+  GatewayReplica& gateway = gateway_of(id);
+  if (!decode) {
+    decode = gateway.preview(id, fleet_->view(gateway.local_state()).of(decode_));
+    if (*decode == router::kNoInstance) return;
+  }
+  question.cached_tokens = sent_tokens(id, *decode, gateway.local_state());
+  question.decode = loads_->decode(gateway.index(), *decode, question.input_tokens);
+  const signals::View fleet = fleet_->view(gateway.local_state_of_prefill());
+  const InstanceId prefill = gateway.preview_prefill(id, fleet.of(prefill_));
+  if (prefill != router::kNoInstance) question.prefill = loads_->prefill(gateway.index(), prefill);
+}
+
+// Of its prompt, by the gateway's own record.
+std::int64_t Pools::sent_tokens(RequestId id, InstanceId to, const signals::LocalState& state) {
+  const std::array chosen{to};
+  return fleet_->view(state).of(chosen).sent_tokens({context_.requests, id}, 0);
 }
 
 void Pools::book_prefill(RequestId id, const router::Target& target) {
   job_of(id).prefill = target.instance;
   job_of(id).in_prefill = true;
-  gateway_of(id).send_prefill(id, target);
-  load_events_->sent(gateway_of(id).index(), id, target.instance);
+  GatewayReplica& gateway = gateway_of(id);
+  if (loads_) {
+    const std::int64_t uncached =
+        context_.requests.input_tokens(id) -
+        sent_tokens(id, target.instance, gateway.local_state_of_prefill());
+    job_of(id).booked_tokens = uncached;
+    loads_->add_prefill(gateway.index(), target.instance, uncached);
+  }
+  gateway.send_prefill(id, target);
+  load_events_->sent(gateway.index(), id, target.instance);
   if (LegColumns* columns = columns_of(id)) {
     columns->prefill_instance[id.index()] = static_cast<std::int32_t>(target.instance.value);
   }
@@ -209,26 +241,28 @@ void Pools::book_prefill(RequestId id, const router::Target& target) {
 void Pools::book_decode(RequestId id, const router::Target& target) {
   job_of(id).decode = target.instance;
   job_of(id).in_decode = true;
-  gateway_of(id).send_decode(id, target);
-  const std::size_t gateway = gateway_of(id).index();
-  job_of(id).is_remote ? load_events_->sent_to_continue(gateway, id, target.instance)
-                       : load_events_->sent(gateway, id, target.instance);
+  GatewayReplica& gateway = gateway_of(id);
+  if (loads_) loads_->add_decode(gateway.index(), target.instance, id);
+  gateway.send_decode(id, target);
+  job_of(id).is_remote ? load_events_->sent_to_continue(gateway.index(), id, target.instance)
+                       : load_events_->sent(gateway.index(), id, target.instance);
 }
 
-void Pools::unbook_prefill(RequestId id, bool is_completed) {
-  Job& job = job_of(id);
+void Pools::unbook_prefill(RequestId id, Job& job, bool is_completed) {
   if (!std::exchange(job.in_prefill, false)) return;
-  gateway_of(id).prefill_ended(id, job.prefill, is_completed);
-  load_events_->finished(gateway_of(id).index(), id, job.prefill);
+  GatewayReplica& gateway = gateway_of(id);
+  if (loads_) loads_->add_prefill(gateway.index(), job.prefill, -job.booked_tokens);
+  gateway.prefill_ended(id, job.prefill, is_completed);
+  load_events_->finished(gateway.index(), id, job.prefill);
 }
 
-void Pools::unbook_decode(RequestId id) {
-  Job& job = job_of(id);
+void Pools::unbook_decode(RequestId id, Job& job) {
   if (!std::exchange(job.in_decode, false)) return;
-  gateway_of(id).decode_ended(id, job.decode);
-  const std::size_t gateway = gateway_of(id).index();
-  job.is_remote ? load_events_->finished_continuing(gateway, id, job.decode)
-                : load_events_->finished(gateway, id, job.decode);
+  GatewayReplica& gateway = gateway_of(id);
+  if (loads_) loads_->drop_decode(gateway.index(), job.decode, id);
+  gateway.decode_ended(id, job.decode);
+  job.is_remote ? load_events_->finished_continuing(gateway.index(), id, job.decode)
+                : load_events_->finished(gateway.index(), id, job.decode);
 }
 
 // ---- legs --------------------------------------------------------------------------------------
@@ -265,7 +299,7 @@ void Pools::prefill_ended(RequestId id) {
   job.is_prefilling = false;
   job.is_unread = true;
   if (LegColumns* columns = columns_of(id)) columns->prefill_end[id.index()] = context_.now;
-  unbook_prefill(id, true);
+  unbook_prefill(id, job, true);
   if (sends_decode_first_) return begin_transfer(id);
   if (!is_prefill_first_) return send(id, Leg::decode);
   job.has_prefilled = true;
@@ -356,11 +390,11 @@ void Pools::end(RequestId id, Outcome outcome) {
 }
 
 void Pools::finished(RequestId id) {
-  unbook_prefill(id, false);
-  unbook_decode(id);
-  gateway_of(id).count_routed(-1);
-  const Job job = std::exchange(job_of(id), {});
+  Job job = std::exchange(job_of(id), {});
   counts_.prefill_withdrawn += job.is_prefilling;
+  unbook_prefill(id, job, false);
+  unbook_decode(id, job);
+  gateway_of(id).count_routed(-1);
   if (job.is_moving) {
     link_.drop(id, context_.now);
     ++counts_.transfers_cut;

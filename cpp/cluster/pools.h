@@ -11,6 +11,7 @@
 #include "cluster/gateways.h"
 #include "cluster/link.h"
 #include "cluster/load_events.h"
+#include "cluster/pool_loads.h"
 #include "instance/instance.h"
 #include "metrics/ledger.h"
 #include "router/deciders/decider.h"
@@ -76,13 +77,14 @@ class Pools final : public workload::RequestListener, public instance::LegListen
     std::optional<workload::Outcome> leaves_as;  // as soon as it arrives
     std::int32_t on_the_way = 0;                 // events that carry it to its next stage
     std::int64_t missing_blocks = 0;
-    bool in_prefill = false;      // booked in the prefill pool
-    bool in_decode = false;       // booked in the decode pool
-    bool is_remote = false;       // its prompt is computed for another instance
-    bool is_prefilling = false;   // in the prefill instance
-    bool has_prefilled = false;   // its decode leg is about to be routed
-    bool is_unread = false;       // its prompt is held in the prefill instance
-    bool has_decode_leg = false;  // which waits for its prompt in the decode instance
+    std::int64_t booked_tokens = 0;  // in the prefill pool
+    bool in_prefill = false;         // booked in the prefill pool
+    bool in_decode = false;          // booked in the decode pool
+    bool is_remote = false;          // its prompt is computed for another instance
+    bool is_prefilling = false;      // in the prefill instance
+    bool has_prefilled = false;      // its decode leg is about to be routed
+    bool is_unread = false;          // its prompt is held in the prefill instance
+    bool has_decode_leg = false;     // which waits for its prompt in the decode instance
     bool is_moving = false;
   };
 
@@ -95,10 +97,14 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   std::optional<router::Target> pick_decode(sim::RequestId id, workload::ReasonCode& why);
   void continue_there(sim::RequestId id);
   bool is_local(sim::RequestId id, std::optional<sim::InstanceId> decode);
+  // Adds what the routers of both pools would choose, and its load.
+  void look_ahead(sim::RequestId id, std::optional<sim::InstanceId> decode,
+                  router::LegsQuestion& question);
+  std::int64_t sent_tokens(sim::RequestId id, sim::InstanceId to, const signals::LocalState& state);
   void book_prefill(sim::RequestId id, const router::Target& target);
   void book_decode(sim::RequestId id, const router::Target& target);
-  void unbook_prefill(sim::RequestId id, bool is_completed);
-  void unbook_decode(sim::RequestId id);
+  void unbook_prefill(sim::RequestId id, Job& job, bool is_completed);
+  void unbook_decode(sim::RequestId id, Job& job);
   void send(sim::RequestId id, instance::Leg leg);
   void begin_transfer(sim::RequestId id);
   void watch_link();
@@ -120,6 +126,7 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   bool may_be_withdrawn_;
   std::unique_ptr<const router::Decider> decider_;
   bool reads_prefixes_;
+  std::optional<PoolLoads> loads_;        // if the decider reads them
   std::vector<sim::InstanceId> prefill_;  // the pools
   std::vector<sim::InstanceId> decode_;
   double bytes_per_block_;

@@ -12,7 +12,7 @@ from support.effort import trials
 from support.engine_trials import CLASSES, server_of, trace_of
 from support.pools import LATENCY, group
 from support.twins.instance import Request
-from support.twins.pools import DeadlockError, Link, Pools, PoolsRun
+from support.twins.pools import Conditional, DeadlockError, Link, Pools, PoolsRun
 
 from spillway import LivelockError, Simulation, instance, router, simulate, workload
 from spillway.testing import check_conservation
@@ -44,7 +44,21 @@ def is_remote(simulation: Simulation, request: Request) -> bool:
     if decider.kind == "uncached_tokens":
         least = max(decider.min_uncached_tokens, decider.min_prompt_tokens)
         return decider.min_uncached_tokens > 0 and request.input_tokens >= least
-    return bool(decider.kind == "always")
+    return bool(decider.kind in ("always", "conditional"))
+
+
+def conditional_of(simulation: Simulation) -> Conditional | None:
+    decider = simulation.disaggregation.decider
+    if decider.kind != "conditional":
+        return None
+    return Conditional(
+        rule=decider.rule,
+        uncached_tokens=decider.uncached_tokens_threshold,
+        uncached_share=decider.uncached_share_threshold,
+        prefill_busy=decider.prefill_busy_threshold,
+        decode_busy=decider.decode_busy_threshold,
+        index_tokens=simulation.prefix_index.block_size_tokens,
+    )
 
 
 def twin(simulation: Simulation, requests: list[Request]) -> PoolsRun:
@@ -59,6 +73,7 @@ def twin(simulation: Simulation, requests: list[Request]) -> PoolsRun:
         handoff=simulation.disaggregation.handoff,
         order=simulation.disaggregation.order,
         is_remote=lambda request: has_prefill and is_remote(simulation, request),
+        conditional=conditional_of(simulation),
     )
     return pools.run(requests)
 
@@ -176,6 +191,15 @@ def random_case(rng: random.Random) -> tuple[Simulation, list[Request]]:
             min_uncached_tokens=rng.choice((0, 4, 9)), min_prompt_tokens=rng.choice((0, 12))
         )
         deciders += [by_length] * 3
+    deciders += [
+        router.Conditional(
+            rule=rng.choice(("isl_bounding", "prefill_load", "isl_or_load")),
+            uncached_tokens_threshold=rng.choice((8, 16, 2048)),
+            uncached_share_threshold=rng.choice((0.5, 0.75, 1.0)),
+            prefill_busy_threshold=rng.choice((0, 0.25, 1, 4)),
+            decode_busy_threshold=rng.choice((None, 0.25, 0.5, 1)),
+        )
+    ] * 3
     decider = rng.choice(deciders)
     knows_prompts = decider.kind == "uncached_tokens"
     at_ns = 0
@@ -205,6 +229,7 @@ def random_case(rng: random.Random) -> tuple[Simulation, list[Request]]:
             decider=decider,
             link=link,
         ),
+        prefix_index={"block_size_tokens": 4, "capacity_blocks": 10**6},
     )
     if patience_ns is not None:
         simulation = simulation.with_({"reaction.timeout_s": patience_ns / 1e9})

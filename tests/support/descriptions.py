@@ -115,6 +115,8 @@ def agree(name: str, drawn: dict[str, Any]) -> None:
             drawn["lockstep_ranks"] = False
     if name == "Disaggregation" and drawn["decider"]["kind"] == "uncached_tokens":
         drawn["order"] = "decode_first"
+    if name == "Conditional" and drawn["prefill_busy_threshold"] is None:
+        drawn["rule"] = "isl_bounding"
     if name == "Client":
         is_closed = drawn["arrivals"]["kind"] == "closed_loop"
         drawn["requests_per_s"] = None if is_closed else drawn["requests_per_s"]

@@ -185,6 +185,8 @@ class Job:
     ended_ns: int | None = None
     moved_blocks: int = 0
     wasted_tokens: int = 0  # in memory when it ended without its answer
+    booked_tokens: int = 0  # to be computed, in the prefill pool
+    booked_blocks: int = 0  # in the decode pool
     in_transit: int = 0  # events that carry it to its next stage
     is_late: bool = False  # its client has withdrawn it in transit, and it leaves at the next stage
 
@@ -371,6 +373,21 @@ class _PoolInstance(_Instance):
         assert not any(live.blocks for live in self.waiting)
 
 
+@dataclass(frozen=True)
+class Conditional:
+    """Dynamo's rule, over which instances are next and what the gateway has booked there.
+
+    `index_tokens`: the block of the gateway's own record of the prompts that it sent.
+    """
+
+    rule: str
+    uncached_tokens: int
+    uncached_share: float
+    prefill_busy: float | None
+    decode_busy: float | None
+    index_tokens: int
+
+
 @dataclass
 class PoolsRun:
     """A drained run."""
@@ -397,6 +414,7 @@ class Pools:
         handoff: str = "after_prefill",
         order: str = "prefill_first",
         is_remote: Callable[[Request], bool] = lambda _: True,
+        conditional: Conditional | None = None,
     ) -> None:
         if handoff not in _HANDOFFS:
             raise ValueError(f"handoff must be one of {_HANDOFFS}: {handoff!r}")
@@ -410,6 +428,10 @@ class Pools:
         self.handoff = handoff
         self.order = order
         self.is_remote = is_remote
+        self.conditional = conditional
+        self.sent: dict[int, set[object]] = {}  # blocks of prompts, by instance
+        self.decode_blocks: Counter[int] = Counter()  # of prompts in flight, by instance
+        self.prefill_tokens: Counter[int] = Counter()  # to be computed, by instance
         self.traffic = _Traffic(link)
         self.turns = {"prefill": 0, "decode": 0}
         self.events: list[tuple[int, int, int, int, object]] = []
@@ -427,33 +449,103 @@ class Pools:
         self.turns[pool] += 1
         return chosen
 
+    # What is known of both pools
+
+    def uncached_at(self, request: Request, pool: str, instance: _PoolInstance) -> int:
+        assert self.conditional is not None
+        size = self.conditional.index_tokens
+        blocks = self.blocks_to_send(request)
+        known = self.sent.get((pool, instance.index), set())
+        found = next((k for k, name in enumerate(blocks) if name not in known), len(blocks))
+        return request.input_tokens - found * size
+
+    def blocks_to_send(self, request: Request) -> list[object]:
+        assert self.conditional is not None
+        size = self.conditional.index_tokens
+        whole = _Leg(request, Outcome())
+        return [whole.identity(k, size) for k in range(request.input_tokens // size)]
+
+    def is_bypassed(self, job: Job) -> bool:
+        rule = self.conditional
+        assert rule is not None
+        request = job.request
+        decode = self.decode[self.turns["decode"] % len(self.decode)]
+        prefill = self.prefill[self.turns["prefill"] % len(self.prefill)]
+        eff = self.uncached_at(request, "decode", decode)
+        is_short = eff < rule.uncached_tokens and (eff / request.input_tokens < rule.uncached_share)
+        is_busy = False
+        if rule.rule != "isl_bounding":
+            assert rule.prefill_busy is not None
+            limit = rule.prefill_busy * prefill.server.max_num_batched_tokens
+            is_busy = self.prefill_tokens[prefill.index] > limit
+        parts = {"isl_bounding": is_short, "prefill_load": is_busy}
+        if not parts.get(rule.rule, is_short or is_busy):
+            return False
+        projected = self.decode_blocks[decode.index] + decode.blocks_for(request.input_tokens)
+        total = decode.server.num_kv_blocks
+        return rule.decode_busy is None or projected <= rule.decode_busy * total
+
+    def book(self, job: Job, pool: str, instance: _PoolInstance) -> None:
+        if pool == "prefill":
+            job.prefill = instance
+        else:
+            job.decode = instance
+        if self.conditional is None:
+            return
+        if pool == "prefill":
+            job.booked_tokens = self.uncached_at(job.request, pool, instance)
+            self.prefill_tokens[instance.index] += job.booked_tokens
+        else:
+            job.booked_blocks = instance.blocks_for(job.request.input_tokens)
+            self.decode_blocks[instance.index] += job.booked_blocks
+        known = self.sent.setdefault((pool, instance.index), set())
+        known.update(self.blocks_to_send(job.request))
+
+    def unbook(self, job: Job, pool: str) -> None:
+        if pool == "prefill" and job.prefill is not None:
+            self.prefill_tokens[job.prefill.index] -= job.booked_tokens
+            job.booked_tokens = 0
+        if pool == "decode" and job.decode is not None:
+            self.decode_blocks[job.decode.index] -= job.booked_blocks
+            job.booked_blocks = 0
+
+    def choose_decode(self, job: Job) -> _PoolInstance:
+        decode = self.next_of("decode")
+        self.book(job, "decode", decode)
+        return decode
+
     # Life of a request
 
     def route(self, job: Job, now_ns: int) -> None:
+        if job.prefill is None and self.conditional is not None and self.prefill:
+            job.remote = not self.is_bypassed(job)
         if not job.remote:
-            job.decode = self.next_of("decode")
-            self.send(job, "whole", job.decode, now_ns)
+            self.send(job, "whole", self.choose_decode(job), now_ns)
             return
         if job.prefill is None:
-            job.prefill = self.next_of("prefill")
+            prefill = self.next_of("prefill")
+            decode = None
             if self.handoff == "at_dispatch" or self.order == "decode_first":
-                job.decode = self.next_of("decode")
-            if job.decode is job.prefill:
-                job.prefill = None
+                decode = self.next_of("decode")
+            if decode is prefill:
                 job.remote = False
-                self.send(job, "whole", job.decode, now_ns)
+                self.book(job, "decode", decode)
+                self.send(job, "whole", decode, now_ns)
                 return
+            self.book(job, "prefill", prefill)
+            if decode is not None:
+                self.book(job, "decode", decode)
             if self.handoff == "at_dispatch":
-                assert job.decode is not None
-                self.send(job, "decode", job.decode, now_ns)
+                assert decode is not None
+                self.send(job, "decode", decode, now_ns)
             else:
-                self.send(job, "prefill", job.prefill, now_ns)
+                self.send(job, "prefill", prefill, now_ns)
             return
-        job.decode = self.next_of("decode")
-        if job.decode is job.prefill:
+        decode = self.choose_decode(job)
+        if decode is job.prefill:
             self.stay(job, now_ns)
         else:
-            self.send(job, "decode", job.decode, now_ns)
+            self.send(job, "decode", decode, now_ns)
 
     def stay(self, job: Job, now_ns: int) -> None:
         assert job.decode is not None
@@ -494,6 +586,7 @@ class Pools:
     def prefill_ended(self, job: Job, now_ns: int) -> None:
         job.prefill_end_ns = now_ns
         job.stage = "handoff"
+        self.unbook(job, "prefill")
         if self.handoff == "at_dispatch":
             self.begin_transfer(job, now_ns)
         elif job.decode is not None:
@@ -551,6 +644,8 @@ class Pools:
         job.outcome = outcome
         job.stage = "ended"
         job.ended_ns = now_ns
+        self.unbook(job, "prefill")
+        self.unbook(job, "decode")
         self.traffic.drop(job, now_ns)
         if job.prefill is not None and job.prefill_leg in job.prefill.held:
             assert job.prefill_leg is not None

@@ -1,0 +1,62 @@
+#include "router/deciders/conditional.h"
+
+#include <algorithm>
+
+#include "router/deciders/decider.h"
+
+namespace spillway::router {
+
+namespace {
+
+class ConditionalDecider final : public Decider {
+ public:
+  explicit ConditionalDecider(const Conditional& config) : config_(config) {}
+  bool is_local(const LegsQuestion& question) const override {
+    if (!question.decode || !bypasses(question)) return false;
+    if (!config_.decode_busy_threshold) return true;
+    if (!question.decode->total_blocks) return false;
+    const auto total = static_cast<double>(*question.decode->total_blocks);
+    return static_cast<double>(question.decode->blocks) <= *config_.decode_busy_threshold * total;
+  }
+
+ private:
+  bool bypasses(const LegsQuestion& question) const {
+    switch (config_.rule) {
+      case BypassRule::isl_bounding:
+        return is_short(question);
+      case BypassRule::prefill_load:
+        return is_busy(question.prefill);
+      case BypassRule::isl_or_load:
+        return is_short(question) || is_busy(question.prefill);
+    }
+    return false;
+  }
+  bool is_short(const LegsQuestion& question) const {
+    const std::int64_t uncached =
+        std::max<std::int64_t>(question.input_tokens - question.cached_tokens, 0);
+    const auto prompt = static_cast<double>(std::max<std::int64_t>(question.input_tokens, 1));
+    return uncached < config_.uncached_tokens_threshold &&
+           static_cast<double>(uncached) / prompt < config_.uncached_share_threshold;
+  }
+  bool is_busy(const std::optional<LegsQuestion::Prefill>& prefill) const {
+    if (!prefill) return true;
+    const auto budget = static_cast<double>(prefill->max_batched_tokens);
+    return static_cast<double>(prefill->tokens) > *config_.prefill_busy_threshold * budget;
+  }
+
+  Conditional config_;
+};
+
+}  // namespace
+
+void Conditional::validate(const std::string& path, std::vector<sim::Violation>& out) const {
+  if (rule == BypassRule::isl_bounding || prefill_busy_threshold) return;
+  out.push_back({sim::join_path(path, "prefill_busy_threshold"), "unset",
+                 "must be set: the rule reads the load of the prefill pool"});
+}
+
+std::unique_ptr<Decider> make(const Conditional& config) {
+  return std::make_unique<ConditionalDecider>(config);
+}
+
+}  // namespace spillway::router
