@@ -43,27 +43,40 @@ struct Progress {
 class Attribution {
  public:
   Attribution(const RequestRecord& record, TimeByCause& found)
-      : record_(record), found_(found), progress_(record.offered) {}
+      : record_(record),
+        found_(found),
+        progress_(record.offered),
+        prefills_(record.legs ? record.offered : 0) {}
 
   void pass(const instance::StepLog& log, const instance::InstanceGroup& group,
-            EngineTimes& engine) {
+            std::size_t instance, EngineTimes& engine) {
+    instance_ = static_cast<std::int32_t>(instance);
     waits_.assign(1, {});
     planned_.clear();
     for (const ScheduledStep& call : log) pass(call, group, engine);
+  }
+  /// The time between the legs of a completed request. Precondition: all engines are passed.
+  void add_handoff(RequestId id) {
+    if (!is_remote(id)) return;
+    CauseTimes& times = found_.requests[id.index()];
+    const LegColumns& legs = *record_.legs;
+    const Time begun = legs.transfer_begin[id.index()];
+    of(times, Cause::handoff) += (begun - prefills_[id.index()].last_end).ns;
+    of(times, Cause::transfer) += (legs.transfer_end[id.index()] - begun).ns;
   }
 
  private:
   void pass(const ScheduledStep& call, const instance::InstanceGroup& group, EngineTimes& engine) {
     for (const RequestId id : call.preempted) {
       if (!counts(id) || call.planned < enqueued(id)) continue;
-      Progress& own = progress_[id.index()];
+      Progress& own = progress(id, call);
       own.was_preempted = true;
       own.most_tokens = std::max(own.most_tokens, own.tokens);
       own.tokens = 0;
     }
     for (const auto* joined : {&call.admitted, &call.readmitted}) {
       for (const auto& [id, cached] : *joined) {
-        if (counts(id)) progress_[id.index()].tokens = cached;
+        if (counts(id)) progress(id, call).tokens = cached;
       }
     }
     if (!sim::is_set(call.start)) return;
@@ -90,8 +103,8 @@ class Attribution {
   /// What precedes a step of a request, since its entry or its latest step.
   void begin(RequestId id, const ScheduledStep& call) {
     CauseTimes& times = found_.requests[id.index()];
-    Progress& own = progress_[id.index()];
-    const Time since = sim::is_set(own.last_end) ? own.last_end : enqueued(id);
+    Progress& own = progress(id, call);
+    const Time since = sim::is_set(own.last_end) ? own.last_end : begun(id, call);
     std::int64_t left = (call.start - since).ns;
     if (own.was_preempted) {
       of(times, Cause::preemption) += left;
@@ -112,8 +125,9 @@ class Attribution {
 
   void take_part(RequestId id, std::int64_t tokens, const ScheduledStep& call) {
     CauseTimes& times = found_.requests[id.index()];
-    Progress& own = progress_[id.index()];
-    const Time end = std::min(call.end, finished(id));
+    Progress& own = progress(id, call);
+    const Time end = std::min(
+        call.end, is_prefill_leg(id, call) ? record_.legs->prefill_end[id.index()] : finished(id));
     const std::int64_t span = (end - call.start).ns;
     if (tokens == 0) {
       of(times, Cause::token_budget) += span;
@@ -134,6 +148,22 @@ class Attribution {
   bool counts(RequestId id) const {
     return record_.states.outcome[id.index()] == workload::Outcome::completed;
   }
+  bool is_remote(RequestId id) const {
+    const LegColumns* legs = record_.legs.get();
+    return legs && id.index() < legs->size() && legs->prefill_instance[id.index()] >= 0;
+  }
+  bool is_prefill_leg(RequestId id, const ScheduledStep& call) const {
+    return is_remote(id) && record_.legs->prefill_instance[id.index()] == instance_ &&
+           call.planned < record_.legs->prefill_end[id.index()];
+  }
+  Progress& progress(RequestId id, const ScheduledStep& call) {
+    return (is_prefill_leg(id, call) ? prefills_ : progress_)[id.index()];
+  }
+  // When the leg joined the queue of this engine, or got a claim on its next seat.
+  Time begun(RequestId id, const ScheduledStep& call) const {
+    const bool is_decode_leg = is_remote(id) && !is_prefill_leg(id, call);
+    return is_decode_leg ? record_.legs->transfer_end[id.index()] : enqueued(id);
+  }
   Time enqueued(RequestId id) const { return record_.states.enqueued[id.index()]; }
   Time finished(RequestId id) const { return record_.states.finished[id.index()]; }
 
@@ -145,6 +175,8 @@ class Attribution {
   const RequestRecord& record_;
   TimeByCause& found_;
   std::vector<Progress> progress_;
+  std::vector<Progress> prefills_;  // of prefill legs
+  std::int32_t instance_ = 0;
   // Of one engine: the waits by cause up to each of its steps, and its calls.
   std::vector<CauseTimes> waits_;
   std::vector<Call> planned_;
@@ -176,12 +208,13 @@ TimeByCause time_by_cause(const Simulation& simulation, const RequestRecord& rec
   found.engines.resize(logs.size());
   Attribution attribution(record, found);
   std::size_t engine = 0;
+  std::size_t instance = 0;
   std::vector<bool> has_steps;
   for (const instance::InstanceGroup& group : simulation.instances) {
-    for (std::int64_t i = 0; i < group.count; ++i) {
+    for (std::int64_t i = 0; i < group.count; ++i, ++instance) {
       const std::size_t first = engine;
       for (std::int64_t rank = 0; rank < group.data_parallel_size; ++rank, ++engine) {
-        attribution.pass(logs[engine], group, found.engines[engine]);
+        attribution.pass(logs[engine], group, instance, found.engines[engine]);
       }
       has_steps.push_back(std::any_of(logs.begin() + static_cast<std::ptrdiff_t>(first),
                                       logs.begin() + static_cast<std::ptrdiff_t>(engine),
@@ -192,6 +225,7 @@ TimeByCause time_by_cause(const Simulation& simulation, const RequestRecord& rec
     if (record.states.outcome[row] != workload::Outcome::completed) continue;
     const auto where = static_cast<std::size_t>(record.states.instance[row]);
     add_stages(record, RequestId{row}, has_steps[where], found.requests[row]);
+    attribution.add_handoff(RequestId{row});
   }
   return found;
 }

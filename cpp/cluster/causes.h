@@ -23,6 +23,8 @@ enum class Cause : std::uint8_t {
   kv_memory,          ///< for KV memory
   token_budget,       ///< for tokens of a step
   prefill_own,        ///< in steps with tokens of its own prompt
+  handoff,            ///< from the end of its prefill leg to its transfer
+  transfer,           ///< of its KV blocks to the decode pool
   prefill_of_others,  ///< what prompts of others added to its steps
   decode,             ///< the rest of its steps
   lockstep,           ///< what other ranks added to them
@@ -31,10 +33,12 @@ enum class Cause : std::uint8_t {
   service,            ///< on a server without steps
 };
 
-constexpr std::array<std::string_view, 15> kCauses{
-    "client", "admission", "gateway_queue", "ingress",       "step_under_way",
-    "seats",  "kv_memory", "token_budget",  "prefill_own",   "prefill_of_others",
-    "decode", "lockstep",  "preemption",    "recomputation", "service"};
+constexpr std::array<std::string_view, 17> kCauses{
+    "client",         "admission", "gateway_queue", "ingress",
+    "step_under_way", "seats",     "kv_memory",     "token_budget",
+    "prefill_own",    "handoff",   "transfer",      "prefill_of_others",
+    "decode",         "lockstep",  "preemption",    "recomputation",
+    "service"};
 
 /// Nanoseconds by cause.
 using CauseTimes = std::array<std::int64_t, kCauses.size()>;

@@ -29,6 +29,8 @@ MEANINGS: Mapping[str, str] = {
     "kv_memory": "for KV memory (num_kv_blocks)",
     "token_budget": "for tokens of a step (max_num_batched_tokens)",
     "prefill_own": "in steps with its own prompt",
+    "handoff": "from the end of its prefill to its transfer, for blocks of the decode server",
+    "transfer": "to move its KV blocks to the decode server",
     "prefill_of_others": "added to its steps by prompts of others",
     "decode": "in steps without prompts",
     "lockstep": "added to its steps by other ranks",
@@ -179,11 +181,6 @@ def time_by_cause(result: ResultData) -> TimeByCause:
         raise _core.sim.UsageError(
             "causes are times between events: they need metrics.accounting = clock, and this run "
             f"has {simulation.metrics.accounting}"
-        )
-    if any(group.role != "both" for group in simulation.instances):
-        raise _core.sim.UsageError(
-            "causes are times on one server: they are not known for the legs of requests in "
-            "prefill and decode pools"
         )
     with memory.explained([simulation]):
         output, names, ns, engines = _core.cluster.time_by_cause(simulation, result.seed)

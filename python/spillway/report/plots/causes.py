@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 _COLORS = {
     "client": "#BBBBBB", "admission": "#F6C9A0", "gateway_queue": "#E69F00", "ingress": "#B07AA1",
     "step_under_way": "#FFF3A3", "seats": "#F0E442", "kv_memory": "#CC79A7",
-    "token_budget": "#9C755F", "prefill_own": "#D55E00", "prefill_of_others": "#F4A582",
+    "token_budget": "#9C755F", "prefill_own": "#D55E00", "handoff": "#999933",
+    "transfer": "#44AA99", "prefill_of_others": "#F4A582",
     "decode": "#0072B2", "lockstep": "#56B4E9", "preemption": "#7F3C8D", "recomputation": "#E377C2",
     "service": "#009E73",
 }  # fmt: skip
