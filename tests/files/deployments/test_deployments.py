@@ -102,16 +102,39 @@ def test_losses_are_all_that_differs(name: str, seed: int) -> None:
     assert all(loss.reason for loss in found.losses)
 
 
+DECIDERS = (
+    router.AlwaysRemote(),
+    router.NeverRemote(),
+    router.UncachedTokens(min_uncached_tokens=64, min_prompt_tokens=500),
+    router.Conditional(rule="isl_or_load", prefill_busy_threshold=2, decode_busy_threshold=0.5),
+)
+CARRIED = {"llm-d": DECIDERS[:3], "dynamo": (DECIDERS[0], DECIDERS[3])}
+
+
+@pytest.mark.parametrize("decider", DECIDERS, ids=lambda decider: decider.kind)
 @pytest.mark.parametrize("name", NAMES)
-def test_pools_are_refused(name: str) -> None:
+def test_pools_are_written_or_lost(name: str, decider: Any) -> None:
+    """Roles and deciders are those of the files, or a loss says what runs instead."""
     group = instance.InstanceGroup()
-    pools = [group.replace(role="prefill"), group.replace(role="decode")]
-    simulation = Simulation(instances=pools)
-    for rest in ("absent", "kept"):
-        with pytest.raises(
-            ConfigError, match=r"^instances\[0\].role = prefill: cannot be exported"
-        ):
-            export(simulation, to=name, rest=rest, allow_lossy=True)
+    pools = [group.replace(role="prefill"), group.replace(role="decode", count=2)]
+    system, _, version = name.partition("@")
+    order = "prefill_first" if system == "dynamo" else "decode_first"
+    simulation = Simulation(
+        instances=pools,
+        router=router.KvCost() if system == "dynamo" else router.RoundRobin(),
+        disaggregation=router.Disaggregation(order="decode_first", decider=decider),
+    )
+    if decider.kind != "uncached_tokens":
+        simulation = simulation.with_({"disaggregation.order": order})
+    found = unchecked(simulation, name, rest="kept")
+    assert [group.role for group in found.deployed.instances] == ["prefill", "decode"]
+    lost = {loss.path for loss in found.losses if loss.path.startswith("disaggregation")}
+    is_carried = decider in CARRIED.get(system, DECIDERS)
+    if decider.kind == "conditional" and system == "dynamo":
+        is_carried = version not in ("1.2", "1.3", "1.4")
+    assert any(path.startswith("disaggregation.decider") for path in lost) != is_carried
+    if is_carried:
+        assert not lost
 
 
 @pytest.mark.parametrize(

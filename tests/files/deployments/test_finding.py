@@ -269,18 +269,21 @@ def test_what_works_in_another_way_is_refused(
     assert any(reason in unread.reason for unread in found.unread)
 
 
-def test_prefill_workers_are_refused(tmp_path: Path) -> None:
+def test_roles_are_those_of_labels_and_sections(tmp_path: Path) -> None:
     document = manifest("Deployment", {"command": VLLM})
     document["spec"]["template"]["metadata"] = PREFILL
     path = tmp_path / "a.yaml"
     path.write_text(dumped(document))
-    assert "prefill and decode on workers of their own" in refused(path)
+    assert "must hold a group with role: decode" in refused(path)
     values = {"decode": {"containers": [{"command": VLLM}]}}
+    path.write_text(dumped(values))
+    assert import_(path).simulation.instances[0].role == "both"
     values["prefill"] = copy.deepcopy(values["decode"])
     path.write_text(dumped(values))
-    assert "prefill and decode" in refused(path)
-    found = import_(path, system="vllm", allow_lossy=True)
-    assert len(found.simulation.instances) == 2
+    found = import_(path)
+    assert [group.role for group in found.simulation.instances] == ["decode", "prefill"]
+    (note,) = (note for note in found.notes if note.startswith("disaggregation"))
+    assert note.endswith("no file states the router of both pools: prefill_first, decider always")
 
 
 def test_aliases_do_not_grow(tmp_path: Path) -> None:
@@ -366,10 +369,13 @@ def test_a_service_holds_a_gateway_and_servers(tmp_path: Path) -> None:
     assert listed == {"model", "tensor-parallel-size", "template"}
 
 
-def test_a_service_with_prefill_workers_is_refused(tmp_path: Path) -> None:
+def test_a_service_with_prefill_workers_has_two_pools(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
-    path.write_text(SERVICE + "  prefill: {replicas: 3, parallelism: {tensor: 1}}\n")
-    assert "prefill and decode on workers of their own" in refused(path)
+    plain = SERVICE.replace(", data: 4, dataLocal: 4", "")
+    path.write_text(plain + "  prefill: {replicas: 3, parallelism: {tensor: 1}}\n")
+    found = import_(path)
+    roles = {group.role: group.count for group in found.simulation.instances}
+    assert roles == {"prefill": 3, "decode": 2}
     path.write_text(SERVICE + "  prefill: {replicas: 0}\n")
     found = import_(path)
     assert any("is not created" in entry.reason for entry in found.irrelevant)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.deployments import refused, written
 
-from spillway import ConfigError, Simulation, gateway, router
+from spillway import ConfigError, Simulation, gateway, instance, router, simulate
 from spillway.files.deployments import export, import_
 from spillway.systems.dynamo import presets as dynamo
 
@@ -169,13 +169,99 @@ def test_thresholds_without_their_control_are_refused(tmp_path: Path) -> None:
     assert import_(files, system="dynamo@1.4").simulation.gateway.admission != ()
 
 
-def test_prefill_workers_are_refused(tmp_path: Path) -> None:
+GRAPH = """\
+apiVersion: nvidia.com/v1alpha1
+kind: DynamoGraphDeployment
+metadata: {name: disagg}
+spec:
+  services:
+    Frontend:
+      componentType: frontend
+      replicas: 1
+      extraPodSpec:
+        mainContainer:
+          command: [python3, -m, dynamo.frontend]
+          args: [--router-mode, kv, --router-conditional-disagg,
+                 --router-conditional-disagg-config,
+                 '{"policy": "isl_or_load", "prefill_busy_threshold": 1.5}']
+    VllmPrefillWorker:
+      componentType: worker
+      subComponentType: prefill
+      replicas: 2
+      extraPodSpec:
+        mainContainer:
+          command: [python3, -m, dynamo.vllm]
+          args: [--model, Qwen/Qwen3-8B, --max-num-batched-tokens, "8192",
+                 --disaggregation-mode, prefill]
+    VllmDecodeWorker:
+      componentType: worker
+      subComponentType: decode
+      replicas: 3
+      extraPodSpec:
+        mainContainer:
+          command: [python3, -m, dynamo.vllm]
+          args: [--model, Qwen/Qwen3-8B, --disaggregation-mode, decode]
+"""
+
+
+@pytest.mark.filterwarnings("ignore:vllm-.* is newer than the rules")
+def test_a_graph_with_two_pools(tmp_path: Path) -> None:
+    (tmp_path / "graph.yaml").write_text(GRAPH)
+    found = import_(tmp_path / "graph.yaml", gpu="h100")
+    groups = [(group.role, group.count) for group in found.simulation.instances]
+    assert sorted(groups) == [("decode", 3), ("prefill", 2)]
+    assert found.simulation.disaggregation == router.Disaggregation(
+        decider=router.Conditional(rule="isl_or_load", prefill_busy_threshold=1.5)
+    )
+    result = simulate(found.simulation.with_({"workload.num_requests": 20}))
+    assert result.ledger["legs"]["transfers_ended"] > 0
+
+
+def test_pools_come_back(tmp_path: Path) -> None:
+    """Workers by their flags, without a description of their surroundings."""
+    pools = [instance.InstanceGroup(role=role) for role in ("prefill", "decode")]
+    simulation = Simulation(instances=pools, router=router.KvCost(prefill_unit="tokens"))
+    files = export(simulation, to="dynamo").files
+    assert "--disaggregation-mode prefill" in files["worker-0.sh"]
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    onto = Simulation(router=router.KvCost())
+    found = import_([tmp_path / name for name in files], onto=onto)
+    assert [group.role for group in found.simulation.instances] == ["prefill", "decode"]
+    assert found.simulation.disaggregation == simulation.disaggregation
+
+
+def test_a_prefill_pool_alone_is_refused(tmp_path: Path) -> None:
     text = "python -m dynamo.vllm --model m --disaggregation-mode prefill --max-num-seqs 8"
     (tmp_path / "a.sh").write_text(text)
-    with pytest.raises(ConfigError, match="prefill and decode on workers of their own"):
+    with pytest.raises(ConfigError, match="must hold a group with role: decode"):
         import_(tmp_path / "a.sh", system="dynamo")
-    found = import_(tmp_path / "a.sh", system="dynamo", allow_lossy=True)
-    assert found.simulation.instances[0].max_num_seqs == 8
+    text = text.replace("prefill", "encode")
+    (tmp_path / "a.sh").write_text(text)
+    with pytest.raises(ConfigError, match="encode images"):
+        import_(tmp_path / "a.sh", system="dynamo")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("[1]", "must be a JSON object"),
+        ("{", "not valid JSON"),
+        ('{"policy": "isl_or_load"}', "prefill_busy_threshold: must be set"),
+        ('{"policy": "sometimes"}', "rule = 'sometimes'"),
+    ],
+)
+def test_wrong_conditions_are_refused(config: str, message: str, tmp_path: Path) -> None:
+    flags = f"--router-conditional-disagg --router-conditional-disagg-config='{config}'"
+    (tmp_path / "a.sh").write_text(f"{DYNAMO} --router-mode kv {flags}")
+    with pytest.raises(ConfigError, match=message):
+        import_(tmp_path / "a.sh", system="dynamo")
+
+
+def test_conditions_without_pools_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text(f"{DYNAMO} --router-mode kv --router-conditional-disagg")
+    (entry,) = import_(tmp_path / "a.sh", system="dynamo").unread
+    assert entry.reason == "no worker is of a prefill pool"
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ from spillway.files.deployments.target import (
     Target,
     Unread,
     base_settings,
+    has_pools,
     pattern_of,
     unrecognized,
 )
@@ -254,8 +255,8 @@ def export(
     Raises
     ------
     ConfigError
-        For an unknown system or version, and another value of `rest`; for prefill and decode pools
-        and models; if nothing can be written; if such a policy is lost, unless `allow_lossy`.
+        For an unknown system or version, and another value of `rest`; for models; if nothing of the
+        simulation can be written; if such a policy is lost, unless `allow_lossy`.
 
     Examples
     --------
@@ -282,10 +283,10 @@ def unchecked(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Expo
     if rest not in get_args(Rest):
         raise config_error([("rest", repr(rest), f"must be one of {', '.join(get_args(Rest))}")])
     settings = checked_simulation(simulation).to_dict()
-    for seam, name, usual in (("instances", "role", "both"), ("tenants", "model", "")):
-        for i, noun in enumerate(settings[seam]):
-            if noun[name] != usual:
-                raise config_error([(f"{seam}[{i}].{name}", noun[name], "cannot be exported yet")])
+    for i, tenant in enumerate(settings["tenants"]):
+        if tenant["model"]:
+            where = f"tenants[{i}].model"
+            raise config_error([(where, tenant["model"], "cannot be exported yet")])
     wanted, moved = settings, dict[str, str]()
     if target.absorb and rest == "absent":
         settings = copy.deepcopy(settings)
@@ -463,7 +464,7 @@ def import_(
         `onto`.
     allow_lossy
         Whether to import a system that works in another way than the simulation, without what is
-        not modeled: prefill and decode on workers of their own, LoRA …
+        not modeled: pipelines, LoRA …
 
     Raises
     ------
@@ -494,6 +495,10 @@ def import_(
         expected = " or ".join(target.expected for target in targets)
         unread += unrecognized({name: name not in found.unknown for name in texts}, expected)
     _refuse_lossy(unread, allow_lossy=allow_lossy)
+    if has_pools(settings) and not any(target.decides("disaggregation") for target in targets):
+        pools = settings["disaggregation"]
+        known = f"{pools['order']}, decider {pools['decider']['kind']}"
+        reading.notes.append(f"disaggregation: no file states the router of both pools: {known}")
     return Import(
         applying.with_settings(simulation, settings),
         tuple(entry for entry in unread if entry.effect in ("not_simulated", "not_modeled")),
@@ -641,6 +646,8 @@ def _read_back(
     defaults = Simulation(tenants=[Tenant()]).to_dict()
     for path in (*target.covers, *absent):
         base_settings(path, read, defaults)
+    if not has_pools(settings):  # and so no effect
+        read["disaggregation"] = copy.deepcopy(settings["disaggregation"])
     reading = _Reading(find(files, [target], target), files, read)
     if reading.found.pieces or target.read_pieces is None:
         reading.apply(target, version, reading.found.pieces)

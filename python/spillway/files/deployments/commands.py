@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 _PREFIX = re.compile(r"(?:/usr(?:/local)?/bin/)?python3?|-u|exec")
-_DISAGGREGATED = "prefill and decode on workers of their own are not modeled"
 _ASSIGNED = re.compile(r"^\s*(?:export\s+)?[A-Z][A-Z0-9_]*=", re.MULTILINE)
 
 
@@ -154,8 +153,6 @@ class Commands:
                 *unread,
                 Unread(f"{where}: {program.name}", words[end:], reason, "irrelevant"),
             ]
-        if context.role == "prefill":
-            unread.append(Unread(f"{where}: prefill", None, _DISAGGREGATED, "not_modeled"))
         self.piece(
             Piece(
                 where=self.label(context.label),
@@ -164,6 +161,7 @@ class Commands:
                 words=tuple(words[end:]),
                 environment=context.environment,
                 replicas=context.replicas,
+                role=context.role,
                 version=_version(context.image, program),
                 files=self.files,
             )

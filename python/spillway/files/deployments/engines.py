@@ -76,12 +76,15 @@ def change_groups(
     """
     unread: list[Unread] = []
     groups = groups_of([server.piece for server in servers], settings, system)
+    has_pools = any(server.piece.role == "prefill" for server in servers)
     for i, (piece, values, own) in enumerate(servers):
         count_ = piece.replicas or groups[i]["count"]
         if computed is not None:
             groups[i], notes = computed(Fields(piece.where, values))
             unread += notes
         groups[i]["count"] = count_
+        if has_pools:
+            groups[i]["role"] = piece.role or "both"
         unread += [*own, *apply(Fields(piece.where, values), groups[i]), *variables(piece)]
     settings["instances"] = groups
     return unread

@@ -257,10 +257,12 @@ class _Finder(Commands):
         """The sections of a mapping that are servers, each with a role of its own."""
         unread: list[Unread] = []
         is_found = has_server = False
+        if _is_created(value.get("prefill")) and "decode" not in value:
+            context = replace(context, role="decode")  # what the servers beside it are
         for key, entry in value.items():
             at = f"{where}: {key}"
             if key in ROLES and isinstance(entry, dict):
-                if entry.get("create") is False or entry.get("replicas") == 0:
+                if not _is_created(entry):
                     unread.append(Unread(at, entry, "is not created", "irrelevant"))
                     continue
                 inside = replace(context, role=key, label=f"{context.label}: {key}", replicas=None)
@@ -541,3 +543,12 @@ def _dollars(word: str, environment: Mapping[str, str]) -> str:
         r"(?<!\$)\$\((\w+)\)", lambda found: environment.get(found[1], found[0]), word
     ).replace("$$", "$")
     return word if "\n" in word else shell.expand(word, environment)
+
+
+def _is_created(section: Any) -> bool:
+    """Whether a section of a mapping is that of servers, some of which run."""
+    return (
+        isinstance(section, dict)
+        and section.get("create") is not False
+        and section.get("replicas") != 0
+    )

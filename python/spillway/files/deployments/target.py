@@ -130,6 +130,8 @@ class Piece:
         Of a document: its content.
     replicas
         How many of it run, if that is stated.
+    role
+        Of a server in one of two pools, if that is stated: prefill or decode.
     version
         That of the image, if it has one: 0.19.1.
     files
@@ -143,6 +145,7 @@ class Piece:
     environment: Mapping[str, str] = field(default_factory=dict)
     content: Any = None
     replicas: int | None = None
+    role: str = ""
     version: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
 
@@ -260,6 +263,11 @@ def base_settings(covered: str, settings: dict[str, Any], defaults: Mapping[str,
     else:
         for entry in settings[name]:
             base_settings(below, entry, defaults[name][0])
+
+
+def has_pools(settings: Mapping[str, Any]) -> bool:
+    """Whether groups of the settings are in a prefill or a decode pool."""
+    return any(group["role"] != "both" for group in settings["instances"])
 
 
 def unrecognized(files: Mapping[str, bool], expected: str) -> list[Unread]:

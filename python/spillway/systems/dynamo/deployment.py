@@ -11,6 +11,7 @@ variable with the length of the queue before an engine (16 by default).
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import re
@@ -26,7 +27,7 @@ from spillway._core.gateway import (
     PrefillBusy,
 )
 from spillway._core.instance import EngineRequestLimit
-from spillway._core.router import KvCost
+from spillway._core.router import AlwaysRemote, Conditional, KvCost
 from spillway._core.signals import BusyMonitor
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse, to_yaml
@@ -34,7 +35,15 @@ from spillway.files.deployments.engines import by_name, classified
 from spillway.files.deployments.fields import Fields, no_counterpart, within
 from spillway.files.deployments.flag_table import Line, scalar, table
 from spillway.files.deployments.shares import limit_per_instance
-from spillway.files.deployments.target import GATEWAY, MODEL, Piece, Program, Target, Unread
+from spillway.files.deployments.target import (
+    GATEWAY,
+    MODEL,
+    Piece,
+    Program,
+    Target,
+    Unread,
+    has_pools,
+)
 from spillway.files.deployments.variables import irrelevant, variables
 from spillway.systems.dynamo import policies
 from spillway.systems.dynamo.presets import filled, prefill_unit
@@ -88,13 +97,17 @@ _LIMIT = "engine-request-limit"
 _REFRESHING = _VERSIONS[1:]  # the versions that know `_REFRESH`
 _QUEUES = {"1.2": 4.0, "1.3": 16.0}  # the default of --router-queue-threshold
 _ORDERS = {order: order for order in ("fcfs", "lcfs", "wspt")}
-_DISAGGREGATED = "prefill and decode on workers of their own are not modeled"
-_NOT_MODELED = {
-    "is-prefill-worker": _DISAGGREGATED,
-    "is-decode-worker": _DISAGGREGATED,
-    "router-conditional-disagg": _DISAGGREGATED,
+_MODE = "disaggregation-mode"
+_ROLE_FLAGS = {"is-prefill-worker": "prefill", "is-decode-worker": "decode"}
+_ROLES = ("prefill", "decode")
+_BYPASS, _BYPASS_CONFIG = "router-conditional-disagg", "router-conditional-disagg-config"
+_BYPASS_KEYS = {
+    "policy": "rule",
+    "eff_isl_threshold": "uncached_tokens_threshold",
+    "eff_isl_ratio_threshold": "uncached_share_threshold",
+    "prefill_busy_threshold": "prefill_busy_threshold",
+    "decode_busy_threshold": "decode_busy_threshold",
 }
-_BYPASS = "router-conditional-disagg-config"
 _IRRELEVANT = re.compile(
     r"http-.*|tls-.*|tcp-.*|nats-.*|namespace.*|discovery-backend|store-kv|request-plane|event-plane"
     r"|response-plane|metrics-.*|grpc-.*|kserve-.*|dump-config-to|interactive|version|model-name"
@@ -147,12 +160,12 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
     if thresholds:
         files["busy_threshold.json"] = _json({"model": "$MODEL", **thresholds})
     for i, group in enumerate(settings["instances"]):
+        words = [f"--{_MODE} {group['role']}"] if group["role"] in _ROLES else []
         if group["ingress"]["kind"] == "engine_request_limit":
-            limit = group["ingress"]["max_requests"]
-            files[f"worker-{i}.sh"] = (
-                f"python -m dynamo.vllm \\\n  --model {MODEL} \\\n"
-                f"  --engine-request-limit {limit}\n"
-            )
+            words.append(f"--{_LIMIT} {group['ingress']['max_requests']}")
+        if words:
+            lines = ["python -m dynamo.vllm", f"--model {MODEL}", *words]
+            files[f"worker-{i}.sh"] = " \\\n  ".join(lines) + "\n"
     return files
 
 
@@ -229,6 +242,8 @@ def _options(settings: Mapping[str, Any], version: str) -> dict[str, Any]:
         options |= _queue_options(settings["gateway"], version)
     elif router["kind"] == "weighted" and router["picker"]["kind"] == "random":
         options["router-mode"] = "random"
+    if has_pools(settings) and router["kind"] == "kv_cost":
+        options |= _bypass_options(settings["disaggregation"]["decider"])
     given = {name.replace("_", "-"): monitor[name] for name in _THRESHOLDS}
     is_on = _rejection(settings) and set(given.values()) != {None}
     if is_on and monitor["track_output_blocks"]:
@@ -239,6 +254,14 @@ def _options(settings: Mapping[str, Any], version: str) -> dict[str, Any]:
     elif is_on:
         options |= {name: value for name, value in given.items() if value is not None}
     return options
+
+
+def _bypass_options(decider: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags of conditional disaggregation."""
+    if decider["kind"] != "conditional":
+        return {}
+    given = {key: decider[name] for key, name in _BYPASS_KEYS.items() if decider[name] is not None}
+    return {_BYPASS: True, _BYPASS_CONFIG: f"'{json.dumps(given)}'"}
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -256,6 +279,7 @@ def apply(
     where, status = pieces[0].where if pieces else "dynamo", None
     refresh_s, texts = 0.0, dict[str, str]()
     workers = [piece for piece in by_name(pieces) if piece.program in ENGINES]
+    _add_groups(workers, settings)
     for i, piece in enumerate(workers):
         unread += _worker(piece, i, len(workers), settings["instances"], version)
     frontends = [piece for piece in pieces if piece.program not in ENGINES]
@@ -280,12 +304,41 @@ def apply(
         unread += own
     with within(where):
         unread += _frontend(Fields(where, found), settings, version, status, texts)
+    pulls = all(piece.program == "dynamo.vllm" for piece in workers)
+    if has_pools(settings):
+        settings["disaggregation"] |= {
+            "order": "prefill_first",
+            "handoff": "after_prefill" if pulls else "at_dispatch",
+        }
     if settings["router"]["kind"] == "kv_cost":
         settings["router"]["overlap_refresh_after_s"] = refresh_s
     elif refresh_s:
         reason = "is of the mode kv"
         unread.append(Unread(f"{where}: ${_REFRESH}", refresh_s, reason, "irrelevant"))
     return classified(unread, _IRRELEVANT)
+
+
+def _add_groups(workers: Sequence[Piece], settings: dict[str, Any]) -> None:
+    """Gives each worker a group if there are two pools, and one group stands for all of them."""
+    groups = settings["instances"]
+    if len(workers) < 2 or len(groups) != 1 or "prefill" not in map(_role_of, workers):
+        return
+    settings["instances"] = [copy.deepcopy(groups[0]) for _ in workers]
+    for group, piece in zip(settings["instances"], workers, strict=True):
+        group["count"] = piece.replicas or group["count"]
+
+
+def _role_of(piece: Piece) -> str:
+    """The pool of a worker: by its flags, or by what its surroundings say."""
+    words = [word.replace("_", "-") for word in piece.words]
+    for i, word in enumerate(words):
+        name, is_given, text = word.removeprefix("--").partition("=")
+        if word.startswith("--") and name in _ROLE_FLAGS:
+            return _ROLE_FLAGS[name]
+        if word.startswith("--") and name == _MODE:
+            mode = text if is_given else words[i + 1] if i + 1 < len(words) else ""
+            return mode if mode in _ROLES else ""
+    return piece.role
 
 
 def _content(piece: Piece) -> tuple[dict[str, Any], list[Unread]]:
@@ -353,6 +406,7 @@ def hands_on(piece: Piece) -> Piece | None:
         system=ENGINES[piece.program],
         program="",
         words=tuple(words),
+        role=_role_of(piece),
         environment={},
         version=None,
     )
@@ -374,6 +428,8 @@ def _worker(
         raise config_error([(piece.where, "", allowed)])
     own = [groups[int(number[1])]] if number else [groups[i]] if of == len(groups) else groups
     for group in own:
+        if role := _role_of(piece):
+            group["role"] = role
         group["ingress"] = dict(gate) if limit is not None else group["ingress"]
     handed = hands_on(piece)
     engine = {word.partition("=")[0] for word in handed.words} if handed else set()
@@ -392,10 +448,10 @@ def _own(piece: Piece, line: Line, engine: set[str]) -> list[Unread]:
         if name == _LIMIT or not engine.isdisjoint({f"--{name}", f"-{name}"}):
             continue
         reason, effect = entry.reason or no_counterpart, "not_simulated"
-        if name in _NOT_MODELED and entry.value is not False:
-            reason, effect = _NOT_MODELED[name], "not_modeled"
-        elif name == "disaggregation-mode" and entry.value in ("prefill", "decode", "encode"):
-            reason, effect = _DISAGGREGATED, "not_modeled"
+        if name in _ROLE_FLAGS or (name == _MODE and entry.value in _ROLES):
+            continue
+        if name == _MODE and entry.value == "encode":
+            reason, effect = "workers that encode images are not modeled", "not_modeled"
         elif name in ENGINE_FLAGS:
             reason, effect = irrelevant, "irrelevant"
         unread.append(Unread(entry.field, entry.value, reason, effect))  # type: ignore[arg-type]
@@ -461,14 +517,20 @@ def _frontend(
         known, own, left = _policies(path, fields.where, settings, texts)
         classes, threshold = known or classes, threshold if own is None else own
         unread += left
-    if mode == "kv" and threshold is not None:
+    if mode == "kv" and threshold is not None and has_pools(settings):
+        reason = "the queue of a router by prefill load is not modeled with two pools"
+        place = f"{fields.where}: router-queue-threshold"
+        unread.append(Unread(place, threshold, reason, "not_modeled"))
+    elif mode == "kv" and threshold is not None:
         gateway["limit"] = [PrefillBusy(threshold=threshold).to_dict()]
         gateway["bands"] = [Band(fairness=classes).to_dict()]
-    unread += _bypass(fields, threshold)
-    for name, reason in _NOT_MODELED.items():
-        if fields.values.get(name) is True:
-            fields.drop(name)
-            unread.append(Unread(f"{fields.where}: {name}", True, reason, "not_modeled"))
+    decider, left = _bypass(fields, mode, threshold)
+    unread += left
+    if has_pools(settings):
+        settings["disaggregation"]["decider"] = decider
+    elif decider["kind"] == "conditional":
+        reason = "no worker is of a prefill pool"
+        unread.append(Unread(f"{fields.where}: {_BYPASS}", True, reason))
     settings["busy_monitor"] = BusyMonitor().to_dict()
     if is_on:
         code = _code(status) if status else _status(version)
@@ -479,26 +541,36 @@ def _frontend(
     return [*unread, *fields.rest()]
 
 
-def _bypass(fields: Fields, queue_threshold: float | None) -> list[Unread]:
-    """What says when a prompt bypasses the prefill workers, which is not simulated.
-
-    Raises ConfigError for what Dynamo refuses.
-    """
-    text = fields.take(_BYPASS, "str")
-    if text is None:
-        return []
-    where = f"{fields.where}: {_BYPASS}"
-    config = parse(text, where, is_json=True)
-    if not isinstance(config, dict):
-        raise config_error([(where, text, "must be a JSON object")])
-    if fields.values.get("router-conditional-disagg") is not True:
-        reason = "has no effect without --router-conditional-disagg"
-        return [Unread(where, text, reason, "irrelevant")]
-    by_load = config.get("policy") == "prefill_load"
-    if by_load and config.get("prefill_busy_threshold") is None and queue_threshold is None:
-        allowed = "must hold prefill_busy_threshold, or --router-queue-threshold must be given"
-        raise config_error([(where, text, allowed)])
-    return [Unread(where, text, _DISAGGREGATED, "not_modeled")]
+def _bypass(
+    fields: Fields, mode: str, queue_threshold: float | None
+) -> tuple[dict[str, Any], list[Unread]]:
+    """The decider: every prompt passes through the prefill pool but for conditional ones."""
+    place = f"{fields.where}: {_BYPASS_CONFIG}"
+    is_on = fields.take(_BYPASS, "bool", default=False)
+    fields.drop(_BYPASS_CONFIG)
+    given = fields.values.get(_BYPASS_CONFIG)
+    content = parse(given, _BYPASS_CONFIG, is_json=True) if isinstance(given, str) else given or {}
+    if not isinstance(content, dict):
+        raise config_error([(place, repr(given), "must be a JSON object")])
+    if not is_on or mode != "kv":
+        reason = "is of the mode kv" if is_on else f"has no effect without --{_BYPASS}"
+        is_given = is_on or _BYPASS_CONFIG in fields.values
+        entry = Unread(f"{fields.where}: {_BYPASS}", given or True, reason, "irrelevant")
+        return AlwaysRemote().to_dict(), [entry] if is_given else []
+    known = {name: content[key] for key, name in _BYPASS_KEYS.items() if key in content}
+    if known.get("prefill_busy_threshold") is None and queue_threshold is not None:
+        known["prefill_busy_threshold"] = queue_threshold
+    if known.get("rule", "isl_bounding") != "isl_bounding" and (
+        known.get("prefill_busy_threshold") is None
+    ):
+        allowed = "must be set, or else --router-queue-threshold: the policy reads the load"
+        raise config_error([(f"{place}: prefill_busy_threshold", "", allowed)])
+    unread = [
+        Unread(f"{place}: {key}", value, no_counterpart)
+        for key, value in content.items()
+        if key not in _BYPASS_KEYS
+    ]
+    return Conditional(**known).to_dict(), unread
 
 
 def _policies(
@@ -569,6 +641,10 @@ TARGET = Target(
         "router",
         "busy_monitor",
         "instances[].ingress",
+        "instances[].role",
+        "disaggregation.order",
+        "disaggregation.handoff",
+        "disaggregation.decider",
     ),
     reasons=(
         ("gateway.admission", "Dynamo rejects by the thresholds of busy workers only"),
@@ -582,6 +658,15 @@ TARGET = Target(
         ("router", "of the modes of Dynamo's router, kv, round-robin and random are written"),
         ("busy_monitor.overload_cooldown_s", "no flag states it: 1 s in versions after 1.6"),
         ("busy_monitor", "thresholds are written with the admission policy busy_threshold"),
+        ("disaggregation.order", "Dynamo chooses the prefill worker first"),
+        (
+            "disaggregation.handoff",
+            "decode workers with vLLM, which are written, read blocks later",
+        ),
+        (
+            "disaggregation.decider",
+            "every prompt is remote, or, from 1.5 on and in the mode kv, conditional",
+        ),
         ("instances[].ingress.queue_size", "its environment variable could not be verified"),
         ("instances[].ingress", "of the gates of workers, engine_request_limit is written"),
     ),

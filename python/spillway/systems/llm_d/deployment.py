@@ -31,7 +31,7 @@ from spillway._core.gateway import (
     Saturation,
     TenantRoundRobin,
 )
-from spillway._core.router import Weighted
+from spillway._core.router import AlwaysRemote, NeverRemote, UncachedTokens, Weighted
 from spillway._core.signals import Scraped
 from spillway._core.workload import SloClass
 from spillway.config.classes import config_error
@@ -42,16 +42,20 @@ from spillway.files.deployments.fields import (
     no_counterpart,
     within,
 )
-from spillway.files.deployments.target import GATEWAY, Target, Unread
+from spillway.files.deployments.target import GATEWAY, Target, Unread, has_pools
 from spillway.systems.llm_d import configuration as epp
 from spillway.systems.llm_d import parameters
 from spillway.systems.llm_d import plugins as types
 from spillway.systems.llm_d.writing import (
     AFFINITY,
+    ALWAYS_DECIDER,
+    DISAGGREGATION,
     HEADROOM,
     LAS,
     ORDERINGS,
+    PD_DECIDER,
     SCORERS,
+    STAGES,
     STALE_S,
     UNBOUNDED,
     absorb,
@@ -62,7 +66,12 @@ from spillway.systems.llm_d.writing import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from spillway.systems.llm_d.configuration import Configuration, FlowBand, FlowControl
+    from spillway.systems.llm_d.configuration import (
+        Configuration,
+        FlowBand,
+        FlowControl,
+        Profile,
+    )
     from spillway.systems.llm_d.plugins import Plugin
 
 
@@ -207,7 +216,11 @@ def _picker(
     rule, stale_s = _rule(config.detector, used)
     signals = Scraped(period_s=_PERIOD_S, stale_after_s=stale_s, when_stale="fail_closed")
     settings["signals"] = signals.to_dict()
-    settings["router"] = _router(where, config, used, unread, version)
+    handler = next(
+        (plugin for plugin in config.plugins.values() if plugin.type == DISAGGREGATION), None
+    )
+    settings["router"] = _routers(where, config, handler, used, unread, version=version)
+    _read_stages(handler, config, settings, used, unread)
     gateway = settings["gateway"]
     defaults = Gateway().to_dict()
     gateway |= {name: defaults[name] for name in GATEWAY}
@@ -256,16 +269,98 @@ def _admitters(config: Configuration, used: _Used) -> Iterator[dict[str, Any]]:
             yield LatencySlo().to_dict()
 
 
-def _router(
-    where: str, config: Configuration, used: _Used, unread: list[Unread], version: str
+def _routers(
+    where: str,
+    config: Configuration,
+    handler: Plugin | None,
+    used: _Used,
+    unread: list[Unread],
+    *,
+    version: str,
 ) -> dict[str, Any]:
-    """The router of the first profile; the others stay unread."""
-    profile, *others = config.profiles
+    """The router of the first profile, of two stages that of decode; others stay unread."""
     at = f"{where}: schedulingProfiles"
+    profiles = {profile.name: profile for profile in config.profiles}
+    if handler is not None and STAGES.keys() <= profiles.keys():
+        own: list[Unread] = []
+        found, prefill = (
+            _router(at, profiles[stage], config, used, entries, version=version)
+            for stage, entries in (("decode", unread), ("prefill", own))
+        )
+        unread += [entry for entry in own if entry not in unread]
+        if found != prefill:
+            reason = "both pools are routed by one profile here, that of decode"
+            unread.append(Unread(at, "prefill", reason))
+        simulated, left = "those of both pools are", profiles.keys() - STAGES.keys()
+    else:
+        first, *_ = profiles
+        found = _router(at, profiles[first], config, used, unread, version=version)
+        simulated, left = f"the first is simulated, {first}", profiles.keys() - {first}
+    reason = f"of several profiles {simulated}"
+    unread += [Unread(at, name, reason) for name in profiles if name in left]
+    return found
+
+
+def _read_stages(
+    handler: Plugin | None,
+    config: Configuration,
+    settings: dict[str, Any],
+    used: _Used,
+    unread: list[Unread],
+) -> None:
+    """Which prompts the prefill pool computes."""
+    if handler is None:
+        if has_pools(settings):
+            settings["disaggregation"] |= {
+                "order": "decode_first",
+                "decider": NeverRemote().to_dict(),
+            }
+            reason = "without it no prompt is sent to the prefill pool"
+            unread.append(Unread(f"plugins: {DISAGGREGATION}", None, reason, "assumed"))
+        return
+    used.take(handler, "deciders")
+    asked = handler.parameters.get("deciders")
+    deciders = dict(asked) if isinstance(stated, dict) else {}
+    name = deciders.pop("prefill", None)
     unread += [
-        Unread(at, other.name, f"of several profiles the first is simulated, {profile.name}")
-        for other in others
+        Unread(f"{handler.where}: parameters: deciders: {key}", value, no_counterpart)
+        for key, value in deciders.items()
     ]
+    decider: dict[str, Any] = NeverRemote().to_dict()
+    if name is not None:
+        found = config.plugins.get(name) if isinstance(name, str) else None
+        if found is None or found.type not in (PD_DECIDER, ALWAYS_DECIDER):
+            allowed = f"must be a plugin of type {PD_DECIDER} or {ALWAYS_DECIDER}"
+            place = f"{handler.where}: parameters: deciders: prefill"
+            raise config_error([(place, repr(name), allowed)])
+        used.take(found, "nonCachedTokens", "promptTokens")
+        decider = AlwaysRemote().to_dict()
+        if found.type == PD_DECIDER:
+            decider = UncachedTokens(
+                min_uncached_tokens=found.parameters["nonCachedTokens"],
+                min_prompt_tokens=found.parameters["promptTokens"],
+            ).to_dict()
+    if has_pools(settings):
+        settings["disaggregation"] |= {
+            "order": "decode_first",
+            "handoff": "after_prefill",
+            "decider": decider,
+        }
+    else:
+        reason = "no server is of a prefill pool: every request is served by one"
+        unread.append(Unread(f"{handler.where}: type", handler.type, reason))
+
+
+def _router(
+    at: str,
+    profile: Profile,
+    config: Configuration,
+    used: _Used,
+    unread: list[Unread],
+    *,
+    version: str,
+) -> dict[str, Any]:
+    """The router of a profile."""
     filters: list[dict[str, Any]] = []
     scorers: list[dict[str, Any]] = []
     picker = _PICKER_OF["max-score-picker"]
@@ -288,6 +383,8 @@ def _router(
         elif plugin.type in _PICKER_OF:
             picker = _PICKER_OF[used.take(plugin, "maxNumOfEndpoints").type]
             unread += _fallbacks(plugin)
+        elif plugin.type == STAGES.get(profile.name):  # the pool of the stage
+            used.take(plugin)
         elif found := _filter(plugin, used):
             filters.append(found)
         else:
@@ -432,6 +529,9 @@ TARGET = Target(
         "router",
         "signals",
         "slo_classes[].priority",
+        "disaggregation.order",
+        "disaggregation.handoff",
+        "disaggregation.decider",
     ),
     reasons=(
         ("gateway.admission", "llm-d has its saturation check and the admitters of its plugins"),
@@ -464,6 +564,9 @@ TARGET = Target(
             "the version decides it: the range of the endpoints in 0.8, then the prompt",
         ),
         ("router", "its parameters are not among those of llm-d's plugins"),
+        ("disaggregation.order", "only that of llm-d's default is written: the decode pod first"),
+        ("disaggregation.handoff", "the prefill pod is asked first, and the decode pod after it"),
+        ("disaggregation.decider", "llm-d decides by the prompt, or always or never"),
         ("signals", "llm-d scrapes every 50 ms; an old metric counts as saturated"),
     ),
     write=write,

@@ -13,6 +13,7 @@ from spillway.config.classes import config_error
 from spillway.config.yaml import to_yaml
 from spillway.files.deployments.fields import duration
 from spillway.files.deployments.shares import limit_per_instance
+from spillway.files.deployments.target import has_pools
 from spillway.systems.llm_d import configuration as epp
 from spillway.systems.llm_d import parameters
 
@@ -46,6 +47,9 @@ _PICKERS = {
 }
 AFFINITY = "prefix-cache-affinity-filter"
 _FILTERS = ("prefix_cache_affinity", "utilization", "concurrency", "slo_headroom", "thresholds")
+DISAGGREGATION = "disagg-profile-handler"
+PD_DECIDER, ALWAYS_DECIDER = "prefix-based-pd-decider", "always-disagg-pd-decider"
+STAGES = {"prefill": "prefill-filter", "decode": "decode-filter"}
 HEADROOM = "slo-headroom-tier-filter"
 ORDERINGS: Mapping[Literal["fcfs", "edf", "slo_deadline"], str] = {
     "fcfs": "fcfs-ordering-policy",
@@ -96,9 +100,34 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:  # noqa:
         content["flowControl"] = _flow_control(settings, detector, plugins)
     else:
         content["saturationDetector"] = {"pluginRef": detector}
+    profiles = {"default": profile}
+    if has_pools(settings):
+        profiles = {
+            stage: [{"pluginRef": plugins.add(own)}, *profile] for stage, own in STAGES.items()
+        }
+        _write_decider(settings["disaggregation"]["decider"], plugins)
     content["plugins"] = plugins.entries
-    content["schedulingProfiles"] = [{"name": "default", "plugins": profile}]
+    content["schedulingProfiles"] = [
+        {"name": name, "plugins": entries} for name, entries in profiles.items()
+    ]
     return {_FILE: to_yaml(content)} | dict(_objectives(settings["slo_classes"]))
+
+
+def _write_decider(decider: Mapping[str, Any], plugins: _Plugins) -> None:
+    """The handler of both stages, and what it asks."""
+    if decider["kind"] == "never":
+        plugins.add(DISAGGREGATION)
+        return
+    name = ALWAYS_DECIDER
+    if decider["kind"] == "uncached_tokens":
+        given = {
+            "nonCachedTokens": decider["min_uncached_tokens"],
+            "promptTokens": decider["min_prompt_tokens"],
+        }
+        name = plugins.add(PD_DECIDER, {key: value for key, value in given.items() if value})
+    else:
+        plugins.add(ALWAYS_DECIDER)
+    plugins.add(DISAGGREGATION, {"deciders": {"prefill": name}})
 
 
 def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:  # noqa: ARG001

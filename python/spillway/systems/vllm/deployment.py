@@ -359,7 +359,7 @@ def _apply(fields: Fields, group: dict[str, Any], version: str) -> list[Unread]:
     group["max_num_active_seqs"] = active and -(-active // stages)
     unread = [*_take_server(fields, group), *_follow(fields.where, group, version)]
     unread += speculation.taken(fields, group["speculative_decoding"])
-    return [*unread, *_others(fields)]
+    return [*unread, *_others(fields, group)]
 
 
 def _follow(where: str, group: dict[str, Any], version: str) -> list[Unread]:
@@ -370,15 +370,19 @@ def _follow(where: str, group: dict[str, Any], version: str) -> list[Unread]:
     oldest = PRESETS[0].removeprefix("vllm-")
     is_older = number(version) < number(oldest)
     rules = EngineRules.preset(PRESETS[0] if is_older else preset_of(version))
-    group["engine_rules"] = rules.to_dict()
     group["kv_cache"]["generated_tokens"] = True
+    if group["role"] != "both":
+        group["engine_rules"] = EngineRules().to_dict()
+        reason = "in a prefill or decode pool, the scheduler has the rules of the default server"
+        return [Unread(f"{where}: version", version, reason, "assumed")]
+    group["engine_rules"] = rules.to_dict()
     if not is_older:
         return []
     reason = f"has the rules of the scheduler of {oldest}, the oldest ones that are known"
     return [Unread(f"{where}: version", version, reason, "assumed")]
 
 
-def _others(fields: Fields) -> list[Unread]:
+def _others(fields: Fields, group: Mapping[str, Any]) -> list[Unread]:
     """The flags that nothing has taken, and what is not modeled of them."""
     found: list[Unread] = []
 
@@ -397,7 +401,9 @@ def _others(fields: Fields) -> list[Unread]:
         elif name in fields and name != "dtype":
             listed(name, "is not modeled: only models that generate are", "not_modeled")
     if _TRANSFER in fields:
-        if any(word in str(fields.values[_TRANSFER]) for word in _SHARED):
+        if group["role"] != "both":
+            listed(_TRANSFER, "moves prompts: as disaggregation.link states", "assumed")
+        elif any(word in str(fields.values[_TRANSFER]) for word in _SHARED):
             reason = "transfers of KV memory between servers are not modeled"
             listed(_TRANSFER, reason, "not_modeled")
         else:
@@ -564,7 +570,7 @@ TARGET = Target(
         ("gpu-memory-utilization", "with --gpu: the computed memory"),
         ("async-scheduling", "one step ahead"),
         ("speculative-config", "the acceptance of drafts is that of the simulation"),
-        ("kv-transfer-config", "refused if servers share KV memory, else not simulated"),
+        ("kv-transfer-config", "of pools: the link; refused if other servers share KV memory"),
         ("config", "the flags of the file, which must be among those given"),
     ),
     notes=notes,
