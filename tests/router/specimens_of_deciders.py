@@ -7,7 +7,7 @@ from support.specimens import Specimen
 from spillway import router
 
 if TYPE_CHECKING:
-    from support.specimens import Drawing
+    from support.random_simulations import Drawing
 
 ALWAYS = Specimen(router.AlwaysRemote)
 NEVER = Specimen(router.NeverRemote)

@@ -560,9 +560,8 @@ def _bypass(
     known = {name: content[key] for key, name in _BYPASS_KEYS.items() if key in content}
     if known.get("prefill_busy_threshold") is None and queue_threshold is not None:
         known["prefill_busy_threshold"] = queue_threshold
-    if known.get("rule", "isl_bounding") != "isl_bounding" and (
-        known.get("prefill_busy_threshold") is None
-    ):
+    reads_load = known.get("rule") in ("prefill_load", "isl_or_load")
+    if reads_load and known.get("prefill_busy_threshold") is None:
         allowed = "must be set, or else --router-queue-threshold: the policy reads the load"
         raise config_error([(f"{place}: prefill_busy_threshold", "", allowed)])
     unread = [

@@ -320,7 +320,7 @@ def _read_stages(
         return
     used.take(handler, "deciders")
     asked = handler.parameters.get("deciders")
-    deciders = dict(asked) if isinstance(stated, dict) else {}
+    deciders = dict(asked) if isinstance(asked, dict) else {}
     name = deciders.pop("prefill", None)
     unread += [
         Unread(f"{handler.where}: parameters: deciders: {key}", value, no_counterpart)
