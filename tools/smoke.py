@@ -47,6 +47,7 @@ EXPERIMENTS = {
     "real_servers": "--data {root}/examples --output {out}/README.md",
     "search_regret": _SEARCHES,
     "silicon_points": "--smoke --output {out}/README.md",
+    "two_pools": _ADMISSION,
     "trace_bootstrap": (
         "--replications 2 --truths 3 --resamples 3 --requests 400 --output {out}/README.md"
     ),

@@ -20,6 +20,7 @@ try:
     from experiments.head_to_head import run as head_to_head
     from experiments.iteration_14 import run as iteration_14
     from experiments.predictive_vs_gated import run as predictive_vs_gated
+    from experiments.two_pools import run as two_pools
 finally:
     sys.path.remove(_ROOT)
 
@@ -148,6 +149,17 @@ def test_published_rows_are_all_there() -> None:
     compound = iteration_14.reported_rows()[2].simulation()
     assert compound.instances[0].scheduler.priority == "slo_class"
     assert compound.router.picker.ties == "first"
+
+
+def test_two_pools_wastes_prefills_only_if_prefill_is_first(tmp_path: Path) -> None:
+    picture = tmp_path / "goodput.svg"
+    text = two_pools.report([2, 40], num_requests=400, num_seeds=2, threads=1, picture=picture)
+    assert picture.is_file()
+    rows = [line.split(" | ") for line in text.splitlines()]
+    low, high = (row for row in rows if row[0] in ("| 2", "| 40"))
+    assert low[-1].startswith("0.000")
+    assert not high[-1].startswith("0.000")
+    assert two_pools.wasted(simulate(two_pools.simulation("decode_first", 40, 400), 0)) == 0
 
 
 def test_predictive_vs_gated_reports_every_contender() -> None:
