@@ -306,9 +306,6 @@ def _ask_for_causes(look: Looking, result: Result) -> None:
     if result.simulation.metrics.accounting != "clock":
         look.refused("time_by_cause", result.time_by_cause, UsageError, "accounting = clock")
         return
-    if "legs" in result.ledger:
-        look.refused("time_by_cause", result.time_by_cause, UsageError, "times on one server")
-        return
     with look.at("time_by_cause"):
         causes = result.time_by_cause()
         assert repr(causes)

@@ -48,9 +48,9 @@ from spillway.files.deployments.target import (
     Loss,
     Target,
     Unread,
-    base_settings,
-    has_pools,
+    notes_on_pools,
     pattern_of,
+    reset,
     unrecognized,
 )
 from spillway.presets import by_name
@@ -495,10 +495,7 @@ def import_(
         expected = " or ".join(target.expected for target in targets)
         unread += unrecognized({name: name not in found.unknown for name in texts}, expected)
     _refuse_lossy(unread, allow_lossy=allow_lossy)
-    if has_pools(settings) and not any(target.decides("disaggregation") for target in targets):
-        pools = settings["disaggregation"]
-        known = f"{pools['order']}, decider {pools['decider']['kind']}"
-        reading.notes.append(f"disaggregation: no file states the router of both pools: {known}")
+    reading.notes += notes_on_pools(settings, targets)
     return Import(
         applying.with_settings(simulation, settings),
         tuple(entry for entry in unread if entry.effect in ("not_simulated", "not_modeled")),
@@ -643,11 +640,7 @@ def _read_back(
 ) -> dict[str, Any]:
     """The settings with which the system runs; nothing that it decides is left of `settings`."""
     read = copy.deepcopy(dict(settings))
-    defaults = Simulation(tenants=[Tenant()]).to_dict()
-    for path in (*target.covers, *absent):
-        base_settings(path, read, defaults)
-    if not has_pools(settings):  # and so no effect
-        read["disaggregation"] = copy.deepcopy(settings["disaggregation"])
+    reset(read, (*target.covers, *absent), Simulation(tenants=[Tenant()]).to_dict())
     reading = _Reading(find(files, [target], target), files, read)
     if reading.found.pieces or target.read_pieces is None:
         reading.apply(target, version, reading.found.pieces)

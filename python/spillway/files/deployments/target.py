@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -12,7 +13,7 @@ from spillway.config.differences import in_words
 from spillway.files.deployments.secrets import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 GATEWAY = (
@@ -252,22 +253,43 @@ def _is_within(path: str, prefix: str) -> bool:
     return path == prefix or path.startswith((f"{prefix}.", f"{prefix}["))
 
 
-def base_settings(covered: str, settings: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+def reset(settings: dict[str, Any], paths: Iterable[str], defaults: Mapping[str, Any]) -> None:
+    """Resets the settings at paths with `[]` to their defaults, in place.
+
+    Without pools, those of disaggregation have no effect, and stay.
+    """
+    stays = None if has_pools(settings) else copy.deepcopy(settings["disaggregation"])
+    for path in paths:
+        _reset(path, settings, defaults)
+    if stays is not None:
+        settings["disaggregation"] = stays
+
+
+def _reset(covered: str, settings: dict[str, Any], defaults: Mapping[str, Any]) -> None:
     """Resets the settings at a path with `[]` to their defaults, in place."""
     key, _, below = covered.partition(".")
     name = key.removesuffix("[]")
     if not below:
         settings[name] = defaults[name]
     elif key == name:
-        base_settings(below, settings[name], defaults[name])
+        _reset(below, settings[name], defaults[name])
     else:
         for entry in settings[name]:
-            base_settings(below, entry, defaults[name][0])
+            _reset(below, entry, defaults[name][0])
 
 
 def has_pools(settings: Mapping[str, Any]) -> bool:
     """Whether groups of the settings are in a prefill or a decode pool."""
     return any(group["role"] != "both" for group in settings["instances"])
+
+
+def notes_on_pools(settings: Mapping[str, Any], targets: Iterable[Target]) -> list[str]:
+    """Says what is simulated where there are pools, and no file of these systems routes to them."""
+    if not has_pools(settings) or any(target.decides("disaggregation") for target in targets):
+        return []
+    pools = settings["disaggregation"]
+    known = f"{pools['order']}, decider {pools['decider']['kind']}"
+    return [f"disaggregation: no file states the router of both pools: {known}"]
 
 
 def unrecognized(files: Mapping[str, bool], expected: str) -> list[Unread]:
