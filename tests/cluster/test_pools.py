@@ -250,6 +250,12 @@ def test_twin(seed: int) -> None:
     assert_same(*random_case(random.Random(seed)))
 
 
+@pytest.mark.parametrize("seed", [761, 1249, 1309, 1721])
+def test_twin_of_simultaneous_withdrawals(seed: int) -> None:
+    """An idle engine sees that its queue has lost its head; blocks are freed in one order."""
+    assert_same(*random_case(random.Random(seed)))
+
+
 # Theory: one seat per pool, so that each is a queue of its own.
 
 REQUESTS = 60_000

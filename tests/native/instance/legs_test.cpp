@@ -120,7 +120,9 @@ void withdrawal_frees_both_sides() {
     check(row.outcome == Outcome::cancelled, "the request is withdrawn");
     const std::int64_t counted =
         bench.at(0).counters().tokens_wasted + bench.at(1).counters().tokens_wasted;
-    check(row.wasted_tokens == 8 && counted == 8, "its prompt was computed in vain");
+    const std::int64_t in_memory = at < 349 ? 8 : 9;
+    check(row.wasted_tokens == in_memory && counted == in_memory,
+          "its prompt was computed in vain, and later its first token");
     for (const std::size_t i : {0, 1}) {
       check(bench.at(i).read(us(10000)).free_blocks == 100, "no block is held");
       const instance::Counters& counts = bench.at(i).counters();
