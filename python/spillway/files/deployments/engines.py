@@ -6,10 +6,11 @@ import copy
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spillway._core.instance import EngineRules
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse
 from spillway.files.deployments.fields import Fields
-from spillway.files.deployments.target import MODEL, Unread
+from spillway.files.deployments.target import MODEL, Unread, has_pools
 from spillway.files.deployments.variables import variables
 from spillway.servers.model import model, models
 
@@ -76,17 +77,24 @@ def change_groups(
     """
     unread: list[Unread] = []
     groups = groups_of([server.piece for server in servers], settings, system)
-    has_pools = any(server.piece.role == "prefill" for server in servers)
+    states_roles = any(server.piece.role == "prefill" for server in servers)
     for i, (piece, values, own) in enumerate(servers):
         count_ = piece.replicas or groups[i]["count"]
         if computed is not None:
             groups[i], notes = computed(Fields(piece.where, values))
             unread += notes
         groups[i]["count"] = count_
-        if has_pools:
+        if states_roles:
             groups[i]["role"] = piece.role or "both"
         unread += [*own, *apply(Fields(piece.where, values), groups[i]), *variables(piece)]
     settings["instances"] = groups
+    if has_pools(settings):
+        plain = EngineRules().to_dict()
+        for (piece, *_), group in zip(servers, groups, strict=True):
+            if group["engine_rules"] != plain:
+                group["engine_rules"] = plain
+                reason = "with two pools, the scheduler has the rules of the default server"
+                unread.append(Unread(f"{piece.where}: version", None, reason, "assumed"))
     return unread
 
 

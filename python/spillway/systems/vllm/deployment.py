@@ -371,10 +371,6 @@ def _follow(where: str, group: dict[str, Any], version: str) -> list[Unread]:
     is_older = number(version) < number(oldest)
     rules = EngineRules.preset(PRESETS[0] if is_older else preset_of(version))
     group["kv_cache"]["generated_tokens"] = True
-    if group["role"] != "both":
-        group["engine_rules"] = EngineRules().to_dict()
-        reason = "in a prefill or decode pool, the scheduler has the rules of the default server"
-        return [Unread(f"{where}: version", version, reason, "assumed")]
     group["engine_rules"] = rules.to_dict()
     if not is_older:
         return []
