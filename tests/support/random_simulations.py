@@ -375,8 +375,9 @@ class Drawing:
             has_fields = field["type"] in ("struct", "variant") and isinstance(value, dict)
             if has_fields and steps and steps[0] != "kind":
                 inner = field["of"] if field["type"] == "struct" else None
-                noun, place = inner or _alternative(field, value["kind"]), value
-                if any(other["name"] == steps[0] for other in noun["fields"]):
+                below = inner or _alternative(field, value["kind"])
+                if any(other["name"] == steps[0] for other in below["fields"]):
+                    noun, place = below, value
                     continue
             if default and seam not in self.force:
                 place[name] = copy.deepcopy(field["default"])
