@@ -243,6 +243,9 @@ def _options(settings: Mapping[str, Any], version: str) -> dict[str, Any]:
     elif router["kind"] == "weighted" and router["picker"]["kind"] == "random":
         options["router-mode"] = "random"
     if has_pools(settings) and router["kind"] == "kv_cost":
+        if version == "1.2":
+            allowed = "cannot be that of 1.2 with two pools: its router always queues"
+            raise config_error([("router", "kv_cost", allowed)])
         options |= _bypass_options(settings["disaggregation"]["decider"])
     given = {name.replace("_", "-"): monitor[name] for name in _THRESHOLDS}
     is_on = _rejection(settings) and set(given.values()) != {None}
