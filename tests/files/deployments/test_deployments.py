@@ -306,7 +306,8 @@ def test_a_limit_in_another_form_has_the_effect_of_the_one_wanted(name: str) -> 
 
 
 def test_a_printed_export_fits_a_screen() -> None:
-    simulation = random_simulation("deployments 0").simulation.with_(GUARDED)
+    plain = {"metrics.accounting": "clock"}
+    simulation = random_simulation("deployments 0").simulation.with_(GUARDED | plain)
     text = str(export(simulation, to="llm-d", allow_lossy=True))
     lines = text.splitlines()
     assert lines[0].startswith("llm-d@0.10: endpointpickerconfig.yaml, inferenceobjective-")
