@@ -67,7 +67,7 @@ Pools::Pools(Context& context, workload::RequestListener& run)
       decider_(std::visit([](const auto& config) { return make(config); },
                           context.simulation.disaggregation.decider)),
       reads_prefixes_(signals::needs_of(context.simulation.disaggregation.decider).prefix_index),
-      loads_(reads_loads(context.simulation) ? std::optional<PoolLoads>(context) : std::nullopt),
+      loads_(reads_loads(context.simulation) ? std::make_unique<PoolLoads>(context) : nullptr),
       prefill_(instances_of(context.simulation, Role::prefill)),
       decode_(instances_of(context.simulation, Role::decode)),
       bytes_per_block_(

@@ -126,7 +126,7 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   bool may_be_withdrawn_;
   std::unique_ptr<const router::Decider> decider_;
   bool reads_prefixes_;
-  std::optional<PoolLoads> loads_;        // if the decider reads them
+  std::unique_ptr<PoolLoads> loads_;      // null unless the decider reads them
   std::vector<sim::InstanceId> prefill_;  // the pools
   std::vector<sim::InstanceId> decode_;
   double bytes_per_block_;

@@ -41,7 +41,8 @@ class ConditionalDecider final : public Decider {
   bool is_busy(const std::optional<LegsQuestion::Prefill>& prefill) const {
     if (!prefill) return true;
     const auto budget = static_cast<double>(prefill->max_batched_tokens);
-    return static_cast<double>(prefill->tokens) > *config_.prefill_busy_threshold * budget;
+    const double threshold = config_.prefill_busy_threshold.value_or(0);  // set if it is read
+    return static_cast<double>(prefill->tokens) > threshold * budget;
   }
 
   Conditional config_;
