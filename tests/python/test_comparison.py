@@ -10,7 +10,7 @@ import pytest
 from support.paths import ROOT
 
 import spillway
-from spillway import Simulation, compare, gateway, instance, workload
+from spillway import ConfigError, Simulation, compare, gateway, instance, simulate, workload
 from spillway.comparison import Comparison
 from spillway.config.files import fingerprint
 from spillway.data.figures import FIGURES
@@ -361,3 +361,29 @@ def test_the_verdict_of_a_comparison_is_a_sentence_per_pair() -> None:
     assert found.verdict.startswith("limited against open: worse in mean_ttft_ms, ")
     assert f"({worse.relative:+.1%})" in found.verdict
     assert found.verdict.endswith(". same is not shown to differ from open.")
+
+
+def test_figures_of_a_class_or_tenant_are_compared_as_those_of_all() -> None:
+    clients = [
+        {"name": name, "tenant": name, "requests_per_s": 4, "slo_class": "standard"}
+        for name in ("gold", "bronze")
+    ]
+    base = Simulation(
+        tenants=[{"name": "gold"}, {"name": "bronze"}],
+        workload={"kind": "synthetic", "duration_s": 10, "clients": clients},
+    )
+    systems = {"one": base, "two": base.with_({"instances[0].count": 2})}
+    found = compare(systems, seeds=4, figures=["p99_ttft_ms[gold]", "p99_ttft_ms"])
+    of_gold, of_all = found.verdicts
+    assert (of_gold.figure, of_all.figure) == ("p99_ttft_ms[gold]", "p99_ttft_ms")
+    for verdict, name in ((of_gold, "gold"), (of_all, None)):
+        runs = [simulate(base, seed) for seed in range(4)]
+        known = [run.summary() if name is None else run.by_tenant()[name] for run in runs]
+        mean = sum(float(figures["p99_ttft_ms"]) for figures in known) / 4
+        assert verdict.before == pytest.approx(mean)
+    assert of_gold.populations != of_all.populations
+    assert found.plot() is not None
+    with pytest.raises(
+        ConfigError, match=r"\[silver\]: no such class or tenant; one of standard, "
+    ):
+        compare(systems, seeds=2, figures=["p99_ttft_ms[silver]"])

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="traffic that the settings must withstand, as in --traffic of `spillway run`, e.g. "
         "'bronze: rate x5 for 60s'; may be repeated",
     )  # fmt: skip
-    add_system(parser, "--target", is_required=False)
+    add_system(parser, "--target", without="no files are written for one")
     parser.add_argument(
         "--replicate", choices=("resample", "replay", "fit"), default="resample",
         help="how runs get their requests: from resamples of the log in blocks (default), from the "

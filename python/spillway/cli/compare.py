@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--figures", metavar="NAME,…",
-        help="figures of the summary (default: goodput, mean and p99 of TTFT and E2E latency, "
-        "rejected)",
+        help="figures of the summary, also of a class or tenant: p99_ttft_ms[gold] (default: "
+        "goodput, mean and p99 of TTFT and E2E latency, rejected)",
     )  # fmt: skip
     parser.add_argument(
         "--all-pairs",

@@ -62,16 +62,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_system(parser: argparse.ArgumentParser, flag: str, *, is_required: bool = True) -> None:
-    """Adds the argument, `system`, that names a system and its version."""
+def add_system(parser: argparse.ArgumentParser, flag: str, without: str | None = None) -> None:
+    """Adds the argument, `system`, that names a system and its version.
+
+    `without`: what happens if it is not given; None: it is required.
+    """
     from spillway.files.deployments import TARGETS
 
     names = [
         f"{system.name}@{version}" for system in TARGETS.values() for version in system.versions
     ]
-    default = "" if is_required else "; by default, all that know something in the files"
+    default = "" if without is None else f"; without it, {without}"
     parser.add_argument(
-        flag, required=is_required, dest="system", metavar="SYSTEM[@VERSION]",
+        flag, required=without is None, dest="system", metavar="SYSTEM[@VERSION]",
         help=f"the system: {', '.join(names)}; the newest version by default{default}",
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files", type=Path, nargs="+", metavar="FILE",
         help="command lines, manifests, charts' values, configurations, or their folder",
     )  # fmt: skip
-    add_system(parser, "--from", is_required=False)
+    add_system(parser, "--from", without="all that know something in the files read them")
     parser.add_argument(
         "--onto", type=Path, metavar="CONFIG",
         help="the configuration file that is changed: traffic, and servers behind a gateway "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spillway.comparison.verdict import Verdict
 from spillway.config import files, formatting
 from spillway.data import frames
-from spillway.data.figures import FIGURES
+from spillway.data.figures import FIGURES, of_group
 from spillway.data.intervals import Interval
 from spillway.report import page
 from spillway.report.tables import joined
@@ -173,7 +173,7 @@ class Comparison:
                 continue
             wins[better] += 1
             losses[worse] += 1
-        sign = 1 if FIGURES[first].better == "lower" else -1
+        sign = 1 if FIGURES[of_group(first)[0]].better == "lower" else -1
         order = sorted(self.names, key=lambda name: (losses[name] - wins[name], sign * means[name]))
         rows = [
             [name, formatting.number(means[name]), str(wins[name]), str(losses[name])]
@@ -232,7 +232,8 @@ class Comparison:
         shown = [verdict for verdict in self.verdicts if verdict.relative_half_width is not None]
 
         def label(verdict: Verdict) -> str:
-            name = FIGURES[verdict.figure].label
+            figure, group = of_group(verdict.figure)
+            name = FIGURES[figure].label + (f" of {group}" if group else "")
             if self._is_all_pairs:
                 return f"{name}, {verdict.challenger} against {verdict.baseline}"
             return f"{name}, {verdict.challenger}" if len(self.names) > 2 else name

@@ -15,7 +15,7 @@ from spillway.config.files import fingerprint
 from spillway.config.messages import checked
 from spillway.config.provenance import is_unvalidated
 from spillway.config.randomness import note_on_copies, num_blocks
-from spillway.data.figures import FIGURES
+from spillway.data.figures import FIGURES, of_group
 from spillway.data.intervals import fewest
 from spillway.simulate import run_many
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway.config.progress import Progress
     from spillway.loading import Configuration
+    from spillway.result import Result
 
 
 DEFAULT_FIGURES = (
@@ -79,8 +80,8 @@ def compare(
         How many seeds, >= 2 (0, 1, …), or the seeds themselves. With `half_width` those of the
         first look; later looks add seeds that follow the largest.
     figures
-        Keys of `Result.summary` for which higher or lower is better. None: those of
-        `DEFAULT_FIGURES` that have values.
+        Keys of `Result.summary` for which higher or lower is better, also of a class or tenant:
+        "p99_ttft_ms[gold]". None: those of `DEFAULT_FIGURES` that have values.
     all_pairs
         Whether to judge every pair of systems, e.g. the best against the runner-up, which is known
         only afterwards. Of k systems there are k (k - 1) / 2 pairs instead of k - 1, so intervals
@@ -159,6 +160,7 @@ def compare(
 
     used: list[int] = []
     values: list[list[Mapping[str, Any]]] = [[] for _ in simulations]
+    groups: list[dict[str, list[Mapping[str, Any]]]] = [{} for _ in simulations]
     is_replicated = [False] * len(simulations)
     verdicts: tuple[Verdict, ...] = ()
     level = confidence
@@ -169,6 +171,9 @@ def compare(
         results = run_many(simulations, extra, threads=threads, progress=progress)
         for i, runs in enumerate(results):
             values[i] += [result.summary() for result in runs]
+            for group in dict.fromkeys(of_group(figure)[1] for figure in chosen or ()):
+                found = [_population(result, group) for result in runs]
+                groups[i].setdefault(group, []).extend(found)
             is_replicated[i] = is_replicated[i] or runs.is_replicated
         used += extra
         if chosen is None:
@@ -178,8 +183,8 @@ def compare(
             judge(
                 figure,
                 (names[i], names[j]),
-                values[i],
-                values[j],
+                groups[i].get(of_group(figure)[1], values[i]),
+                groups[j].get(of_group(figure)[1], values[j]),
                 level,
                 is_random=is_replicated[i] or is_replicated[j],
                 blocks=blocks,
@@ -370,6 +375,19 @@ def _checked_seeds(seeds: int | Iterable[int]) -> list[int]:
     return listed
 
 
+def _population(result: Result, group: str) -> Mapping[str, Any]:
+    """The figures of all requests, or of those of a class or tenant."""
+    if not group:
+        return result.summary()
+    tables = [result.by_class(), result.by_tenant()]
+    found = [table[group] for table in tables if group in table]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(dict.fromkeys(name for table in tables for name in table))
+    allowed = "is a class and a tenant" if found else f"no such class or tenant; one of {known}"
+    raise config_error([("figures", f"[{group}]", allowed)])
+
+
 def _checked_figures(figures: Iterable[str]) -> tuple[str, ...]:
     if isinstance(figures, str):
         raise TypeError(f"figures must be several names, not {figures!r}")
@@ -378,8 +396,8 @@ def _checked_figures(figures: Iterable[str]) -> tuple[str, ...]:
     problems = [
         (f"figures[{i}]", repr(name), f"must be one of {', '.join(allowed)}")
         for i, name in enumerate(names)
-        if name not in allowed
-    ]
+        if of_group(name)[0] not in allowed
+    ][:1]
     if not names:
         problems = [("figures", "()", "must name at least one figure")]
     if problems:

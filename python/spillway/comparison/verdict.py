@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from spillway.config import formatting
 from spillway.config.classes import config_error
 from spillway.data import effective
-from spillway.data.figures import FIGURES, is_share
+from spillway.data.figures import FIGURES, is_share, of_group
 from spillway.data.intervals import Interval, interval, spread, student_t_quantile
 
 if TYPE_CHECKING:
@@ -124,15 +124,16 @@ def judge(
     allowed: bool,
     same_workload: bool,
 ) -> Verdict:
-    """Judges one figure from its values under the same seeds."""
+    """Judges one figure from the figures of its population under the same seeds."""
     baseline, challenger = names
-    pairs = [(old[figure], new[figure]) for old, new in zip(before, after, strict=True)]
+    name, _ = of_group(figure)
+    pairs = [(old[name], new[name]) for old, new in zip(before, after, strict=True)]
     known = [(float(old), float(new)) for old, new in pairs if None not in (old, new)]
     if not known:
         needed = f"must have values in both {baseline} and {challenger} under the same seed"
         raise config_error([("figures", repr(figure), needed)])
     gaps = [new - old for old, new in known]
-    caveats = () if blocks is None else (effective.caveat(figure, runs) for runs in (before, after))
+    caveats = () if blocks is None else (effective.caveat(name, runs) for runs in (before, after))
     difference = interval(
         gaps,
         level,
@@ -145,7 +146,7 @@ def judge(
     mean = difference.mean
     sd = None if difference.n < 2 else spread(gaps)
     means = [math.fsum(values) / len(known) for values in zip(*known, strict=True)]
-    counts = _populations(figure, before, after)
+    counts = _populations(name, before, after)
     notes = []
     if difference.caveat:
         notes.append(f"the interval of {figure} is doubtful: {difference.caveat}.")
@@ -159,10 +160,10 @@ def judge(
     if is_random and not any(gaps):
         outcome = "same"
     elif difference.excludes_zero(level):
-        is_better = (mean > 0) == (FIGURES[figure].better == "higher")
+        is_better = (mean > 0) == (FIGURES[name].better == "higher")
         outcome = "better" if is_better else "worse"
-    if counts is not None and _differ(figure, counts):
-        latency = FIGURES[figure].latency
+    if counts is not None and _differ(name, counts):
+        latency = FIGURES[name].latency
         ours, theirs = map(formatting.number, counts)
         what = (
             f"{latency} is that of {ours} {FIGURES[f'num_{latency}'].unit} per run in {baseline} "

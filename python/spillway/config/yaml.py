@@ -156,7 +156,7 @@ class ManifestLoader(_Loader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes text that YAML 1.1 or 1.2 would read as something else."""
+    """Quotes text that YAML 1.1 or 1.2 would read as something else; lines of text stay lines."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
         return True
@@ -166,9 +166,14 @@ class _Dumper(yaml.SafeDumper):
         is_numeric = bool(data) and all(type(number) in (int, float) for number in data)
         return self.represent_sequence(f"{_TAG}seq", data, flow_style=is_numeric or None)
 
+    def represent_text(self, data: str) -> yaml.Node:
+        """A text of several lines as a block."""
+        return self.represent_scalar(f"{_TAG}str", data, style="|" if "\n" in data else None)
+
 
 for _type in (list, tuple):
     _Dumper.add_representer(_type, _Dumper.represent_numbers)
+_Dumper.add_representer(str, _Dumper.represent_text)
 for _name, _pattern, _first in _CORE_SCHEMA:
     for _user in (_Loader, _Dumper):
         _user.add_implicit_resolver(f"{_TAG}{_name}", re.compile(f"^(?:{_pattern})$"), _first)

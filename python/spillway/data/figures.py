@@ -35,9 +35,15 @@ _SHED = (
 )
 
 
+def of_group(name: str) -> tuple[str, str]:
+    """The figure, and the class or tenant that it is of: `p99_ttft_ms[gold]`; empty: of all."""
+    figure, _, group = name.partition("[")
+    return figure, group.removesuffix("]")
+
+
 def is_share(name: str) -> bool:
     """Whether a figure is a share, from 0 to 1: goodput, `shed`, a hit rate; also of a group."""
-    name, _, _ = name.partition("[")  # of a class or tenant
+    name, _ = of_group(name)
     return name == "shed" or (name in FIGURES and FIGURES[name].unit.startswith("share "))
 
 

@@ -87,6 +87,49 @@ def test_what_configures_an_envoy_is_an_object_of_istio(tmp_path: Path) -> None:
     assert import_(tmp_path, system="envoy").simulation == simulation
 
 
+BOOTSTRAP = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: edge, namespace: llm, resourceVersion: "3"}
+data:
+  other.txt: not this
+  envoy.yaml: |
+    # kept but for comments
+    static_resources:
+      clusters:
+      - name: vllm
+        lb_policy: LEAST_REQUEST
+        circuit_breakers:
+          thresholds:
+          - {priority: HIGH, max_requests: 7}
+          - {max_requests: 4096, max_connections: 5, max_retries: 2}
+"""
+
+
+def test_the_only_cluster_of_an_envoy_is_changed_in_its_config_map(tmp_path: Path) -> None:
+    simulation = Simulation(
+        gateway=gateway.Gateway(limit=gateway.FixedLimit(max_in_flight=40), max_queued=1)
+    )
+    found = export(simulation, to="envoy").as_patches(
+        "deployment", list(written(tmp_path, a__yaml=BOOTSTRAP))
+    )
+    (patch,) = contents(dict(found.files)).values()
+    assert (patch["kind"], patch["metadata"]) == ("ConfigMap", {"name": "edge", "namespace": "llm"})
+    (text,) = patch["data"].values()
+    (cluster,) = yaml.safe_load(text)["static_resources"]["clusters"]
+    assert cluster["lb_policy"] == "LEAST_REQUEST"
+    assert cluster["circuit_breakers"]["thresholds"] == [
+        {"max_retries": 2, "max_requests": 40},
+        {"priority": "HIGH", "max_requests": 7},
+    ]
+    assert "is ConfigMap llm/edge with all else of its entry envoy.yaml but comments" in str(found)
+    two = BOOTSTRAP + "      - name: other\n"
+    found = export(simulation, to="envoy").as_patches(
+        "deployment", list(written(tmp_path, a__yaml=two))
+    )
+    assert "no object of the manifests fits" in str(found)
+
+
 RATE = "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
 STACK = f"""
 apiVersion: apps/v1

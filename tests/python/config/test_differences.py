@@ -25,7 +25,7 @@ def test_equal_settings_have_none() -> None:
 def test_numbers_and_kinds() -> None:
     assert changed({"gateway.max_queued": 5, "router": "least_loaded"}) == [
         "gateway.max_queued: null -> 5",
-        "router: {kind: round_robin} -> {kind: least_loaded, ties: first}",
+        "router: {kind: round_robin, per_model: true} -> {kind: least_loaded, ties: first}",
     ]
 
 

@@ -29,6 +29,12 @@ _PROGRAMS = {  # of the name of a file: what the container that runs it has in i
 }
 _WORKLOADS = ("Deployment", "StatefulSet")
 _BUCKET = ("max_tokens", "tokens_per_fill")
+POOL = {
+    "max_connections": ("tcp", "maxConnections"),
+    "max_pending_requests": ("http", "http1MaxPendingRequests"),
+    "max_requests": ("http", "http2MaxRequests"),
+}
+"""The limits of a cluster of Envoy in the connection pool of a DestinationRule of Istio."""
 INBOUND = "SIDECAR_INBOUND"
 """The context of filters that count in the pod of each server."""
 
@@ -212,24 +218,63 @@ def _strings(value: Any) -> list[str]:
 
 
 def _destination_rule(own: _Patch, entry: dict[str, Any]) -> Done | None:
+    if entry["kind"] == "ConfigMap":
+        return _cluster(own, entry)
     if entry["kind"] != "DestinationRule":
         return None
     done = copy.deepcopy(entry)
     pool = done.setdefault("spec", {}).setdefault("trafficPolicy", {}).setdefault(_POOL, {})
     written = own.content["spec"]["trafficPolicy"][_POOL]
-    for part, limits in (("tcp", _TCP), ("http", _HTTP)):
-        kept = {key: value for key, value in (pool.get(part) or {}).items() if key not in limits}
+    for part in dict.fromkeys(part for part, _ in POOL.values()):
+        known = [name for of, name in POOL.values() if of == part]
+        kept = {key: value for key, value in (pool.get(part) or {}).items() if key not in known}
         pool[part] = kept | written.get(part, {})
         if not pool[part]:
             del pool[part]
     return _cleaned(done), "all else of it, such as its host"
 
 
-_POOL, _TCP, _HTTP = (
-    "connectionPool",
-    ("maxConnections",),
-    ("http1MaxPendingRequests", "http2MaxRequests"),
-)
+_POOL = "connectionPool"
+
+
+def _cluster(own: _Patch, entry: dict[str, Any]) -> Done | None:
+    """The only cluster of an Envoy whose configuration is an entry of a ConfigMap."""
+    data = entry.get("data")
+    texts = data.items() if isinstance(data, dict) else ()
+    found = [(key, content) for key, text in texts if (content := _with_a_cluster(text))]
+    if len(found) != 1:
+        return None
+    ((key, content),) = found
+    (cluster,) = content["static_resources"]["clusters"]
+    written = own.content["spec"]["trafficPolicy"][_POOL]
+    limits = {
+        limit: written[part][name]
+        for limit, (part, name) in POOL.items()
+        if name in written.get(part, {})
+    }
+    breakers = cluster.setdefault("circuit_breakers", {})
+    known = breakers.get("thresholds") or [{}]
+    usual = [limit for limit in known if limit.get("priority", "DEFAULT") == "DEFAULT"]
+    kept = {name: value for name, value in (usual or [{}])[0].items() if name not in POOL}
+    breakers["thresholds"] = [{**kept, **limits}, *(of for of in known if of not in usual)]
+    done = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _identity(entry),
+        "data": {key: yaml.safe_dump(content, sort_keys=False)},
+    }
+    return done, f"all else of its entry {key} but comments"
+
+
+def _with_a_cluster(text: object) -> dict[str, Any] | None:
+    """The configuration of an Envoy with one cluster; None: it is another text."""
+    try:
+        content = yaml.load(str(text), Loader=ManifestLoader)
+    except (yaml.YAMLError, RecursionError):
+        return None
+    clusters = _at(content, "static_resources", "clusters")
+    is_one = isinstance(clusters, list) and len(clusters) == 1 and isinstance(clusters[0], dict)
+    return content if is_one else None
 
 
 def _cleaned(entry: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Configuration files as patches of Kubernetes objects.
 
 A command line is the command, the arguments and the environment of a container; a filter of Envoy
-is an EnvoyFilter of Istio, limits of a cluster are a DestinationRule; another file that is no
-object by itself is an entry of a ConfigMap. `kubectl patch` finds a container by its name, and
+is an EnvoyFilter of Istio, limits of a cluster are a DestinationRule, or the cluster in an entry of
+a ConfigMap if the manifests have that; another file that is no object by itself is an entry of a
+ConfigMap. `kubectl patch` finds a container by its name, and
 replaces its arguments as a whole.
 """
 
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["deployment", "kserve"]
 """The object of a command line: `apps/v1` Deployment, or KServe's InferenceService."""
-
-POOL = {
-    "max_connections": ("tcp", "maxConnections"),
-    "max_pending_requests": ("http", "http1MaxPendingRequests"),
-    "max_requests": ("http", "http2MaxRequests"),
-}
-"""The limits of a cluster of Envoy in the connection pool of a DestinationRule of Istio."""
 
 _OWN = ("EndpointPickerConfig",)  # no objects, for all their `kind`
 _PROGRAM = re.compile(r"vllm serve |python -m [\w.]+ ?")
@@ -110,7 +104,7 @@ def _destination_rule(content: dict[str, Any]) -> dict[str, Any]:
     """
     (limits,) = content["circuit_breakers"]["thresholds"]
     pool: dict[str, dict[str, int]] = {}
-    for limit, (part, name) in POOL.items():
+    for limit, (part, name) in objects.POOL.items():
         if limit in limits:
             pool.setdefault(part, {})[name] = limits[limit]
     return {

@@ -40,7 +40,7 @@ from spillway.files.deployments.fields import (
     no_counterpart,
     seconds,
 )
-from spillway.files.deployments.patches import POOL
+from spillway.files.deployments.objects import POOL
 from spillway.files.deployments.target import GATEWAY, Target, Unread, unrecognized
 
 if TYPE_CHECKING:
