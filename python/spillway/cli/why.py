@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import spillway
 from spillway.cli import configuration, output
 from spillway.config.classes import config_error
+from spillway.config.filesystem import cannot
 
 if TYPE_CHECKING:
     import argparse
@@ -38,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
             raise config_error([("RUN", str(options.config), allowed)])
         try:
             result = spillway.Result.load(options.config)
+        except OSError as error:
+            raise cannot("read", options.config, error) from None
         except ValueError as error:
             raise config_error([("RUN", str(options.config), str(error))]) from None
     else:

@@ -139,6 +139,11 @@ def test_why_in_a_shell(called: Callable[..., Any], tmp_path: Path) -> None:
     assert "no request 'absent'" in err
 
 
+def test_why_of_a_result_that_is_not_there(called: Callable[..., Any]) -> None:
+    status, _, err = called("why", "none.npz", "3")
+    assert (status, "none.npz: cannot be read: No such file" in err) == (2, True)
+
+
 def test_what_cannot_be_tried_is_refused_before_any_run(called: Callable[..., Any]) -> None:
     streaming = spillway.Simulation(metrics={"streaming": True})
     with pytest.raises(spillway.ConfigError, match=r"metrics.streaming.*to try remedies"):
