@@ -86,9 +86,11 @@ def _broken(constraint: Constraint, runs: Sequence[Result]) -> str:
     from spillway.study.objective import NoFigureError
 
     try:
-        value = statistics.fmean(constraint.metric.of(run) for run in runs)
+        values = [constraint.metric.of(run) for run in runs]
     except NoFigureError as error:
         return f"--assert {constraint}: {error}"
+    value = statistics.fmean(values)
     if constraint.violation(value) <= 0:
         return ""
-    return f"--assert {constraint}: it is {value:.6g}"
+    seeds = f", from {min(values):.6g} to {max(values):.6g} in {len(values)} runs"
+    return f"--assert {constraint}: it is {value:.6g}{seeds if len(values) > 1 else ''}"
