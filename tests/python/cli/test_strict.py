@@ -69,6 +69,9 @@ def test_what_failed_is_said(called: Callable[..., Any]) -> None:
     goodput = simulate(load("bad.yaml")).summary()["goodput"]
     assert f"--assert goodput >= 0.9: it is {goodput:.6g}\n" in err
     assert "--strict: high: shedding: gateway.admission[0]: " in err
+    _, _, err = called("run", "bad.yaml", "--seeds", "2", "--assert", "goodput >= 0.9")
+    known = [simulate(load("bad.yaml"), seed).summary()["goodput"] for seed in range(2)]
+    assert f", from {min(known):.6g} to {max(known):.6g} in 2 runs\n" in err
 
 
 def test_a_figure_without_values_does_not_hold(called: Callable[..., Any]) -> None:
