@@ -96,11 +96,13 @@ struct BusyMonitor {
         "in Dynamo.")
         .dimensionless()
         .range(sim::between(0, 1))
+        .search(0.5, 1)
         .runtime();
     field("prefill_pool_prefill_tokens_threshold", &M::prefill_pool_prefill_tokens_threshold,
           "active_prefill_tokens_threshold of instances with role prefill; unset: the shared one.")
         .unit("tokens")
         .range(sim::between(0, 1e12))
+        .log_search(1000, 100000)
         .runtime();
     field("prefill_pool_prefill_tokens_threshold_frac",
           &M::prefill_pool_prefill_tokens_threshold_frac,
@@ -108,16 +110,19 @@ struct BusyMonitor {
           "one.")
         .dimensionless()
         .range(sim::between(0, 1e6))
+        .log_search(0.5, 64)
         .runtime();
     field("decode_pool_decode_blocks_threshold", &M::decode_pool_decode_blocks_threshold,
           "active_decode_blocks_threshold of instances with role decode; unset: the shared one.")
         .dimensionless()
         .range(sim::between(0, 1))
+        .search(0.5, 1)
         .runtime();
     field("decode_pool_prefill_tokens_threshold", &M::decode_pool_prefill_tokens_threshold,
           "active_prefill_tokens_threshold of instances with role decode; unset: the shared one.")
         .unit("tokens")
         .range(sim::between(0, 1e12))
+        .log_search(1000, 100000)
         .runtime();
     field("decode_pool_prefill_tokens_threshold_frac",
           &M::decode_pool_prefill_tokens_threshold_frac,
@@ -125,6 +130,7 @@ struct BusyMonitor {
           "one.")
         .dimensionless()
         .range(sim::between(0, 1e6))
+        .log_search(0.5, 64)
         .runtime();
   }
   /// The thresholds of a pool: its own, or else the shared ones.

@@ -323,6 +323,7 @@ CASES_OF: dict[str, str] = {
     "spillway.study.search.check_parameters": "optimize",
     "spillway.study.solvers.max_rate_under_slo": "max_rate_under_slo",
     "spillway.study.solvers.min_instances_for_rate": "min_instances_for_rate",
+    "spillway.study.confirmation.guards": "confirm",
     "spillway.study.study.Study.confirm": "confirm",
     "spillway.study.verdicts.judge": "judge",
     "spillway.study.study.Study.optimize": "optimize",

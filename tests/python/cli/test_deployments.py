@@ -30,8 +30,8 @@ def test_files_are_written_and_read(
     out = printed("export", config, "--to", "vllm@0.29", "--out", folder)
     assert out == (
         f"wrote {folder / 'vllm-0.sh'}\nvllm@0.29 does not carry:\n"
-        "  router = {kind: least_loaded, ties: first}: becomes {kind: round_robin}; "
-        "not up to vllm\n"
+        "  router = {kind: least_loaded, ties: first}: becomes "
+        "{kind: round_robin, per_model: true}; not up to vllm\n"
         "  instances[0].scheduler = {kind: sjf}: becomes {kind: fcfs}; "
         "vLLM orders its queue by arrival, or by priority and arrival\n"
         "note: instances[].engine_rules, instances[].kv_cache.generated_tokens: deployed has those "

@@ -51,8 +51,11 @@ OF_SETTINGS: Mapping[str, list[dict[str, Any]]] = {
     ],
 }
 
-# Whatever the router's kind.
-OF_HANDOFF = "no_decode_instance"
+# Of legs, with the settings that decide them.
+OF_HANDOFF: Mapping[str, dict[str, Any]] = {
+    "no_decode_instance": {"router": "round_robin"},
+    "decode_overloaded": {"busy_monitor.active_decode_blocks_threshold": 0.5},
+}
 
 
 def policies() -> Iterator[tuple[str, str, str]]:
@@ -88,7 +91,7 @@ def shedding(simulation: Simulation, reason: str, base: Simulation = BASE) -> Re
 def test_every_reason_is_tried() -> None:
     names = list(_core.metrics.reasons[1:])
     assert len(set(names)) == len(names)
-    assert {reason for *_, reason in POLICIES} | set(OF_SETTINGS) | {OF_HANDOFF} == set(names)
+    assert {reason for *_, reason in POLICIES} | set(OF_SETTINGS) | set(OF_HANDOFF) == set(names)
 
 
 @pytest.mark.parametrize(("path", "kind", "reason"), POLICIES)
@@ -118,12 +121,14 @@ def test_setting_that_sheds_everything_is_named(reason: str, changes: dict[str, 
         assert note.count(" = ") == 1
 
 
-def test_router_that_finds_no_instance_for_a_decode_leg_is_named() -> None:
+@pytest.mark.parametrize("reason", OF_HANDOFF)
+def test_what_refuses_a_decode_leg_is_named(reason: str) -> None:
     pools = [instance.InstanceGroup(role=role) for role in ("prefill", "decode")]
-    simulation = Simulation(instances=pools, router="round_robin")
-    result = shedding(simulation, OF_HANDOFF, base=simulation)
+    simulation = Simulation(instances=pools).with_(OF_HANDOFF[reason])
+    result = shedding(simulation, reason, base=simulation)
     (note,) = [note for note in result.notes() if "not completed" in note]
-    assert f"{OF_HANDOFF}, decided by router = round_robin." in note
+    ((path, value),) = OF_HANDOFF[reason].items()
+    assert f"{reason}, decided by {path} = {value}" in note
 
 
 def test_settings_that_reasons_name_exist() -> None:

@@ -180,7 +180,7 @@ def test_locust_is_served(config: Path) -> None:
     assert int(total["Failure Count"]) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_hundred_streams_are_on_time(config: Path) -> None:
     """50 tokens a second each, for 20 s, against a bare event loop beside them.
 
@@ -230,15 +230,19 @@ def test_two_hundred_streams_are_on_time(config: Path) -> None:
     total = int(re.findall(r"lateness_seconds_count\{.*\} (\d+)", page)[0])
     within = min(bound for bound in counts if bound >= reference_s + 0.005)
     assert counts[within] >= 0.99 * total
-    assert abs(np.median([drift_s(seen) for seen in streams])) <= 0.001
+    drifts_s = [drift for seen in streams if (drift := drift_s(seen)) is not None]
+    assert len(drifts_s) >= 100
+    assert abs(np.median(drifts_s)) <= 0.001
 
 
-def drift_s(seen: list[tuple[float, int]]) -> float:
+def drift_s(seen: list[tuple[float, int]]) -> float | None:
     """How much later the steps of the last 5 s were received than those of the 5 s before.
 
     Each by its most punctual: busy processors delay single ones, a drifting clock all of them.
+    None: this client read nothing in one of the two.
     """
     at = np.array([instant for instant, _ in seen[:-1]])
     behind = at - 0.02 * np.array([count for _, count in seen[:-1]])
     last = at >= at[-1] - 5
-    return float(np.min(behind[last]) - np.min(behind[(at >= at[-1] - 10) & ~last]))
+    before = (at >= at[-1] - 10) & ~last
+    return float(np.min(behind[last]) - np.min(behind[before])) if before.any() else None
