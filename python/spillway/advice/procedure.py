@@ -45,8 +45,8 @@ _FIGURES = ("p99_ttft_ms", "p99_tpot_ms", "p99_e2el_ms", "rejected", "expired", 
 _SAMPLES = 240
 _MOST_FINDINGS = 3
 _MOST_CANDIDATES = 3
-_MOST_BETWEEN = 4
-"""Settings that are judged between a trial that keeps the SLO and one that rejects less."""
+_STEPS = 6
+"""Steps from a trial that keeps the SLO to one that rejects less."""
 _MOST_LOSSES = 5
 _ERROR = 0.05
 
@@ -252,17 +252,13 @@ class _Steps:
 
     # ---- steps ----
 
-    def _judged(self, name: str, simulation: Simulation, *, candidates: int = 1) -> list[Scenario]:
-        """Whether settings keep the SLO, under today's traffic and each what-if.
-
-        Of several candidates each verdict has its share of the error.
-        """
+    def _judged(self, name: str, simulation: Simulation, error: float = _ERROR) -> list[Scenario]:
+        """Whether settings keep the SLO, under today's traffic and each what-if."""
         groups = self._problem.groups
         sheds = [Figure("shed"), *(Figure(f"shed[{group}]") for group in groups)]
         slo = [*self._problem.slo, *(Constraint(figure, "<=", 1.0) for figure in sheds)]
         count = _SEEDS if self._problem.is_random else 2
         seeds = range(_SEED, _SEED + count)
-        confidence = 1 - _ERROR / candidates
         found = []
         for change, changed in self._problem.scenarios(simulation).items():
             with _without_copies():
@@ -271,7 +267,7 @@ class _Steps:
                     slo,
                     seeds=seeds,
                     max_seeds=count,
-                    confidence=confidence,
+                    confidence=1 - error,
                     **self._options,
                 )
             known = judgment.bounds[: len(self._problem.slo)]
@@ -325,46 +321,66 @@ class _Steps:
         tried: list[_Candidate] = []
         for number in candidates:
             wanted = study.simulation_of(number).replace(workload=problem.today.workload)
-            tried.append(self._candidate(wanted, f"the settings of trial {number} of the search"))
+            origin = f"the settings of trial {number} of the search"
+            tried.append(self._candidate(wanted, origin, _ERROR / 2 / _MOST_CANDIDATES))
             if tried[-1].rank == 0:
                 break
         if not tried:
             return
         best = min(tried, key=lambda candidate: candidate.rank)
-        if best.rank == 0 and best is not tried[0]:
-            best = self._between(best, tried[0])
+        if best.rank == 0:
+            number = candidates[tried.index(best)]
+            beyond = tried[0].wanted if best is not tried[0] else self._beyond(study, number)
+            best = best if beyond is None else self._between(best, beyond)
         self._wanted, self._advised, self._export = best.wanted, best.deployed, best.export
         self._scenarios += best.judged
         self._notes.append(f"advised.yaml has {best.origin}.")
-        if best is not tried[0]:
+        if tried[0].rank > 0 and best is not tried[0]:
             self._notes.append(f"not advised: {tried[0].origin}: {_reason(tried[0].judged)}.")
 
-    def _candidate(self, wanted: Simulation, origin: str) -> _Candidate:
+    def _candidate(self, wanted: Simulation, origin: str, error: float) -> _Candidate:
         deployed, export = self._deployed(wanted)
-        judged = self._judged("advised", deployed, candidates=_MOST_CANDIDATES + _MOST_BETWEEN)
+        judged = self._judged("advised", deployed, error)
         return _Candidate(wanted, deployed, export, judged, origin)
 
-    def _between(self, kept: _Candidate, broken: _Candidate) -> _Candidate:
-        """What keeps the SLO as near as possible to settings that reject less and do not keep it.
+    def _beyond(self, study: Study, number: int) -> Simulation | None:
+        """The settings of the trial that rejected a little less than this one; None: none did."""
+        of_number = {trial.number: trial for trial in study.records}
+        less = [
+            trial
+            for trial in study.records
+            if trial.has_values and not trial.is_baseline
+            and trial.values[0] < of_number[number].values[0]
+        ]  # fmt: skip
+        if not less:
+            return None
+        nearest = max(less, key=lambda trial: trial.values[0])
+        return study.simulation_of(nearest.number).replace(workload=self._problem.today.workload)
 
-        The range between the two is halved, in logarithms.
+    def _between(self, kept: _Candidate, beyond: Simulation) -> _Candidate:
+        """What keeps the SLO as near as possible to settings that reject less.
+
+        In equal steps, in logarithms, up to the first that does not keep it. Where larger steps are
+        riskier, only the first that is wrong can be accepted wrongly: each has half of the error,
+        and the trials together the other half.
         """
-        changes = differences(kept.wanted.to_dict(), broken.wanted.to_dict())
+        changes = differences(kept.wanted.to_dict(), beyond.to_dict())
         if not all(_is_positive(of.before) and _is_positive(of.after) for of in changes):
             return kept
-        best, low, high = kept, 0.0, 1.0
-        for _ in range(_MOST_BETWEEN):
-            share = (low + high) / 2
-            wanted = kept.wanted.with_({of.path: _at(of, share) for of in changes})
-            if wanted in (best.wanted, broken.wanted):
-                break
+        best = kept
+        for step in range(1, _STEPS):
+            wanted = kept.wanted.with_({of.path: _at(of, step / _STEPS) for of in changes})
+            if wanted in (best.wanted, beyond):
+                continue
             found = self._candidate(
-                wanted, f"settings between {kept.origin} and those of one that rejects less"
+                wanted,
+                f"settings between {kept.origin} and those of one that rejects less",
+                _ERROR / 2,
             )
-            if found.rank == 0 and found.shed <= best.shed:
-                best, low = found, share
-            else:
-                high = share
+            if found.rank > 0:
+                break
+            if found.shed <= best.shed:
+                best = found
         return best
 
     def _candidates(self, study: Study) -> list[int]:

@@ -285,9 +285,7 @@ def hot_spot(run: Run) -> Iterator[Finding]:
         heaviest = max(scorers, key=lambda scorer: scorer["weight"], default=None)
         if heaviest is not None:
             cause = f"the scorer {heaviest['kind']} (weight {heaviest['weight']:g}) outweighs"
-            own = {"kind": "active_requests", "weight": max(4.0, heaviest["weight"] + 1)}
-            others = [scorer for scorer in scorers if scorer["kind"] != own["kind"]]
-            remedies.insert(0, {"router.scorers": [*others, own]})
+            remedies.insert(0, _counting_requests(scorers))
         if prompts := _concentration(run, routed):
             share, _ = prompts
             cause += f", and {share:.0%} of the requests begin with the same prompt"
@@ -300,6 +298,13 @@ def hot_spot(run: Run) -> Iterator[Finding]:
         evidence=tuple(evidence),
         remedies=tuple(remedies),
     )
+
+
+def _counting_requests(scorers: list[dict[str, Any]]) -> dict[str, Any]:
+    """A remedy: these scorers with the heaviest for requests in flight."""
+    weight = max(4.0, *(scorer["weight"] + 1 for scorer in scorers))
+    own = {"kind": "active_requests", "weight": weight}
+    return {"router.scorers": [*(of for of in scorers if of["kind"] != own["kind"]), own]}
 
 
 def _is_slow(run: Run, routed: Booleans, instance: int) -> bool:
@@ -341,6 +346,7 @@ def concentrated_prompts(run: Run) -> Iterator[Finding]:
     top = float(sent.max() / sent.sum())
     if top * run.num_instances < _HOT:
         return
+    router = run.simulation.to_dict()["router"]
     yield Finding(
         "router.scorers",
         f"{share:.0%} of the requests begin with the same prompt, and {top:.0%} of them went to "
@@ -349,6 +355,10 @@ def concentrated_prompts(run: Run) -> Iterator[Finding]:
         evidence=(
             Evidence("share_of_one_prompt", share, "requests with one beginning"),
             Evidence("share_at_one_server", top, "of these, those at the server that has most"),
+        ),
+        remedies=(
+            {"router.filters": [*router["filters"], {"kind": "load_imbalance"}]},
+            _counting_requests(router["scorers"]),
         ),
     )
 

@@ -122,7 +122,7 @@ def test_the_only_cluster_of_an_envoy_is_changed_in_its_config_map(tmp_path: Pat
         {"max_retries": 2, "max_requests": 40},
         {"priority": "HIGH", "max_requests": 7},
     ]
-    assert "is ConfigMap llm/edge with all else of its entry envoy.yaml but comments" in str(found)
+    assert "is ConfigMap llm/edge with the limits of its only cluster replaced" in str(found)
     two = BOOTSTRAP + "      - name: other\n"
     found = export(simulation, to="envoy").as_patches(
         "deployment", list(written(tmp_path, a__yaml=two))

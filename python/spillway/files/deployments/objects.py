@@ -263,7 +263,10 @@ def _cluster(own: _Patch, entry: dict[str, Any]) -> Done | None:
         "metadata": _identity(entry),
         "data": {key: yaml.safe_dump(content, sort_keys=False)},
     }
-    return done, f"all else of its entry {key} but comments"
+    return (
+        done,
+        f"the limits of its only cluster replaced, and all else of its entry {key} but comments",
+    )
 
 
 def _with_a_cluster(text: object) -> dict[str, Any] | None:
