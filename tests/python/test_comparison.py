@@ -365,17 +365,18 @@ def test_the_verdict_of_a_comparison_is_a_sentence_per_pair() -> None:
 
 def test_figures_of_a_class_or_tenant_are_compared_as_those_of_all() -> None:
     clients = [
-        {"name": name, "tenant": name, "requests_per_s": 4, "slo_class": "standard"}
+        {"name": name, "tenant": name, "requests_per_s": 4, "slo_class": name}
         for name in ("gold", "bronze")
     ]
     base = Simulation(
         tenants=[{"name": "gold"}, {"name": "bronze"}],
+        slo_classes=[{"name": "gold"}, {"name": "bronze"}],
         workload={"kind": "synthetic", "duration_s": 10, "clients": clients},
     )
     systems = {"one": base, "two": base.with_({"instances[0].count": 2})}
-    found = compare(systems, seeds=4, figures=["p99_ttft_ms[gold]", "p99_ttft_ms"])
+    found = compare(systems, seeds=4, figures=["p99_ttft_ms[tenant=gold]", "p99_ttft_ms"])
     of_gold, of_all = found.verdicts
-    assert (of_gold.figure, of_all.figure) == ("p99_ttft_ms[gold]", "p99_ttft_ms")
+    assert (of_gold.figure, of_all.figure) == ("p99_ttft_ms[tenant=gold]", "p99_ttft_ms")
     for verdict, name in ((of_gold, "gold"), (of_all, None)):
         runs = [simulate(base, seed) for seed in range(4)]
         known = [run.summary() if name is None else run.by_tenant()[name] for run in runs]
@@ -383,7 +384,7 @@ def test_figures_of_a_class_or_tenant_are_compared_as_those_of_all() -> None:
         assert verdict.before == pytest.approx(mean)
     assert of_gold.populations != of_all.populations
     assert found.plot() is not None
-    with pytest.raises(
-        ConfigError, match=r"\[silver\]: no such class or tenant; one of standard, "
-    ):
+    with pytest.raises(ConfigError, match=r"\[silver\]: no such class or tenant; one of gold, "):
         compare(systems, seeds=2, figures=["p99_ttft_ms[silver]"])
+    with pytest.raises(ConfigError, match=r"a class and a tenant; use \[class=gold\] or "):
+        compare(systems, seeds=2, figures=["p99_ttft_ms[gold]"])

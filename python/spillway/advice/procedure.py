@@ -74,8 +74,9 @@ def advise(
     traffic and under each what-if. Unless they keep the SLO and reject nothing, a limit on the
     requests in flight, and how many others wait for it or how long, are searched: as little as
     possible is rejected while latencies are a fifth below their bounds, with all what-ifs together.
-    The best are judged on seeds that the search has not seen; the first that keeps the SLO is
-    compared with today's settings, and exported. With a target, the verdict is on the system as its
+    The best are judged on seeds that the search has not seen, and steps from the first that keeps
+    the SLO towards settings that reject less; the last that keeps it is compared with today's
+    settings, and exported. With a target, the verdict is on the system as its
     files configure it. How many
     servers would do with today's settings is solved for. Each step is a command, and the result
     lists them.

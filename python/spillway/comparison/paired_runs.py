@@ -379,12 +379,15 @@ def _population(result: Result, group: str) -> Mapping[str, Any]:
     """The figures of all requests, or of those of a class or tenant."""
     if not group:
         return result.summary()
-    tables = [result.by_class(), result.by_tenant()]
-    found = [table[group] for table in tables if group in table]
+    kind, _, name = group.rpartition("=")
+    tables = {"class": result.by_class(), "tenant": result.by_tenant()}
+    found = [table[name] for of, table in tables.items() if kind in ("", of) and name in table]
     if len(found) == 1:
         return found[0]
-    known = ", ".join(dict.fromkeys(name for table in tables for name in table))
-    allowed = "is a class and a tenant" if found else f"no such class or tenant; one of {known}"
+    known = ", ".join(dict.fromkeys(name for table in tables.values() for name in table))
+    allowed = f"no such class or tenant; one of {known}"
+    if found:
+        allowed = f"a class and a tenant; use [class={name}] or [tenant={name}]"
     raise config_error([("figures", f"[{group}]", allowed)])
 
 
