@@ -8,36 +8,13 @@ from typing import Any
 
 import pytest
 from support.effort import trials
-from support.twins.instance import Request, Server
+from support.twins.instance import PLAIN, Request, Server
 from support.twins.instance import simulate as simulate_alone
 from support.twins.pools import DeadlockError, Job, Link, Pools, PoolsRun
 
 US = 1000
 
-# A step costs 100 us + 10 us per token of a prompt + 1 us per decoding request; no entry delay.
-SERVER = Server(
-    max_num_seqs=8,
-    max_num_batched_tokens=64,
-    long_prefill_token_threshold=0,
-    max_model_len=0,
-    block_size_tokens=4,
-    num_kv_blocks=100,
-    scheduler="fcfs",
-    priority="slo_class",
-    alpha0_us=0.0,
-    alpha_input_us=0.0,
-    alpha_output_us=0.0,
-    beta0_us=100.0,
-    beta_prefill_us=10.0,
-    beta_decode_us=1.0,
-    beta_context_us=0.0,
-    completion="step_end",
-    preemption="keep_emitted",
-    output_overhead="in_step",
-    accounting="clock",
-    quantum_ns=1,
-    prefix_caching=True,
-)
+SERVER = replace(PLAIN, quantum_ns=1, prefix_caching=True)
 # A block of four tokens takes 4 us between two instances.
 LINK = Link(bytes_per_token=1000, pair_bytes_per_s=1e9, latency_ns=50 * US)
 

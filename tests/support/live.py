@@ -13,6 +13,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import spillway
 from spillway import Simulation, gateway, instance, workload
 from spillway.live import settings
 from spillway.live.app import App
@@ -36,6 +37,18 @@ def fleet(count: int = 2, **changes: Any) -> Simulation:
             max_model_len=2048,
         ),
     ).with_(changes)
+
+
+def written_fleet(folder: Path, count: int) -> Path:
+    """The file of a fleet without limits, with memory for all that tests send."""
+    simulation = Simulation(
+        workload=workload.Synthetic(clients=[{"output_tokens": {"kind": "fixed", "tokens": 9}}]),
+        instances=instance.InstanceGroup(
+            count=count, latency=instance.Linear(), max_num_seqs=64, num_kv_blocks=4000
+        ),
+    )
+    spillway.dump(simulation, folder / "fleet.yaml")
+    return folder / "fleet.yaml"
 
 
 def application(simulation: Simulation | None = None, **given: Any) -> App:

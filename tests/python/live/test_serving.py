@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from support.live import bare_loop, serving
+from support.live import bare_loop, serving, written_fleet
 
 import spillway
-from spillway import Simulation, instance, workload
+from spillway import instance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,14 +33,7 @@ LONG = {"prompt": "a b c", "max_tokens": 400, "ignore_eos": True, "stream": True
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    simulation = Simulation(
-        workload=workload.Synthetic(clients=[{"output_tokens": {"kind": "fixed", "tokens": 9}}]),
-        instances=instance.InstanceGroup(
-            count=2, latency=instance.Linear(), max_num_seqs=64, num_kv_blocks=4000
-        ),
-    )
-    spillway.dump(simulation, tmp_path / "fleet.yaml")
-    return tmp_path / "fleet.yaml"
+    return written_fleet(tmp_path, count=2)
 
 
 def test_sigterm_lets_streams_end_and_the_record_is_repeated(config: Path) -> None:

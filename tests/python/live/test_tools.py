@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import yaml
-from support.live import bare_loop, serving
+from support.live import bare_loop, serving, written_fleet
 from support.paths import ROOT
 
 import spillway
-from spillway import Simulation, instance, workload
 from spillway.live import tokens
 
 if TYPE_CHECKING:
@@ -50,14 +49,7 @@ def program(name: str) -> str:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    simulation = Simulation(
-        workload=workload.Synthetic(clients=[{"output_tokens": {"kind": "fixed", "tokens": 9}}]),
-        instances=instance.InstanceGroup(
-            count=4, latency=instance.Linear(), max_num_seqs=64, num_kv_blocks=4000
-        ),
-    )
-    spillway.dump(simulation, tmp_path / "fleet.yaml")
-    return tmp_path / "fleet.yaml"
+    return written_fleet(tmp_path, count=4)
 
 
 def free_port() -> int:

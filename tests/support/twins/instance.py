@@ -230,6 +230,31 @@ class Server:
                 raise ValueError(f"{name} must be at least 1: {getattr(self, name)}")
 
 
+PLAIN = Server(
+    max_num_seqs=8,
+    max_num_batched_tokens=64,
+    long_prefill_token_threshold=0,
+    max_model_len=0,
+    block_size_tokens=4,
+    num_kv_blocks=100,
+    scheduler="fcfs",
+    priority="slo_class",
+    alpha0_us=0.0,
+    alpha_input_us=0.0,
+    alpha_output_us=0.0,
+    beta0_us=100.0,
+    beta_prefill_us=10.0,
+    beta_decode_us=1.0,
+    beta_context_us=0.0,
+    completion="step_end",
+    preemption="keep_emitted",
+    output_overhead="in_step",
+    accounting="clock",
+    quantum_ns=1000,
+)
+"""A step costs 100 us + 10 us per token of a prompt + 1 us per decoding request; no entry delay."""
+
+
 @dataclass
 class Outcome:
     """The outcome of one request. The `reported_` values stay 0 unless `accounting` is `blis`."""
