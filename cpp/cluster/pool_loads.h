@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cluster/context.h"
+#include "instance/kv_cache/block_size.h"
 #include "router/deciders/decider.h"
 #include "sim/ids.h"
 
@@ -20,15 +21,17 @@ class PoolLoads {
     at(gateway, instance).prefill_tokens += tokens;
   }
   void add_decode(std::size_t gateway, sim::InstanceId instance, sim::RequestId id) {
-    at(gateway, instance).decode_blocks += blocks_of(context_->requests.input_tokens(id));
+    at(gateway, instance).decode_blocks +=
+        block_size_.blocks_for(context_->requests.input_tokens(id));
   }
   void drop_decode(std::size_t gateway, sim::InstanceId instance, sim::RequestId id) {
-    at(gateway, instance).decode_blocks -= blocks_of(context_->requests.input_tokens(id));
+    at(gateway, instance).decode_blocks -=
+        block_size_.blocks_for(context_->requests.input_tokens(id));
   }
   /// With a prompt of `input_tokens`.
   router::LegsQuestion::Decode decode(std::size_t gateway, sim::InstanceId instance,
                                       std::int64_t input_tokens) {
-    return {at(gateway, instance).decode_blocks + blocks_of(input_tokens),
+    return {at(gateway, instance).decode_blocks + block_size_.blocks_for(input_tokens),
             limits_[instance.index()].num_kv_blocks};
   }
   router::LegsQuestion::Prefill prefill(std::size_t gateway, sim::InstanceId instance) {
@@ -48,12 +51,8 @@ class PoolLoads {
   Load& at(std::size_t gateway, sim::InstanceId instance) {
     return loads_[gateway * limits_.size() + instance.index()];
   }
-  std::int64_t blocks_of(std::int64_t tokens) const {
-    return (tokens + block_size_tokens_ - 1) / block_size_tokens_;
-  }
-
   const Context* context_;
-  std::int64_t block_size_tokens_;
+  instance::BlockSize block_size_;
   std::vector<Limits> limits_;  // by instance
   std::vector<Load> loads_;     // by gateway and instance
 };

@@ -22,11 +22,10 @@ struct BusyThreshold {
   static constexpr std::string_view doc =
       "Rejects every request while all workers are busy, by the rules of busy_monitor (NVIDIA "
       "Dynamo's request rejection), and while there is no worker. With prefill and decode pools "
-      "those "
-      "of the pool in which the first instance of a request is chosen; a request that is about to "
+      "those of the pool in which the first instance of a request is chosen; a request that is "
+      "about to "
       "get an instance of the decode pool after its prefill is then rejected with "
-      "decode_overloaded "
-      "while all of these are busy.";
+      "decode_overloaded while all of these are busy.";
   static void fields(auto field) {
     field("proportional", &BusyThreshold::proportional,
           "Whether requests are also rejected while some workers are busy, with the share of busy "

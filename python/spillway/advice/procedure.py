@@ -321,7 +321,7 @@ class _Steps:
         candidates = self._candidates(study)
         tried: list[_Candidate] = []
         for number in candidates:
-            wanted = study.simulation_of(number).replace(workload=problem.today.workload)
+            wanted = self._settings_of(study, number)
             origin = f"the settings of trial {number} of the search"
             tried.append(self._candidate(wanted, origin, _ERROR / 2 / _MOST_CANDIDATES))
             if tried[-1].rank == 0:
@@ -344,19 +344,19 @@ class _Steps:
         judged = self._judged("advised", deployed, error)
         return _Candidate(wanted, deployed, export, judged, origin)
 
+    def _settings_of(self, study: Study, number: int) -> Simulation:
+        """The settings of a trial under today's traffic."""
+        return study.simulation_of(number).replace(workload=self._problem.today.workload)
+
     def _beyond(self, study: Study, number: int) -> Simulation | None:
         """The settings of the trial that rejected a little less than this one; None: none did."""
-        of_number = {trial.number: trial for trial in study.records}
-        less = [
-            trial
+        shed = {
+            trial.number: trial.values[0]
             for trial in study.records
             if trial.has_values and not trial.is_baseline
-            and trial.values[0] < of_number[number].values[0]
-        ]  # fmt: skip
-        if not less:
-            return None
-        nearest = max(less, key=lambda trial: trial.values[0])
-        return study.simulation_of(nearest.number).replace(workload=self._problem.today.workload)
+        }
+        less = [other for other, share in shed.items() if share < shed[number]]
+        return self._settings_of(study, max(less, key=shed.__getitem__)) if less else None
 
     def _between(self, kept: _Candidate, beyond: Simulation) -> _Candidate:
         """What keeps the SLO as near as possible to settings that reject less.

@@ -15,7 +15,7 @@ from spillway.config.files import fingerprint
 from spillway.config.messages import checked
 from spillway.config.provenance import is_unvalidated
 from spillway.config.randomness import note_on_copies, num_blocks
-from spillway.data.figures import FIGURES, of_group
+from spillway.data.figures import FIGURES, of_group, populations
 from spillway.data.intervals import fewest
 from spillway.simulate import run_many
 
@@ -379,15 +379,14 @@ def _population(result: Result, group: str) -> Mapping[str, Any]:
     """The figures of all requests, or of those of a class or tenant."""
     if not group:
         return result.summary()
-    kind, _, name = group.rpartition("=")
     tables = {"class": result.by_class(), "tenant": result.by_tenant()}
-    found = [table[name] for of, table in tables.items() if kind in ("", of) and name in table]
+    found = populations(group, tables)
     if len(found) == 1:
         return found[0]
     known = ", ".join(dict.fromkeys(name for table in tables.values() for name in table))
     allowed = f"no such class or tenant; one of {known}"
     if found:
-        allowed = f"a class and a tenant; use [class={name}] or [tenant={name}]"
+        allowed = f"a class and a tenant; use [class={group}] or [tenant={group}]"
     raise config_error([("figures", f"[{group}]", allowed)])
 
 

@@ -41,6 +41,16 @@ def of_group(name: str) -> tuple[str, str]:
     return figure, group.removesuffix("]")
 
 
+def populations(selector: str, tables: Mapping[str, Groups]) -> list[Figures]:
+    """What has this name in the tables of classes and tenants: `gold`, `class=gold`."""
+    of, _, name = selector.rpartition("=")
+    return [
+        table[name.strip()]
+        for kind, table in tables.items()
+        if of in ("", kind) and name.strip() in table
+    ]
+
+
 def is_share(name: str) -> bool:
     """Whether a figure is a share, from 0 to 1: goodput, `shed`, a hit rate; also of a group."""
     name, _ = of_group(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING, Any
 
 from spillway.findings.finding import Evidence, Finding
@@ -42,7 +43,7 @@ def unbalanced_pools(run: Run) -> Iterator[Finding]:
     if set(roles) != {"prefill", "decode"}:
         return
     waiting = {
-        role: _mean(
+        role: statistics.fmean(
             instance["mean_waiting"]
             for instance, known in zip(run.result.instances, roles, strict=True)
             if known == role
@@ -77,8 +78,3 @@ def _more_instances(run: Run, binding: str, other: str) -> Iterator[dict[str, An
 
 def _first(run: Run, role: str) -> int:
     return next(i for i, group in enumerate(run.simulation.instances) if group.role == role)
-
-
-def _mean(values: Iterator[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found)

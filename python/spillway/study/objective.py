@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from spillway._core.sim import ConfigError
 from spillway.config.classes import config_error
 from spillway.data import bounds
-from spillway.data.figures import FIGURES, SHED
+from spillway.data.figures import FIGURES, SHED, populations
 from spillway.study.checks import mapping, number
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Figure:
             allowed = "must be a class, a tenant, worst class or worst tenant"
             raise self._unknown(f"[{selector}]: {allowed}")
         name = name.strip()
-        named = [groups[key][name] for key in groups if of in ("", key) and name in groups[key]]
+        named = populations(selector, groups)
         if len(named) == 1:
             return named[0]
         if named:
