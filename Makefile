@@ -77,7 +77,8 @@ test-python: $(VENV)/.dev  ## Python tests under half a second each, with few ra
 	$(BIN)/python -m pytest $(or $(TESTS),-m "not slow and not long" -n 2)
 
 test-every: $(VENV)/.dev  ## Python tests but the long ones, with as many random cases as continuous integration
-	SPILLWAY_TEST_PROFILE=ci $(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile
+	SPILLWAY_TEST_PROFILE=ci $(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile --max-worker-restart 0 --durations 20 \
+		-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true  # a test that hangs fails
 
 test-long: $(VENV)/.dev  ## Theory tests to 1%; minutes
 	$(BIN)/python -m pytest -m long -n 2

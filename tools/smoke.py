@@ -46,6 +46,7 @@ EXPERIMENTS = {
     "predictive_vs_gated": f"{_ADMISSION} --trials 2",
     "real_servers": "--data {root}/examples --output {out}/README.md",
     "search_regret": _SEARCHES,
+    "server_failure": _ADMISSION,
     "silicon_points": "--smoke --output {out}/README.md",
     "two_pools": _ADMISSION,
     "trace_bootstrap": (

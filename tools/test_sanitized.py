@@ -32,6 +32,7 @@ TESTS = [
     "tests/python/test_python_policies.py",
     "tests/python/test_seams_of_python_policies.py",
     "tests/python/test_compiled_policies.py",
+    "tests/router/test_own_deciders.py",
     "tests/python/test_testing.py",
     "tests/cluster",
 ]

@@ -140,6 +140,34 @@ py::list ingresses_of(const std::vector<cluster::IngressReport>& reports) {
   return result;
 }
 
+py::list faults_of(const std::vector<cluster::FaultReport>& reports, bool migrates) {
+  const auto seconds = [](sim::Time at) -> std::optional<double> {
+    if (!sim::is_set(at)) return std::nullopt;
+    return sim::to_seconds(at);
+  };
+  py::list result;
+  for (const auto& report : reports) {
+    py::dict entry;
+    entry["kind"] = std::string(report.kind);
+    if (report.gateway < 0) {
+      entry["instance"] = report.instance;
+    } else {
+      entry["instance"] = py::none();
+      entry["gateway"] = report.gateway;
+    }
+    entry["began_s"] = seconds(report.began);
+    entry["detected_s"] = seconds(report.detected);
+    entry["ended_s"] = seconds(report.ended);
+    entry["lost_requests"] = report.loss.requests;
+    entry["lost_tokens"] = report.loss.tokens;
+    entry["lost_time_s"] = sim::to_seconds(report.loss.time);
+    if (migrates) entry["migrated_requests"] = report.loss.migrated;
+    if (report.kind == fleet::KvLoss::kind) entry["preempted_requests"] = report.loss.preempted;
+    result.append(entry);
+  }
+  return result;
+}
+
 template <class T, class Entry, class Get>
 py::array array_of(const std::vector<Entry>& entries, const Get& get) {
   std::vector<T> values;
@@ -164,6 +192,11 @@ py::dict decisions_of(const router::DecisionLog& log) {
       array_of<std::int32_t>(decisions, [](const Decision& d) { return d.chosen.rank; });
   result["score"] = array_of<double>(decisions, [](const Decision& d) { return d.score; });
   result["regret"] = array_of<double>(decisions, [](const Decision& d) { return d.regret; });
+  if (log.has_pools()) {
+    const py::array codes =
+        array_of<std::uint8_t>(decisions, [](const Decision& d) { return d.is_prefill; });
+    result["is_prefill"] = codes.attr("view")("bool");
+  }
   const auto add = [&]<class T>(const char* name, T, const auto& get) {
     const auto rows = static_cast<py::ssize_t>(decisions.size());
     const auto each = static_cast<py::ssize_t>(log.candidates_per_decision());
@@ -210,6 +243,26 @@ py::array by_tenant(const metrics::Timeline& timeline,
       .reshape({rows, each});
 }
 
+void add_pools(const std::vector<metrics::PoolsSample>& samples, py::dict& result) {
+  using metrics::PoolSample;
+  using metrics::PoolsSample;
+  const auto add_pool = [&](const std::string& pool, PoolSample PoolsSample::* member) {
+    const auto add = [&]<class T>(const char* name, T PoolSample::* value) {
+      result[py::str(pool + name)] =
+          array_of<T>(samples, [&](const PoolsSample& s) { return s.*member.*value; });
+    };
+    add("_in_flight", &PoolSample::in_flight);
+    add("_waiting", &PoolSample::waiting);
+    add("_running", &PoolSample::running);
+    add("_kv_utilization", &PoolSample::kv_utilization);
+    add("_ready_instances", &PoolSample::ready_instances);
+  };
+  add_pool("prefill", &PoolsSample::prefill);
+  add_pool("decode", &PoolsSample::decode);
+  result["transfers"] =
+      array_of<std::int64_t>(samples, [](const PoolsSample& s) { return s.transfers; });
+}
+
 py::dict timeline_of(const metrics::Timeline& timeline) {
   using metrics::Sample;
   using metrics::TenantSample;
@@ -227,6 +280,7 @@ py::dict timeline_of(const metrics::Timeline& timeline) {
   add("running", &Sample::running);
   add("kv_utilization", &Sample::kv_utilization);
   add("ready_instances", &Sample::ready_instances);
+  if (!timeline.pools.empty()) add_pools(timeline.pools, result);
   const auto add_by_tenant = [&](const char* name, std::int64_t TenantSample::* member) {
     result[name] = by_tenant(timeline, member);
   };
@@ -283,6 +337,8 @@ py::dict to_dict(const cluster::Output& output) {
   result["instances"] = instances_of(output.instances);
   result["ranks"] = ranks_of(output.ranks);
   result["ingresses"] = ingresses_of(output.ingresses);
+  if (!output.faults.empty())
+    result["faults"] = faults_of(output.faults, output.ledger.migrations.has_value());
   result["fitted_states"] = fitted_states_of(output.fitted_states);
   result["decisions"] = decisions_of(output.decisions);
   py::list details;
@@ -376,7 +432,7 @@ py::tuple time_by_cause(const Settings& simulation, std::uint64_t seed) {
     output = cluster::run(
         settings, seed,
         {.is_checked = true, .reference = true, .step_logs = &logs, .interrupted = signal_raised});
-    found = cluster::time_by_cause(settings, *output.record, logs);
+    found = cluster::time_by_cause(settings, output, logs);
   }
   py::tuple names(cluster::kCauses.size());
   for (std::size_t i = 0; i < names.size(); ++i) names[i] = cluster::kCauses.at(i);
@@ -444,6 +500,12 @@ py::list run_batch(const std::vector<Settings>& settings, const std::vector<std:
   return result;
 }
 
+py::tuple column_names(const std::vector<cluster::ColumnKind>& kinds) {
+  py::list names;
+  for (const auto& kind : kinds) names.append(py::str(std::string(kind.name)));
+  return py::tuple(names);
+}
+
 }  // namespace
 
 void bind_cluster(py::module_& module) {
@@ -465,14 +527,18 @@ void bind_cluster(py::module_& module) {
           },
           py::arg("name"), "One value per offered request, read-only.")
       .def(
-          "leg_column",
+          "further_column",
           [](const cluster::RequestRecord& self, const std::string& name) {
-            return column_of(self, cluster::leg_columns(), name);
+            return column_of(self, cluster::further_columns(self), name);
           },
-          py::arg("name"), "The same, of the columns of a run with pools.")
+          py::arg("name"), "The same, of the columns that this run has besides.")
       .def_property_readonly(
-          "has_legs", [](const cluster::RequestRecord& self) { return self.legs != nullptr; },
-          "Whether the run had a prefill and a decode pool.")
+          "further_columns",
+          [](const cluster::RequestRecord& self) {
+            return column_names(cluster::further_columns(self));
+          },
+          "Their names: of runs with a prefill and a decode pool, whose requests migrate, or whose "
+          "clients hedge.")
       .def(
           "offered_column",
           [](const cluster::RequestRecord& self, const std::string& name) {
@@ -481,6 +547,35 @@ void bind_cluster(py::module_& module) {
           py::arg("name"), "One value per offered request, of a column of the workload, read-only.")
       .def("token_gaps", &token_gaps_of, py::arg("name"),
            "gap_s: the distinct gaps between tokens, ascending; count: of each.")
+      .def_property_readonly(
+          "attributes",
+          [](const cluster::RequestRecord& self) {
+            std::vector<std::pair<std::string, std::vector<std::string>>> found;
+            for (const workload::Attribute& attribute : self.requests.attributes()) {
+              found.emplace_back(attribute.name, attribute.values);
+            }
+            return found;
+          },
+          "The further columns of the trace, each with its values.")
+      .def(
+          "attribute_codes",
+          [](const cluster::RequestRecord& self, std::size_t i) {
+            py::array_t<std::int64_t> codes(static_cast<py::ssize_t>(self.offered));
+            for (std::size_t row = 0; row < self.offered; ++row) {
+              const std::uint32_t code = self.requests.attribute(sim::RequestId{row}, i);
+              codes.mutable_data()[row] =
+                  code == workload::Attribute::kNone ? -1 : std::int64_t{code};
+            }
+            return codes;
+          },
+          py::arg("i"), "Of the i-th of them, the position of each request's value; -1: none.")
+      .def_property_readonly(
+          "models",
+          [](const cluster::RequestRecord& self) {
+            const auto all = self.requests.models();
+            return std::vector<std::string>(all.begin(), all.end());
+          },
+          "The models that requests may name; the first one, empty, is none.")
       .def_property_readonly("request_id", [](const cluster::RequestRecord& self) {
         return self.requests.source()->request_id;
       });
@@ -497,6 +592,12 @@ void bind_cluster(py::module_& module) {
       },
       py::arg("simulation"), py::arg("seed"), py::call_guard<py::gil_scoped_release>(),
       "The requests that a simulation offers under a seed; None in streaming mode.");
+  module.def(
+      "reads_output_lengths",
+      [](const Settings& settings) {
+        return cluster::reads_output_lengths(settings.as<Simulation>());
+      },
+      py::arg("simulation"), "Whether any policy may read predicted output lengths.");
   module.def("log_steps", &log_steps, py::arg("simulation"), py::arg("seed"));
   module.def("time_by_cause", &time_by_cause, py::arg("simulation"), py::arg("seed"));
   module.def("run", &run, py::arg("simulation"), py::arg("seed"), py::arg("reference") = false,
@@ -520,17 +621,16 @@ void bind_cluster(py::module_& module) {
       py::arg("simulation"),
       "The random streams that can change a run; see spillway.config.randomness for the public "
       "form.");
-  const auto names_of = [](const std::vector<cluster::ColumnKind>& kinds) {
-    py::list names;
-    for (const auto& kind : kinds) names.append(py::str(std::string(kind.name)));
-    return py::tuple(names);
-  };
-  module.attr("columns") = names_of(cluster::columns());
-  module.attr("leg_columns") = names_of(cluster::leg_columns());
-  module.attr("offered_columns") = names_of(cluster::offered_columns());
+  module.attr("columns") = column_names(cluster::columns());
+  module.attr("offered_columns") = column_names(cluster::offered_columns());
   py::list outcomes;
   for (const auto name : workload::kOutcomeNames) outcomes.append(py::str(std::string(name)));
   module.attr("outcomes") = py::tuple(outcomes);
+  py::list copies;
+  for (const auto name : sim::EnumNames<workload::Copies>::names) {
+    copies.append(py::str(std::string(name)));
+  }
+  module.attr("copies") = py::tuple(copies);
   py::list actions;
   for (const auto name : sim::EnumNames<gateway::ControlAction>::names) {
     actions.append(py::str(std::string(name)));

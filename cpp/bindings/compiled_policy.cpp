@@ -6,6 +6,7 @@
 #include "bindings/bindings.h"
 #include "bindings/python_policy.h"
 #include "gateway/admission/compiled_admission.h"
+#include "router/deciders/compiled_decider.h"
 #include "router/scorers/compiled_scorer.h"
 #include "signals/compiled_policy.h"
 #include "signals/policy_records.h"
@@ -26,15 +27,22 @@ Function* at(std::uintptr_t address) {
 }
 
 using signals::InstanceRecord;
+using signals::LegsRecord;
 using signals::RequestRecord;
 
 // The records are described on first use, because a description imports NumPy.
 bool describe_records() {
   static const bool is_done = [] {
     PYBIND11_NUMPY_DTYPE(RequestRecord, id, input_tokens, tenant, slo_class, priority, arrival_s,
-                         uniform);
+                         uniform, max_tokens, predicted_output_tokens, model, model_name,
+                         num_attributes, attributes);
     PYBIND11_NUMPY_DTYPE(InstanceRecord, instance, waiting, running, in_flight, free_blocks,
                          prefill_tokens, num_kv_blocks, max_num_seqs, kv_utilization, age_s);
+    PYBIND11_NUMPY_DTYPE(LegsRecord, prompt_tokens, prompt_blocks, decode_instance,
+                         decode_cached_tokens, decode_pending_tokens, decode_blocks_in_flight,
+                         decode_max_num_batched_tokens, decode_num_kv_blocks, prefill_instance,
+                         prefill_cached_tokens, prefill_pending_tokens, prefill_blocks_in_flight,
+                         prefill_max_num_batched_tokens, prefill_num_kv_blocks);
     return true;
   }();
   return is_done;
@@ -50,10 +58,12 @@ py::dtype dtype() {
 
 void bind_compiled_policies(py::module_& module) {
   using gateway::AdmissionFunctions;
+  using router::DeciderFunctions;
   using router::ScorerFunctions;
   module.attr("policy_abi") = signals::kPolicyAbi;
   module.def("request_dtype", &dtype<RequestRecord>, "The NumPy type of `spillway_request`.");
   module.def("instance_dtype", &dtype<InstanceRecord>, "The NumPy type of `spillway_instance`.");
+  module.def("legs_dtype", &dtype<LegsRecord>, "The NumPy type of `spillway_legs`.");
   py::class_<AdmissionFunctions, std::shared_ptr<AdmissionFunctions>>(
       module, "AdmissionFunctions", "The functions of a compiled admission policy.")
       .def(py::init([](std::uintptr_t decide, std::uintptr_t commit, std::uintptr_t dispatched,
@@ -78,6 +88,15 @@ void bind_compiled_policies(py::module_& module) {
              return made;
            }),
            py::arg("score"), py::arg("owner"));
+  py::class_<DeciderFunctions, std::shared_ptr<DeciderFunctions>>(
+      module, "DeciderFunctions", "The function of a compiled decider.")
+      .def(py::init([](std::uintptr_t is_local, py::object owner) {
+             const auto made = std::make_shared<DeciderFunctions>();
+             made->is_local = at<signals::IsLocalFunction>(is_local);
+             made->owner = owner_of(std::move(owner));
+             return made;
+           }),
+           py::arg("is_local"), py::arg("owner"));
 }
 
 }  // namespace spillway::bindings

@@ -1,4 +1,5 @@
 #include "bindings/bindings.h"
+#include "fleet/faults.h"
 #include "metrics/figures.h"
 #include "metrics/ledger.h"
 #include "numerics/log_histogram.h"
@@ -98,6 +99,7 @@ void bind_metrics(py::module_& module) {
   add_statuses(statuses, instance::kWorkerReasons);
   add_statuses(statuses, workload::Reaction::reasons);
   add_statuses(statuses, router::Disaggregation::reasons);
+  add_statuses(statuses, fleet::Health::reasons);
   add_statuses(statuses, router::kRouterReasons);
   module.attr("statuses") = statuses;
 }

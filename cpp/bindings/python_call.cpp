@@ -88,6 +88,29 @@ void bind_calls(py::module_& module) {
       .def_property_readonly(
           "input_tokens", [](const CallRequest& self) { return self.get().input_tokens(); },
           "Length of the prompt.")
+      .def_property_readonly(
+          "attributes",
+          [](const CallRequest& self) {
+            py::dict found;
+            const auto all = self.get().attributes();
+            for (std::size_t i = 0; i < all.size(); ++i) {
+              const std::uint32_t code = self.get().attribute(i);
+              found[py::str(all[i].name)] =
+                  code == workload::Attribute::kNone ? "" : all[i].values[code];
+            }
+            return found;
+          },
+          "Its values in the further columns of the trace, by name; empty: none.")
+      .def_property_readonly(
+          "model", [](const CallRequest& self) { return self.get().model(); },
+          "Model that it names itself, or else its tenant; empty: none.")
+      .def_property_readonly(
+          "max_tokens", [](const CallRequest& self) { return self.get().max_tokens(); },
+          "Maximum of its output that its client states; 0: none.")
+      .def_property_readonly(
+          "predicted_output_tokens",
+          [](const CallRequest& self) { return self.get().predicted_output_tokens(); },
+          "Its output length by the simulation's length_prediction; at least 1.")
       .def_property_readonly("tenant", &CallRequest::tenant,
                              "Name of the tenant; in the router and its parts its position.")
       .def_property_readonly(

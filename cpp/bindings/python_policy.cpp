@@ -9,6 +9,7 @@
 #include "bindings/bindings.h"
 #include "bindings/settings.h"
 #include "gateway/admission/compiled_admission.h"
+#include "router/deciders/compiled_decider.h"
 #include "router/scorers/compiled_scorer.h"
 #include "sim/value.h"
 
@@ -26,6 +27,7 @@ class Factory final : public AdapterFactory<gateway::AdmissionFactory>,
                       public AdapterFactory<router::FilterFactory>,
                       public AdapterFactory<router::ScorerFactory>,
                       public AdapterFactory<router::PickerFactory>,
+                      public AdapterFactory<router::DeciderFactory>,
                       public AdapterFactory<instance::SchedulerFactory> {
  public:
   Factory(py::object target, std::string name)
@@ -56,6 +58,9 @@ std::shared_ptr<const sim::Attachment> attachment_in(py::handle object) {
   if (py::isinstance<router::ScorerFunctions>(object)) {
     return py::cast<std::shared_ptr<router::ScorerFunctions>>(object);
   }
+  if (py::isinstance<router::DeciderFunctions>(object)) {
+    return py::cast<std::shared_ptr<router::DeciderFunctions>>(object);
+  }
   return nullptr;
 }
 
@@ -76,6 +81,7 @@ void bind_policies(py::module_& module) {
       py::arg("settings"), "The class or function of a policy; None: it has not been imported.");
   bind_calls(module);
   bind_gateway_calls(module);
+  bind_router_calls(module);
   bind_compiled_policies(module);
 }
 

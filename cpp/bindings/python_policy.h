@@ -42,6 +42,8 @@ std::unique_ptr<router::Scorer> adapt(const Maker&);
 template <>
 std::unique_ptr<router::Picker> adapt(const Maker&);
 template <>
+std::unique_ptr<router::Decider> adapt(const Maker&);
+template <>
 std::unique_ptr<instance::SchedulerPolicy> adapt(const Maker&, const workload::RequestTable&);
 
 /// Implements the factory of one seam by its `adapt`.
@@ -61,9 +63,10 @@ class AdapterFactory<sim::PolicyFactory<Policy, Context...>>
   virtual Maker maker_with(const std::string& parameters) const = 0;
 };
 
-// What calls get, and what is particular to those of the gateway.
+// What calls get, and what is particular to those of the gateway and of the router.
 void bind_calls(py::module_& module);
 void bind_gateway_calls(py::module_& module);
+void bind_router_calls(py::module_& module);
 void bind_compiled_policies(py::module_& module);
 
 }  // namespace spillway::bindings

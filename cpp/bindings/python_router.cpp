@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "bindings/bindings.h"
 #include "bindings/python_policy.h"
 #include "instance/scheduler/scheduler.h"
+#include "router/deciders/decider.h"
 #include "router/filters/filter.h"
 #include "router/pickers/picker.h"
 #include "router/policy.h"
@@ -114,6 +116,58 @@ class PythonPicker final : public router::Picker {
   mutable Method choose_{held_, "choose", true};
 };
 
+/// The legs of the present call.
+class CallLegs {
+ public:
+  void set(const router::LegsQuestion* question) { question_ = question; }
+  const router::LegsQuestion& get() const {
+    if (question_ == nullptr) refuse_late();
+    return *question_;
+  }
+
+ private:
+  const router::LegsQuestion* question_ = nullptr;
+};
+
+class PythonDecider final : public router::Decider {
+ public:
+  explicit PythonDecider(const Maker& maker)
+      : held_(maker),
+        legs_(py::cast(CallLegs(), py::return_value_policy::move)),
+        call_legs_(py::cast<CallLegs&>(legs_)) {}
+  PythonDecider(const PythonDecider&) = delete;
+  PythonDecider& operator=(const PythonDecider&) = delete;
+  ~PythonDecider() override { release(legs_); }
+
+  bool is_local(const router::LegsQuestion& question) override {
+    const InterpreterLock lock;
+    const Open open(call_legs_, question);
+    const py::object result = is_local_.about(*question.request, question.now, legs_);
+    if (const auto answer = flag_in(result)) return *answer;
+    is_local_.refuse(result, "True or False", question.now, question.request);
+  }
+
+ private:
+  // Shows the legs for the time of a call.
+  class Open {
+   public:
+    Open(CallLegs& seen, const router::LegsQuestion& question) : seen_(seen) {
+      seen_.set(&question);
+    }
+    Open(const Open&) = delete;
+    Open& operator=(const Open&) = delete;
+    ~Open() { seen_.set(nullptr); }
+
+   private:
+    CallLegs& seen_;
+  };
+
+  Held held_;
+  py::object legs_;
+  CallLegs& call_legs_;
+  Method is_local_{held_, "is_local", true};
+};
+
 class PythonScheduler final : public instance::SchedulerPolicy {
  public:
   PythonScheduler(const Maker& maker, std::span<const workload::Tenant> tenants)
@@ -156,9 +210,66 @@ std::unique_ptr<router::Picker> adapt(const Maker& maker) {
   return std::make_unique<PythonPicker>(maker);
 }
 template <>
+std::unique_ptr<router::Decider> adapt(const Maker& maker) {
+  return std::make_unique<PythonDecider>(maker);
+}
+template <>
 std::unique_ptr<instance::SchedulerPolicy> adapt(const Maker& maker,
                                                  const workload::RequestTable& requests) {
   return std::make_unique<PythonScheduler>(maker, requests.tenants);
+}
+
+void bind_router_calls(py::module_& module) {
+  using router::LegsQuestion;
+  using Choice = LegsQuestion::Choice;
+  py::class_<CallLegs> legs(
+      module, "Legs",
+      "The instances that the routers of the decode and of the prefill pool would choose now; "
+      "valid during a call only. Loads are the gateway's own counts of what it sent. Without an "
+      "instance its numbers are 0.");
+  legs.def_property_readonly(
+          "now_s", [](const CallLegs& self) { return sim::to_seconds(self.get().now); },
+          "The instant of the decision, in seconds.")
+      .def_property_readonly(
+          "prompt_tokens", [](const CallLegs& self) { return self.get().prompt_tokens; },
+          "Length of the prompt, with the output of instances that the request has lost.")
+      .def_property_readonly(
+          "prompt_blocks", [](const CallLegs& self) { return self.get().prompt_blocks; },
+          "KV blocks of the prompt.");
+  const auto bind_choice = [&](const std::string& pool, auto choice) {
+    legs.def_property_readonly((pool + "_instance").c_str(),
+                               [choice](const CallLegs& self) -> std::optional<std::int64_t> {
+                                 const auto& chosen = self.get().*choice;
+                                 if (!chosen) return std::nullopt;
+                                 return static_cast<std::int64_t>(chosen->instance.index());
+                               },
+                               "Its number in the fleet; None: the router would choose none.");
+    const auto number = [&](const char* name, auto field, const char* doc) {
+      legs.def_property_readonly((pool + name).c_str(),
+                                 [choice, field](const CallLegs& self) -> std::int64_t {
+                                   const auto& chosen = self.get().*choice;
+                                   return chosen ? field(*chosen) : 0;
+                                 },
+                                 doc);
+    };
+    number(
+        "_cached_tokens", [](const Choice& of) { return of.cached_tokens; },
+        "Tokens of the prompt that were sent there before, by the gateway's own record.");
+    number(
+        "_pending_tokens", [](const Choice& of) { return of.pending_tokens; },
+        "Prompt tokens of the prefill legs in flight there, without cached ones.");
+    number(
+        "_blocks_in_flight", [](const Choice& of) { return of.blocks_in_flight; },
+        "Blocks of the prompts in flight there that it continues or serves wholly.");
+    number(
+        "_max_num_batched_tokens", [](const Choice& of) { return of.max_num_batched_tokens; },
+        "Most tokens of a step.");
+    number(
+        "_num_kv_blocks", [](const Choice& of) { return of.num_kv_blocks.value_or(0); },
+        "KV blocks in total.");
+  };
+  bind_choice("decode", &LegsQuestion::decode);
+  bind_choice("prefill", &LegsQuestion::prefill);
 }
 
 }  // namespace spillway::bindings

@@ -19,6 +19,7 @@ using cluster::Simulation;
 void add_counters(py::dict& entry, const cluster::SeenInstance& instance) {
   const instance::Counters& counters = instance.counters;
   entry["is_ready"] = instance.is_ready;
+  entry["state"] = std::string(instance.state);
   entry["prefill_tokens"] = instance.signal.prefill_tokens;
   entry["entered"] = counters.entered;
   entry["refused"] = counters.refused;
@@ -84,6 +85,10 @@ const std::string& reason_of(const cluster::SubmissionStatus& found) {
   return reasons.at(metrics::reason_index(found.reason));
 }
 
+double seconds_or_nan(sim::Time at) {
+  return sim::is_set(at) ? sim::to_seconds(at) : std::numeric_limits<double>::quiet_NaN();
+}
+
 py::dict status_of(const cluster::SubmissionStatus& found) {
   py::dict result;
   result["state"] = std::string(found.state);
@@ -100,8 +105,16 @@ py::dict status_of(const cluster::SubmissionStatus& found) {
   result["queue_s"] = found.queue_s;
   result["cached_tokens"] = found.cached_tokens;
   result["preemptions"] = found.preemptions;
-  result["scheduled_s"] = sim::is_set(found.scheduled) ? sim::to_seconds(found.scheduled)
-                                                       : std::numeric_limits<double>::quiet_NaN();
+  result["scheduled_s"] = seconds_or_nan(found.scheduled);
+  return result;
+}
+
+py::list activity_of(const cluster::Observation& seen) {
+  py::list result;
+  for (const cluster::SeenInstance& instance : seen.instances) {
+    result.append(py::make_tuple(std::string(instance.state), instance.counters.steps,
+                                 instance.counters.tokens_emitted));
+  }
   return result;
 }
 
@@ -110,10 +123,10 @@ py::list events_of(const std::vector<cluster::SubmissionEvent>& events) {
   py::list result;
   for (const cluster::SubmissionEvent& event : events) {
     const cluster::SubmissionStatus& found = event.status;
-    result.append(py::make_tuple(kKinds.at(static_cast<std::size_t>(event.kind)), event.number,
-                                 sim::to_seconds(event.at), found.instance,
-                                 std::string(found.state), reason_of(found), found.output_tokens,
-                                 found.cached_tokens, found.preemptions));
+    result.append(py::make_tuple(
+        kKinds.at(static_cast<std::size_t>(event.kind)), event.number, sim::to_seconds(event.at),
+        found.instance, std::string(found.state), reason_of(found), found.output_tokens,
+        found.cached_tokens, found.preemptions, seconds_or_nan(found.scheduled)));
   }
   return result;
 }
@@ -122,17 +135,18 @@ py::list events_of(const std::vector<cluster::SubmissionEvent>& events) {
 
 void bind_session(py::module_& module) {
   py::class_<cluster::Session>(module, "Session", "See spillway.Session for the public form.")
-      .def(py::init(
-               [](const Settings& simulation, std::uint64_t seed, bool open_ended, bool reference) {
-                 return std::make_unique<cluster::Session>(
-                     simulation.as<Simulation>(), seed,
-                     cluster::RunOptions{.is_checked = true,
-                                         .reference = reference,
-                                         .is_open = open_ended,
-                                         .interrupted = signal_raised});
-               }),
+      .def(py::init([](const Settings& simulation, std::uint64_t seed, bool open_ended,
+                       bool reference, bool may_fail) {
+             return std::make_unique<cluster::Session>(
+                 simulation.as<Simulation>(), seed,
+                 cluster::RunOptions{.is_checked = true,
+                                     .reference = reference,
+                                     .is_open = open_ended,
+                                     .may_fail = may_fail,
+                                     .interrupted = signal_raised});
+           }),
            py::arg("simulation"), py::arg("seed"), py::arg("open_ended") = false,
-           py::arg("reference") = false)
+           py::arg("reference") = false, py::arg("may_fail") = false)
       .def(
           "advance",
           [](cluster::Session& self, double until_s, std::uint64_t max_events) {
@@ -201,6 +215,13 @@ void bind_session(py::module_& module) {
           py::arg("values"), py::arg("at_s"),
           "Changes settings at an instant after now. False: this takes a session of a simulation "
           "with that change, advanced to now.")
+      .def(
+          "fail",
+          [](cluster::Session& self, const Settings& change, double at_s) {
+            return self.fail(change.as<cluster::Change>().faults, sim::from_seconds(at_s));
+          },
+          py::arg("change"), py::arg("at_s"),
+          "Instances fail as the change states, at an instant after now. False: as of `set`.")
       .def_property_readonly(
           "now_s", [](const cluster::Session& self) { return sim::to_seconds(self.now()); })
       .def_property_readonly("num_changes", &cluster::Session::num_changes)
@@ -215,6 +236,16 @@ void bind_session(py::module_& module) {
             return state_of(seen, self.tenants(), is_true);
           },
           py::arg("is_true"), "The state as the gateway sees it, or the true one.")
+      .def(
+          "activity",
+          [](cluster::Session& self) {
+            const auto seen = [&] {
+              const py::gil_scoped_release unlocked;
+              return self.observe(true);
+            }();
+            return activity_of(seen);
+          },
+          "State, steps and output tokens so far of each instance.")
       .def("finish", [](cluster::Session& self) {
         cluster::Output output;
         {

@@ -17,6 +17,8 @@
 #include "bindings/settings.h"
 #include "cluster/config.h"
 #include "cluster/context.h"
+#include "cluster/step_costs.h"
+#include "gateway/admission/admission.h"
 #include "signals/busy_monitor.h"
 #include "signals/exact_estimator.h"
 #include "signals/latency_predictor.h"
@@ -24,6 +26,7 @@
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
 #include "signals/signal_source.h"
+#include "signals/tiers.h"
 #include "signals/view.h"
 #include "sim/error.h"
 #include "sim/ids.h"
@@ -44,43 +47,47 @@ using sim::Time;
 using workload::Outcome;
 
 // Every one of them is provided here.
-static_assert(sizeof(signals::Needs) == 10, "a test must be able to script each need of a policy");
+static_assert(sizeof(signals::Needs) == 11, "a test must be able to script each need of a policy");
 
 // What Python passes of a request and of an instance: the fields of its `Request` and
 // `InstanceSignals`, in order.
-using Offer = std::tuple<std::int32_t,                  // input_tokens
-                         std::int32_t,                  // output_tokens
-                         std::string,                   // tenant
-                         std::string,                   // slo_class
-                         std::optional<double>,         // arrival_s; none: now
-                         std::optional<std::string>,    // prefix_group
-                         std::uint32_t,                 // prefix_tokens
-                         std::optional<std::string>>;   // adapter
-using Script = std::tuple<std::int32_t,                 // waiting
-                          std::int32_t,                 // running
-                          double,                       // kv_utilization
-                          std::optional<std::int64_t>,  // free_blocks; none: those not in use
-                          std::int64_t,                 // prefill_tokens
-                          std::int64_t,                 // prefix_hits
-                          std::int64_t,                 // prefix_lookups
-                          std::optional<double>,        // measured_s; none: now
-                          std::int32_t,                 // in_flight
-                          bool,                         // is_busy
-                          std::int64_t,                 // cached_blocks
-                          std::optional<double>,        // exact_first_token_s; none: never
-                          bool,                         // is_stale
-                          std::optional<std::int64_t>,  // sent_blocks; none: by what was sent
-                          std::int64_t,                 // in_flight_tokens
-                          std::vector<std::string>,     // active_adapters
-                          std::vector<std::string>,     // waiting_adapters
-                          std::int64_t,                 // max_adapters
-                          std::optional<double>,        // predicted_ttft_ms; none: no prediction
-                          double,                       // ttft_headroom_ms
-                          double>;                      // tpot_headroom_ms
+using Offer = std::tuple<std::int32_t,                   // input_tokens
+                         std::int32_t,                   // output_tokens
+                         std::string,                    // tenant
+                         std::string,                    // slo_class
+                         std::optional<double>,          // arrival_s; none: now
+                         std::optional<std::string>,     // prefix_group
+                         std::uint32_t,                  // prefix_tokens
+                         std::optional<std::string>,     // adapter
+                         std::int32_t>;                  // max_tokens
+using Script = std::tuple<std::int32_t,                  // waiting
+                          std::int32_t,                  // running
+                          double,                        // kv_utilization
+                          std::optional<std::int64_t>,   // free_blocks; none: those not in use
+                          std::int64_t,                  // prefill_tokens
+                          std::int64_t,                  // prefix_hits
+                          std::int64_t,                  // prefix_lookups
+                          std::optional<double>,         // measured_s; none: now
+                          std::int32_t,                  // in_flight
+                          bool,                          // is_busy
+                          std::int64_t,                  // cached_blocks
+                          std::optional<double>,         // exact_first_token_s; none: never
+                          bool,                          // is_stale
+                          std::optional<std::int64_t>,   // sent_blocks; none: by what was sent
+                          std::int64_t,                  // in_flight_tokens
+                          std::vector<std::string>,      // active_adapters
+                          std::vector<std::string>,      // waiting_adapters
+                          std::int64_t,                  // max_adapters
+                          std::optional<double>,         // predicted_ttft_ms; none: no prediction
+                          double,                        // ttft_headroom_ms
+                          double,                        // tpot_headroom_ms
+                          std::optional<std::int64_t>,   // host_blocks; none: without that tier
+                          std::optional<std::int64_t>>;  // disk_blocks; none: without that tier
 inline constexpr std::size_t kInFlight = 8, kIsBusy = 9, kIsStale = 12, kSentBlocks = 13,
                              kInFlightTokens = 14, kActiveAdapters = 15, kWaitingAdapters = 16,
-                             kMaxAdapters = 17, kTtft = 18, kTtftHeadroom = 19,
-                             kTpotHeadroom = 20;     // of a script
+                             kMaxAdapters = 17, kTtft = 18, kTtftHeadroom = 19, kTpotHeadroom = 20,
+                             kHostBlocks = 21,
+                             kDiskBlocks = 22;       // of a script
 using Scripts = std::optional<std::vector<Script>>;  // none: as before
 using When = std::optional<double>;                  // in seconds; none: no time has passed
 
@@ -122,7 +129,8 @@ class ScriptedInstance final : public signals::SignalSource {
     const auto& [waiting, running, kv_utilization, free_blocks, prefill_tokens, prefix_hits,
                  prefix_lookups, measured_s, in_flight, is_busy, cached_blocks, exact_first_token_s,
                  is_stale, sent_blocks, in_flight_tokens, active_adapters, waiting_adapters,
-                 max_adapters, predicted_ttft_ms, ttft_headroom_ms, tpot_headroom_ms] = script;
+                 max_adapters, predicted_ttft_ms, ttft_headroom_ms, tpot_headroom_ms, host_blocks,
+                 disk_blocks] = script;
     const double unused = (1 - kv_utilization) * static_cast<double>(capacity_.num_kv_blocks);
     reported_ = {.waiting = waiting,
                  .running = running,
@@ -194,6 +202,9 @@ class Surroundings : private signals::ExactEstimator, private signals::LatencyPr
                  simulation.slo_classes, Time{0}),
         needs_(needs) {
     check_scriptable();
+    if (!simulation.length_prediction.is_exact()) {
+      requests.predict_lengths(simulation.length_prediction, seed);
+    }
   }
   Surroundings(const Surroundings&) = delete;
   Surroundings& operator=(const Surroundings&) = delete;
@@ -223,13 +234,14 @@ class Surroundings : private signals::ExactEstimator, private signals::LatencyPr
 
   RequestId add(const Offer& offer) {
     const auto& [input_tokens, output_tokens, tenant, slo_class, arrival_s, prefix_group,
-                 prefix_tokens, adapter] = offer;
+                 prefix_tokens, adapter, max_tokens] = offer;
     workload::Arrival arrival{.time = arrival_s ? time_of("arrival_s", *arrival_s) : now_,
                               .input_tokens = input_tokens,
                               .output_tokens = output_tokens,
                               .tenant = position(requests.tenants, tenant, "tenant"),
                               .slo_class = position(requests.slo_classes, slo_class, "slo_class"),
-                              .segments = {}};
+                              .segments = {},
+                              .max_tokens = max_tokens};
     if (arrival.time > now_) {
       refuse("arrival_s", sim::to_text(*arrival_s),
              "must be <= now_s (" + sim::to_text(sim::to_seconds(now_)) + ")");
@@ -246,9 +258,15 @@ class Surroundings : private signals::ExactEstimator, private signals::LatencyPr
     adapter_ = adapter;
     sources_.adapter = adapter_ ? &*adapter_ : nullptr;
     stages_.push_back(Stage::offered);
-    return requests.add(arrival);
+    const RequestId id = requests.add(arrival);
+    if (simulation.length_prediction.learns()) requests.arrived(id);
+    return id;
   }
   signals::RequestView request(RequestId id) const { return {requests, id}; }
+  /// Predictions of output lengths may learn from it.
+  void note_completed(RequestId id) {
+    if (simulation.length_prediction.learns()) requests.completed(id);
+  }
 
   Stage stage(RequestId id) const { return stages_.at(id.index()); }
   void set_stage(RequestId id, Stage stage) { stages_[id.index()] = stage; }
@@ -269,6 +287,10 @@ class Surroundings : private signals::ExactEstimator, private signals::LatencyPr
   }
   /// Of the test; 0: not settled yet.
   std::size_t num_instances() const { return fleet_.size(); }
+  gateway::Scope scope() const {
+    return {requests.tenants, requests.slo_classes, requests.models(), num_instances(),
+            cluster::step_costs(simulation)};
+  }
   /// How many there are is settled by the first call.
   void script(const Scripts& scripts) {
     if (scripts && scripts->empty()) refuse("instances", "[]", "must hold at least one instance");
@@ -289,6 +311,12 @@ class Surroundings : private signals::ExactEstimator, private signals::LatencyPr
       in_flight_tokens_[i] = std::get<kInFlightTokens>(script);
       adapters_[i] = {std::get<kActiveAdapters>(script), std::get<kWaitingAdapters>(script),
                       std::get<kMaxAdapters>(script)};
+      tiers_[i].reset();
+      const auto& host_blocks = std::get<kHostBlocks>(script);
+      const auto& disk_blocks = std::get<kDiskBlocks>(script);
+      if (host_blocks || disk_blocks) {
+        tiers_[i] = {host_blocks.value_or(0), disk_blocks.value_or(0)};
+      }
       predictions_[i].reset();
       if (const auto& ttft_ms = std::get<kTtft>(script)) {
         predictions_[i] = {*ttft_ms, std::get<kTtftHeadroom>(script),
@@ -411,9 +439,11 @@ class Surroundings : private signals::ExactEstimator, private signals::LatencyPr
     sent_blocks_.resize(count);
     in_flight_tokens_.resize(count);
     adapters_.resize(count);
+    tiers_.resize(count);
     predictions_.resize(count);
     sources_.stale = stale_;
     sources_.adapters = adapters_;
+    sources_.tiers = tiers_;
     busy_.emplace(signals::BusyMonitor{}, count);
     if (needs_.prefix_index) {
       const std::vector<std::size_t> ranks(count, 1);
@@ -460,6 +490,7 @@ class Surroundings : private signals::ExactEstimator, private signals::LatencyPr
   std::vector<char> stale_;
   std::vector<std::optional<std::int64_t>> sent_blocks_;
   std::vector<signals::Adapters> adapters_;
+  std::vector<std::optional<signals::Tiers>> tiers_;
   std::vector<std::optional<signals::Prediction>> predictions_;
   std::optional<std::string> adapter_;                    // of the latest request
   std::uint64_t next_content_ = std::uint64_t{1} << 32U;  // of a prompt with scripted blocks

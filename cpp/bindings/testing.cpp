@@ -17,7 +17,6 @@
 #include "bindings/bindings.h"
 #include "bindings/settings.h"
 #include "bindings/surroundings.h"
-#include "cluster/step_costs.h"
 #include "gateway/admission_chain.h"
 #include "gateway/band_queues.h"
 #include "gateway/bands.h"
@@ -128,8 +127,8 @@ class Admission : public Single {
                    "was admitted and has not finished");
     const Outcome outcome = outcome_of(how);
     const Time now = around_.advance(now_s);
-    const bool was_sent = around_.stage(id) != Stage::admitted;
-    was_sent ? around_.note_ended(id) : around_.note_lost(id);
+    around_.stage(id) != Stage::admitted ? around_.note_ended(id) : around_.note_lost(id);
+    if (outcome == Outcome::completed) around_.note_completed(id);
     chain_->finished(around_.request(id), outcome, now);
     around_.set_stage(id, Stage::over);
   }
@@ -139,9 +138,7 @@ class Admission : public Single {
     return signals::needs_of(settings.as<Simulation>().gateway.admission);
   }
   static gateway::AdmissionChain make_chain(const Surroundings& around) {
-    return gateway::make_chain(around.simulation.gateway.admission,
-                               {around.requests.tenants, around.requests.slo_classes,
-                                around.num_instances(), cluster::step_costs(around.simulation)});
+    return gateway::make_chain(around.simulation.gateway.admission, around.scope());
   }
 
   Surroundings around_;
@@ -275,6 +272,7 @@ class Fairness : public Single, private gateway::ServiceMeter {
   void finished(RequestId id, const std::string& how, const When& now_s) {
     around_.expect(id, {Stage::dispatched, Stage::answered}, "was dispatched and has not finished");
     const bool is_completed = outcome_of(how) == Outcome::completed;
+    if (is_completed) around_.note_completed(id);
     band_.ended(id, is_completed, around_.advance(now_s));
     around_.set_stage(id, Stage::over);
   }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <utility>
 
 #include "bindings/bindings.h"
@@ -53,9 +54,23 @@ std::string digest(const Requests& requests) {
     update(py::bytes("warm"));
     update(bytes_of(requests.warm_tokens));
   }
+  if (!requests.max_tokens.empty()) {
+    update(py::bytes("max_tokens"));
+    update(bytes_of(requests.max_tokens));
+  }
   if (!requests.accepted.empty()) {
     update(bytes_of(requests.accepted_begin));
     update(bytes_of(requests.accepted));
+  }
+  if (!requests.model.empty()) {
+    update(py::bytes("model\n"));
+    update(bytes_of(requests.model));
+    for (const std::string& name : requests.models) update(py::bytes(name + '\n'));
+  }
+  for (const workload::Attribute& attribute : requests.attributes) {
+    update(py::bytes("attribute\n" + attribute.name + '\n'));
+    update(bytes_of(attribute.code));
+    for (const std::string& value : attribute.values) update(py::bytes(value + '\n'));
   }
   for (const auto* names : {&requests.tenants, &requests.slo_classes, &requests.request_id}) {
     for (const std::string& name : *names) update(py::bytes(name + '\n'));
@@ -94,6 +109,9 @@ py::object trace_of(std::shared_ptr<const Requests> requests, const std::string&
   return to_python_class(std::move(trace));
 }
 
+// A name, the number of each request's value, and the values.
+using AttributeColumn = std::tuple<std::string, Column<std::uint32_t>, std::vector<std::string>>;
+
 py::object make_trace(
     const Column<std::int64_t>& arrival_ns, const Column<std::int32_t>& input_tokens,
     const Column<std::int32_t>& output_tokens, const Column<std::uint16_t>& tenant,
@@ -103,6 +121,9 @@ py::object make_trace(
     const std::vector<std::string>& request_id, const std::string& file,
     const std::optional<Column<std::uint64_t>>& answer,
     const std::optional<Column<std::int32_t>>& warm_tokens,
+    const std::optional<Column<std::int32_t>>& max_tokens,
+    const std::vector<AttributeColumn>& attributes,
+    const std::optional<Column<std::uint16_t>>& model, const std::vector<std::string>& models,
     const std::optional<Column<std::uint32_t>>& accepted_begin,
     const std::optional<Column<std::uint8_t>>& accepted) {
   auto requests = std::make_shared<Requests>();
@@ -117,6 +138,12 @@ py::object make_trace(
   set_segments(*requests, segment_begin, segment_content, segment_tokens);
   if (answer) requests->answer = copied(*answer);
   if (warm_tokens) requests->warm_tokens = copied(*warm_tokens);
+  if (max_tokens) requests->max_tokens = copied(*max_tokens);
+  for (const auto& [name, code, values] : attributes) {
+    requests->attributes.push_back({name, copied(code), values});
+  }
+  if (model) requests->model = copied(*model);
+  requests->models = models;
   if (accepted) requests->accepted = copied(*accepted);
   if (accepted_begin) requests->accepted_begin = copied(*accepted_begin);
   std::vector<sim::Violation> violations;
@@ -199,11 +226,29 @@ py::dict trace_columns(const Settings& settings) {
     result["warm_tokens"] =
         column_of<std::int32_t>(requests, [&](auto row) { return requests.warm_tokens[row]; });
   }
+  if (!requests.max_tokens.empty()) {
+    result["max_tokens"] =
+        column_of<std::int32_t>(requests, [&](auto row) { return requests.max_tokens[row]; });
+  }
+  if (!requests.model.empty()) {
+    result["model"] =
+        column_of<std::uint16_t>(requests, [&](auto row) { return requests.model[row]; });
+    result["models"] = requests.models;
+  }
   if (!requests.accepted_begin.empty()) {
     result["accepted_begin"] = py::array_t<std::uint32_t>(
         static_cast<py::ssize_t>(requests.accepted_begin.size()), requests.accepted_begin.data());
     result["accepted"] = py::array_t<std::uint8_t>(
         static_cast<py::ssize_t>(requests.accepted.size()), requests.accepted.data());
+  }
+  if (!requests.attributes.empty()) {
+    py::list attributes;
+    for (const workload::Attribute& attribute : requests.attributes) {
+      const py::array_t<std::uint32_t> code(static_cast<py::ssize_t>(attribute.code.size()),
+                                            attribute.code.data());
+      attributes.append(py::make_tuple(attribute.name, code, attribute.values));
+    }
+    result["attributes"] = attributes;
   }
   result["request_id"] = requests.request_id;
   result["file"] = trace.file;
@@ -250,7 +295,9 @@ void bind_workload(py::module_& module) {
              py::arg("tenants"), py::arg("slo_class"), py::arg("slo_classes"),
              py::arg("segment_begin"), py::arg("segment_content"), py::arg("segment_tokens"),
              py::arg("request_id"), py::arg("file"), py::arg("answer") = py::none(),
-             py::arg("warm_tokens") = py::none(), py::arg("accepted_begin") = py::none(),
+             py::arg("warm_tokens") = py::none(), py::arg("max_tokens") = py::none(),
+             py::arg("attributes") = std::vector<AttributeColumn>(), py::arg("model") = py::none(),
+             py::arg("models") = std::vector<std::string>(), py::arg("accepted_begin") = py::none(),
              py::arg("accepted") = py::none(),
              "A Trace from columns, checked; see spillway.trace for the public form.");
   module.def("_make_streamed_trace", &make_streamed_trace, py::kw_only(), py::arg("paths"),

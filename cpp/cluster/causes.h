@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cluster/config.h"
-#include "cluster/request_record.h"
+#include "cluster/output.h"
 #include "instance/step_loop/step_log.h"
 
 namespace spillway::cluster {
@@ -31,14 +31,14 @@ enum class Cause : std::uint8_t {
   preemption,         ///< in the queue again, after a preemption
   recomputation,      ///< in steps that computed again what a preemption had discarded
   service,            ///< on a server without steps
+  failure,            ///< for an instance that has failed, and to be served again as far as before
 };
 
-constexpr std::array<std::string_view, 17> kCauses{
-    "client",         "admission", "gateway_queue", "ingress",
-    "step_under_way", "seats",     "kv_memory",     "token_budget",
-    "prefill_own",    "handoff",   "transfer",      "prefill_of_others",
-    "decode",         "lockstep",  "preemption",    "recomputation",
-    "service"};
+constexpr std::array<std::string_view, 18> kCauses{
+    "client",        "admission",         "gateway_queue", "ingress",     "step_under_way",
+    "seats",         "kv_memory",         "token_budget",  "prefill_own", "handoff",
+    "transfer",      "prefill_of_others", "decode",        "lockstep",    "preemption",
+    "recomputation", "service",           "failure"};
 
 /// Nanoseconds by cause.
 using CauseTimes = std::array<std::int64_t, kCauses.size()>;
@@ -57,8 +57,13 @@ struct TimeByCause {
 
 /// The times of a run by cause. Those of a request add up to its latency since its first arrival. A
 /// wait belongs to the first check of the scheduler that refused: the budget of tokens, memory
-/// after a preemption, seats, memory. Precondition: timestamps are those of the clock.
-TimeByCause time_by_cause(const Simulation& simulation, const RequestRecord& record,
+/// after a preemption, seats, memory. To a failure belongs the time in which the instance where the
+/// attempt is, or to which it has been sent, does not serve; and, of one that goes on elsewhere,
+/// all from when it leaves its instance until the end of the step after which it has as many tokens
+/// in memory as it has lost with instances, or, if none, until it joins a queue; and, of one whose
+/// prefill leg was sent again, all from its dispatch until its last try joins a queue.
+/// Preconditions: timestamps are those of the clock, and the output has its requests.
+TimeByCause time_by_cause(const Simulation& simulation, const Output& output,
                           const std::vector<instance::StepLog>& logs);
 
 }  // namespace spillway::cluster

@@ -16,8 +16,6 @@ using sim::Violation;
 
 namespace {
 
-constexpr std::string_view kTarget = "fleet.target_instances";
-
 /// A change with the place of its settings in the configuration; empty: it is not in there.
 struct PlacedChange {
   sim::Time from;
@@ -96,8 +94,17 @@ std::optional<Simulation> changed(const Simulation& from, const Value::Map& set,
   return to;
 }
 
-bool states_target(const Value::Map& set) {
-  return std::ranges::find(set, kTarget, &std::pair<std::string, Value>::first) != set.end();
+// What `set` states, or changes by a path above it.
+Targets targets_of(const Value::Map& set, const fleet::Fleet& before, const fleet::Fleet& after) {
+  const auto target = [&](std::string_view path, const auto& size, const auto& past) {
+    const bool is_stated =
+        std::ranges::find(set, path, &std::pair<std::string, Value>::first) != set.end();
+    const bool differs = size.target_instances != past.target_instances;
+    return is_stated || differs ? size.target_instances : std::nullopt;
+  };
+  return {.fleet = target("fleet.target_instances", after, before),
+          .prefill = target("fleet.prefill.target_instances", after.prefill, before.prefill),
+          .decode = target("fleet.decode.target_instances", after.decode, before.decode)};
 }
 
 // The versions that begin with `changes`. `start`: before them, without changes.
@@ -114,9 +121,8 @@ std::vector<Version> versions_by(const std::vector<PlacedChange>& changes, const
       out.push_back(std::move(violation));
     }
     if (!next) continue;
-    std::optional<std::int64_t> target = next->fleet.target_instances;
-    if (!states_target(change.set) && target == current.fleet.target_instances) target.reset();
-    versions.push_back({change.from, change.set, std::move(*next), target});
+    const Targets targets = targets_of(change.set, current.fleet, next->fleet);
+    versions.push_back({change.from, change.set, std::move(*next), targets});
   }
   return versions;
 }

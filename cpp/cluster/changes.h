@@ -12,13 +12,21 @@
 
 namespace spillway::cluster {
 
+/// The numbers of instances that a change states: an autoscaler may have changed them since.
+struct Targets {
+  std::optional<std::int64_t> fleet;
+  std::optional<std::int64_t> prefill;
+  std::optional<std::int64_t> decode;
+
+  bool are_stated() const { return fleet || prefill || decode; }
+};
+
 /// The settings in force from an instant on.
 struct Version {
   sim::Time from;
   sim::Value::Map set;    ///< what the change states
   Simulation simulation;  ///< without changes
-  /// The number of instances if the change states it: an autoscaler may have changed it since.
-  std::optional<std::int64_t> target_instances;
+  Targets targets;
 };
 
 /// The versions that a simulation takes after its start by its changes, in order of time. Reports

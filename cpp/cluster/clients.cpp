@@ -29,11 +29,28 @@ Time after(Time since, const std::optional<double>& span_s) {
 
 }  // namespace
 
+class Clients::FirstTokens final : public workload::RequestListener {
+ public:
+  FirstTokens(Clients& clients, workload::RequestListener& run) : clients_(clients), run_(run) {}
+  void first_token(RequestId id) override {
+    clients_.answered(id);
+    run_.first_token(id);
+  }
+  void finished(RequestId id) override { run_.finished(id); }
+  void released(RequestId id) override { run_.released(id); }
+
+ private:
+  Clients& clients_;
+  workload::RequestListener& run_;
+};
+
 Clients::Clients(Context& context)
     : context_(context), submissions_(*context.record), users_(make_users(context)) {
   make_reactions();
   make_places();
 }
+
+Clients::~Clients() = default;
 
 void Clients::make_places() {
   const auto* trace = std::get_if<workload::Trace>(&context_.simulation.workload);
@@ -57,6 +74,10 @@ void Clients::make_reactions() {
     obeys = obeys || tenant.reaction->obeys_retry_after();
   }
   if (is_passive) return;
+  if (has_hedges(simulation)) {
+    rivals_ = std::make_unique<Rivals>();
+    context_.states.keeps_copies = true;
+  }
   reactions_ = std::make_unique<workload::Reactions>(simulation.reaction, own, context_.seed);
   may_withdraw_ = true;
   context_.states.counts_attempts = true;
@@ -133,6 +154,7 @@ RequestId Clients::arrive(const sim::Event& event) {
   submissions_.arrived(
       id, phase == Phase::outside_arrival ? std::optional(event.subject()) : std::nullopt);
   if (reactions_) reactions_->first_attempt(context_.tenant_of(id));
+  if (rivals_) rivals_->arrived(id);
   return id;
 }
 
@@ -169,15 +191,28 @@ RequestId Clients::retry_beside(RequestId held) {
   return id;
 }
 
+bool Clients::leave_server(RequestId id, Time delay) {
+  const bool is_to_notice = id.index() < departures_.size() && departures_[id.index()].is_at_server;
+  if (is_to_notice) return departures_[id.index()].noticed <= context_.now;
+  if (delay > Time{0}) depart(id, delay);
+  return delay == Time{0};
+}
+
 void Clients::depart(RequestId id, Time delay) {
   departures_.resize(std::max(departures_.size(), context_.requests.capacity()));
   Departure& departure = departures_[id.index()];
-  departure = {.has_left = true};
+  departure = {.has_left = true, .is_at_server = true, .is_superseded = departure.is_superseded};
   if (delay != sim::kForever) {
     departure.noticed = context_.now + delay;
     const workload::RequestHandle handle = context_.requests.handle(id);
     context_.events.push({departure.noticed, Phase::client_reaction, handle.row, handle.id.value});
   }
+  if (departure.is_superseded) return;
+  if (give_up(id)) {
+    departure.is_superseded = true;
+    return;
+  }
+  end_attempt(id);
   departure.retries = reactions_ && retries_after(id, workload::Cause::timeout);
   if (departure.retries) {
     submissions_.awaits_retry(id, true);
@@ -189,17 +224,30 @@ void Clients::depart(RequestId id, Time delay) {
 void Clients::settle() {
   for (std::size_t i = 0; i < departures_.size(); ++i) {
     const RequestId id{i};
-    if (!departures_[i].is_superseded || !is_held(id)) continue;
+    if (!departures_[i].is_superseded) continue;
     context_.statistics.retried(id);
     context_.requests.retire(id);
   }
-  context_.requests.settle(
-      [this](RequestId from, RequestId to) { context_.states.copy(from, to); });
+  // Of two copies that both may answer, the first one stands for the request.
+  for (std::size_t i = 0; rivals_ && i < rivals_->size(); ++i) {
+    const RequestId id{i};
+    count_copies(id);
+    if (!rivals_->of(id) || !rivals_->is_second(id)) continue;
+    rivals_->give_up(id);
+    context_.statistics.retried(id);
+    context_.requests.retire(id);
+  }
+  context_.requests.settle([this](RequestId from, RequestId to) {
+    if (rivals_ && rivals_->is_out(from)) return false;
+    context_.states.copy(from, to);
+    return true;
+  });
 }
 
-void Clients::start_timers(RequestId id) {
+void Clients::begin_attempt(RequestId id) {
+  if (reactions_->counts_attempts()) reactions_->began(context_.tenant_of(id));
   const workload::RequestHandle handle = context_.requests.handle(id);
-  for (const Time until : {first_token_timeout_of(id), timeout_of(id)}) {
+  for (const Time until : {hedge_of(id), first_token_timeout_of(id), timeout_of(id)}) {
     if (until == sim::kForever) continue;
     context_.events.push({until, Phase::client_reaction, handle.row, handle.id.value});
   }
@@ -218,6 +266,9 @@ std::optional<RequestId> Clients::withdraw(std::size_t number) {
 bool Clients::gives_up(const sim::Event& event) {
   if (!submissions_.is_withdrawn(RequestId{event.subject()})) return false;
   --num_expected_;
+  if (reactions_->counts_attempts()) {
+    reactions_->gave_up(context_.tenant_of(RequestId{event.subject()}));
+  }
   if (has_departed(RequestId{event.subject()})) departures_[event.subject()].retries = false;
   submissions_.awaits_retry(RequestId{event.subject()}, false);
   return true;
@@ -232,17 +283,96 @@ bool Clients::is_late(RequestId id) const {
   return awaits_first && first_token_timeout_of(id) <= context_.now;
 }
 
+workload::RequestListener& Clients::listener(workload::RequestListener& run) {
+  if (!rivals_) return run;
+  first_tokens_ = std::make_unique<FirstTokens>(*this, run);
+  return *first_tokens_;
+}
+
+std::optional<RequestId> Clients::hedge(RequestId id) {
+  if (!rivals_ || hedge_of(id) > context_.now) return std::nullopt;
+  workload::RequestStates& states = context_.states;
+  const bool has_ended = states.outcome[id.index()] < workload::Outcome::queued;
+  const bool has_two = states.copies[id.index()] != workload::Copies::one;
+  if (has_ended || has_two || sim::is_set(states.first_token[id.index()])) return std::nullopt;
+  if (!reactions_->may_hedge(context_.tenant_of(id))) return std::nullopt;
+  const RequestId second = context_.requests.retry_beside(id, context_.now);
+  if (states.size() < context_.requests.capacity()) states.resize(context_.requests.capacity());
+  if (users_) user_of_.resize(context_.requests.capacity());
+  rivals_->pair(id, second);
+  for (const RequestId copy : {id, second}) {
+    states.copies[copy.index()] = workload::Copies::two;
+  }
+  states.attempts[second.index()] = 2;
+  ++hedge_counts_.sent;
+  return second;
+}
+
+std::optional<sim::InstanceId> Clients::avoided(RequestId id) const {
+  const auto rival = rivals_->of(id);
+  if (!rival) return rivals_->avoided(id);
+  if (context_.states.instance[rival->index()] < 0) return std::nullopt;
+  return context_.instance_of(*rival);
+}
+
+void Clients::answered(RequestId id) {
+  const auto loser = rivals_->of(id);
+  if (!loser) return;
+  const bool is_second = rivals_->is_second(id);
+  context_.states.copies[id.index()] =
+      is_second ? workload::Copies::second_won : workload::Copies::first_won;
+  hedge_counts_.won += is_second;
+  give_up(*loser);
+  rivals_->avoid(*loser, context_.instance_of(id));
+  departures_.resize(std::max(departures_.size(), context_.requests.capacity()));
+  departures_[loser->index()] = {.has_left = true, .is_superseded = true};
+  const workload::RequestHandle handle = context_.requests.handle(*loser);
+  context_.events.push({context_.now, Phase::client_reaction, handle.row, handle.id.value});
+}
+
+std::optional<RequestId> Clients::give_up(RequestId id) {
+  if (!rivals_) return std::nullopt;
+  const auto other = rivals_->give_up(id);
+  if (other && users_) {
+    auto& user = user_of_[id.index()];
+    if (user) user_of_[other->index()] = std::exchange(user, std::nullopt);
+  }
+  return other;
+}
+
+void Clients::forget(RequestId id) {
+  context_.statistics.retried(id);
+  if (!context_.streams()) return;
+  context_.states.clear(id);
+  context_.requests.retire(id);
+}
+
+void Clients::count_copies(RequestId id) {
+  if (!rivals_ || context_.states.copies[id.index()] == workload::Copies::one) return;
+  context_.states.attempts[id.index()] = 2;
+}
+
+Time Clients::hedge_of(RequestId id) const {
+  const auto& hedge = reactions_->of(context_.tenant_of(id)).hedge;
+  return hedge ? context_.requests.first_arrival(id) + sim::from_seconds(hedge->after_s)
+               : sim::kForever;
+}
+// The clients that hedge do not retry: both copies end with the wait for the first one.
+Time Clients::wait_begins(RequestId id) const {
+  return rivals_ && reactions_->of(context_.tenant_of(id)).hedge
+             ? context_.requests.first_arrival(id)
+             : context_.requests.arrival(id);
+}
 Time Clients::deadline_of(RequestId id) const {
   return after(context_.requests.first_arrival(id),
                reactions_->of(context_.tenant_of(id)).deadline_s);
 }
 Time Clients::timeout_of(RequestId id) const {
   const workload::Reaction& reaction = reactions_->of(context_.tenant_of(id));
-  return std::min(after(context_.requests.arrival(id), reaction.timeout_s), deadline_of(id));
+  return std::min(after(wait_begins(id), reaction.timeout_s), deadline_of(id));
 }
 Time Clients::first_token_timeout_of(RequestId id) const {
-  return after(context_.requests.arrival(id),
-               reactions_->of(context_.tenant_of(id)).first_token_timeout_s);
+  return after(wait_begins(id), reactions_->of(context_.tenant_of(id)).first_token_timeout_s);
 }
 
 bool Clients::left(RequestId id) {
@@ -254,19 +384,24 @@ bool Clients::left(RequestId id) {
     Departure& departure = departures_[id.index()];
     if (is_held(id) || departure.retries) return true;
     if (!std::exchange(departure, {}).is_superseded) {
+      count_copies(id);
       submissions_.ended(id, context_.now);
       return false;
     }
-    context_.statistics.retried(id);
-    if (context_.streams()) {
-      states.clear(id);
-      context_.requests.retire(id);
-    }
+    forget(id);
     return true;
   }
-  if (reactions_ && retries(id)) {
-    submissions_.awaits_retry(id, true);
+  if (give_up(id)) {
+    forget(id);
     return true;
+  }
+  if (reactions_) {
+    count_copies(id);
+    end_attempt(id);
+    if (retries(id)) {
+      submissions_.awaits_retry(id, true);
+      return true;
+    }
   }
   if (places_ || users_) free_user(id);
   submissions_.ended(id, context_.now);
@@ -291,12 +426,19 @@ void Clients::free_user(RequestId id) {
   expect(next, Phase::user_arrival, *user);
 }
 
+void Clients::end_attempt(RequestId id) {
+  if (!reactions_ || !reactions_->counts_attempts()) return;
+  reactions_->ended(context_.tenant_of(id), retries_of(id) > 0);
+}
+
 bool Clients::retries(RequestId id) {
   const workload::RequestStates& states = context_.states;
   const workload::Outcome outcome = states.outcome[id.index()];
   if (submissions_.is_withdrawn(id)) return false;
+  if (outcome == workload::Outcome::completed) return false;
   // Where a failed call was recorded, so were its repetitions.
-  if (outcome == workload::Outcome::completed || outcome == workload::Outcome::failed) return false;
+  const bool is_recorded = states.reason[id.index()].stage == workload::Stage::none;
+  if (outcome == workload::Outcome::failed && is_recorded) return false;
   const auto cause = workload::cause_of(metrics::category_of(states.reason[id.index()]));
   return cause && retries_after(id, *cause);
 }
@@ -316,6 +458,7 @@ bool Clients::retries_after(RequestId id, workload::Cause cause) {
 std::int64_t Clients::max_attempts() const {
   std::int64_t most = 1;
   const auto include = [&](const workload::Reaction& reaction) {
+    if (reaction.hedge) most = std::max<std::int64_t>(most, 2);
     for (const workload::Retry& retry : reaction.retries) most = std::max(most, retry.max_attempts);
   };
   include(context_.simulation.reaction);

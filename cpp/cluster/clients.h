@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "cluster/context.h"
+#include "cluster/rivals.h"
 #include "cluster/submissions.h"
+#include "metrics/ledger.h"
 #include "sim/event_queue.h"
 #include "sim/ids.h"
 #include "sim/ring.h"
@@ -18,12 +20,13 @@
 
 namespace spillway::cluster {
 
-/// The origin of requests: the source in order of time, closed-loop users, retries, and those from
-/// outside the workload. Also the time for which each client waits.
+/// The origin of requests: the source in order of time, closed-loop users, retries, second copies,
+/// and those from outside the workload. Also the time for which each client waits.
 class Clients {
  public:
   /// Sets whether the request states count attempts.
   explicit Clients(Context& context);
+  ~Clients();
 
   /// Creates the rows of the request states, and schedules the first arrivals.
   void start();
@@ -36,7 +39,7 @@ class Clients {
   sim::RequestId arrive(const sim::Event& event);
   /// The request has reached the gateway: its client starts to wait.
   void submitted(sim::RequestId id) {
-    if (reactions_) start_timers(id);
+    if (reactions_) begin_attempt(id);
   }
   /// An event of phase `client_reaction`: the timer of a client. Unset: its request has ended.
   std::optional<sim::RequestId> timer_of(const sim::Event& event) const;
@@ -52,19 +55,33 @@ class Clients {
   /// An event of phase `retry_arrival`: whether the client has withdrawn its request meanwhile,
   /// which ends as its last attempt did.
   bool gives_up(const sim::Event& event);
-  /// The client leaves while a server works on its request, which notices that after `delay`
-  /// (kForever: never); until then the attempt is held in vain. Precondition: it has not left.
-  void depart(sim::RequestId id, sim::Time delay);
+  /// The client leaves, or has left, while a server works on its request, which notices that after
+  /// `delay` (kForever: never); until then the attempt is held in vain. True: it notices now.
+  [[nodiscard]] bool leave_server(sim::RequestId id, sim::Time delay);
   /// Whether the client has left and a server holds the attempt, or held it until now.
   bool has_departed(sim::RequestId id) const {
     return id.index() < departures_.size() && departures_[id.index()].has_left;
   }
-  /// Whether its server notices now that the client has left.
-  bool is_noticed(sim::RequestId id) const {
-    return departures_[id.index()].noticed <= context_.now;
-  }
   /// The run has ended: each request stands for its last attempt again.
   void settle();
+
+  // ---- hedged requests: see README.md --------------------------------------------------------
+
+  /// Whether any client may send second copies.
+  bool hedges() const { return rivals_ != nullptr; }
+  /// Whether clients may send attempts beside others for which there is no row.
+  bool send_beside() const { return hedges() || may_retry_beside(context_.simulation); }
+  /// The listener to the instances: `run`, and before it these clients if they hedge.
+  workload::RequestListener& listener(workload::RequestListener& run);
+  /// The timer of a client that still waits: the second copy of its request, which is to be
+  /// submitted. Unset: it sends none now.
+  std::optional<sim::RequestId> hedge(sim::RequestId id);
+  /// The instance to which the request must not be sent. Precondition: clients hedge.
+  std::optional<sim::InstanceId> avoided(sim::RequestId id) const;
+  /// Unset if no client hedges.
+  std::optional<metrics::HedgeCounts> hedge_counts() const {
+    return hedges() ? std::optional(hedge_counts_) : std::nullopt;
+  }
   /// Number of earlier attempts.
   std::uint64_t retries_of(sim::RequestId id) const {
     const workload::RequestStates& states = context_.states;
@@ -90,6 +107,10 @@ class Clients {
   std::string name_of_client(sim::RequestId id) const;
 
  private:
+  void depart(sim::RequestId id, sim::Time delay);
+  // Passes on what it is notified of; the first token of a copy ends the wait for the other.
+  class FirstTokens;
+
   void make_reactions();
   // Places for a trace's requests in flight (`Trace::max_in_flight`).
   struct Places {
@@ -102,37 +123,54 @@ class Clients {
   void schedule_source();
   sim::RequestId retry(sim::RequestId id);
   sim::RequestId retry_beside(sim::RequestId held);
+  // A copy has its first token.
+  void answered(sim::RequestId id);
+  // The copy does not stand for the request any more; the other one, which is returned, does.
+  std::optional<sim::RequestId> give_up(sim::RequestId id);
+  // An attempt has ended that does not stand for its request.
+  void forget(sim::RequestId id);
+  void count_copies(sim::RequestId id);
   // The request will not be tried again: its user may send the next one.
   void free_user(sim::RequestId id);
   bool is_held(sim::RequestId id) const {
     return context_.states.outcome[id.index()] == workload::Outcome::running;
   }
   sim::RequestId take(const sim::Event& event);
-  void start_timers(sim::RequestId id);
+  void begin_attempt(sim::RequestId id);
   bool is_late(sim::RequestId id) const;
   void expect(sim::Time at, sim::Phase phase, std::uint32_t subject, std::uint32_t tie = 0);
   // Of all attempts together.
   sim::Time deadline_of(sim::RequestId id) const;
+  // When the second copy is due; kForever: its client does not hedge.
+  sim::Time hedge_of(sim::RequestId id) const;
   // Of the current attempt.
+  sim::Time wait_begins(sim::RequestId id) const;
   sim::Time timeout_of(sim::RequestId id) const;
   sim::Time first_token_timeout_of(sim::RequestId id) const;
   bool retries(sim::RequestId id);
+  // The client's attempt has ended; it may retry next.
+  void end_attempt(sim::RequestId id);
   bool retries_after(sim::RequestId id, workload::Cause cause);
 
-  // Of an attempt whose client left while a server worked on it.
+  // Of an attempt whose client left while a server worked on it, or waits for the other copy.
   struct Departure {
     bool has_left = false;
+    bool is_at_server = false;
     bool retries = false;        // the next attempt is to come
-    bool is_superseded = false;  // the next attempt has come while the server held this one
+    bool is_superseded = false;  // another attempt stands for the request
     sim::Time noticed = sim::kForever;
   };
 
   Context& context_;
   Submissions submissions_;
-  std::vector<Departure> departures_;               // by request; empty unless servers notice late
-  std::unique_ptr<workload::Users> users_;          // null without closed loops
-  std::optional<Places> places_;                    // unset: unlimited
-  std::unique_ptr<workload::Reactions> reactions_;  // null: all clients are passive
+  std::vector<Departure>
+      departures_;                  // by request; empty unless servers notice late, or copies end
+  std::unique_ptr<Rivals> rivals_;  // null unless clients hedge
+  std::unique_ptr<FirstTokens> first_tokens_;  // null unless clients hedge
+  metrics::HedgeCounts hedge_counts_;
+  std::unique_ptr<workload::Users> users_;             // null without closed loops
+  std::optional<Places> places_;                       // unset: unlimited
+  std::unique_ptr<workload::Reactions> reactions_;     // null: all clients are passive
   std::vector<std::optional<std::uint32_t>> user_of_;  // by request; only if there are users
   std::int64_t num_expected_ = 0;                      // scheduled arrivals, but of the source
   bool is_open_ = false;

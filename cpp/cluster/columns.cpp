@@ -124,6 +124,23 @@ const std::vector<ColumnKind>& columns() {
   return all;
 }
 
+namespace {
+
+const std::vector<ColumnKind>& migration_columns() {
+  using R = const RequestRecord&;
+  static const std::vector<ColumnKind> all{
+      {"migrations",
+       [](R r) {
+         return derived<std::int32_t>(
+             r, [&](auto id) { return r.states.resumptions[id.index()].migrations; });
+       }},
+      {"recomputed_tokens", [](R r) {
+         return derived<std::int64_t>(
+             r, [&](auto id) { return r.states.resumptions[id.index()].recomputed_tokens; });
+       }}};
+  return all;
+}
+
 const std::vector<ColumnKind>& leg_columns() {
   using R = const RequestRecord&;
   static const std::vector<ColumnKind> all{
@@ -157,13 +174,43 @@ const std::vector<ColumnKind>& leg_columns() {
   return all;
 }
 
+Column hedge(const RequestRecord& record) {
+  return derived<std::uint8_t>(record,
+                               [&](RequestId id) { return record.states.copies[id.index()]; });
+}
+
+}  // namespace
+
+std::vector<ColumnKind> further_columns(const RequestRecord& record) {
+  std::vector<ColumnKind> all;
+  if (record.legs) all = leg_columns();
+  if (record.states.resumes) {
+    const std::vector<ColumnKind>& more = migration_columns();
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  if (record.states.keeps_copies) all.push_back({"hedge", &hedge});
+  return all;
+}
+
 const std::vector<ColumnKind>& offered_columns() {
   static const std::vector<ColumnKind> all{
       {"output_tokens",
        [](const RequestRecord& r) {
          return derived<std::int32_t>(r, [&](auto id) { return r.requests.output_tokens(id); });
        }},
-      {"prefix_group", &prefix_group}};
+      {"prefix_group", &prefix_group},
+      {"max_tokens",
+       [](const RequestRecord& r) {
+         return derived<std::int32_t>(r, [&](auto id) { return r.requests.max_tokens(id); });
+       }},
+      {"model",
+       [](const RequestRecord& r) {
+         return derived<std::int32_t>(r, [&](auto id) { return r.requests.model(id); });
+       }},
+      {"predicted_output_tokens", [](const RequestRecord& r) {
+         return derived<std::int32_t>(
+             r, [&](auto id) { return r.requests.predicted_output_tokens(id); });
+       }}};
   return all;
 }
 

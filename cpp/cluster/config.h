@@ -19,6 +19,7 @@
 #include "sim/error.h"
 #include "sim/schema/range.h"
 #include "sim/time.h"
+#include "workload/length_prediction.h"
 #include "workload/policies.h"
 #include "workload/reaction_config.h"
 #include "workload/tenants.h"
@@ -31,6 +32,7 @@ struct Simulation {
   std::vector<workload::Tenant> tenants;
   std::vector<workload::SloClass> slo_classes = workload::default_slo_classes();
   workload::Reaction reaction;
+  workload::LengthPrediction length_prediction;
   gateway::Gateway gateway;
   router::Router router = router::RoundRobin{};
   router::Disaggregation disaggregation;
@@ -44,6 +46,8 @@ struct Simulation {
   double warm_up_s = 0;
   std::int64_t quantum_ns = 1;
   std::vector<Change> changes;
+  /// No setting: whether a session lets instances fail of which this states no fault.
+  bool may_fail = false;
 
   static constexpr std::string_view type_name = "Simulation";
   static constexpr std::string_view doc =
@@ -57,6 +61,8 @@ struct Simulation {
           "Classes of service; classes that occur only in a trace get the defaults.");
     field("reaction", &S::reaction,
           "How long clients wait and when they retry; by default they wait indefinitely.");
+    field("length_prediction", &S::length_prediction,
+          "The predicted output lengths, which policies may use; by default they are exact.");
     field("gateway", &S::gateway,
           "The gateway: which requests are admitted, and when they are dispatched.");
     field("router", &S::router, "The router: which instance takes a dispatched request.");

@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "cluster/changes.h"
 #include "cluster/config.h"
@@ -24,13 +26,31 @@ namespace spillway::cluster {
 signals::Needs needs_of(const Simulation& simulation);
 /// Whether anything depends on the busy workers.
 bool depends_on_loads(const Simulation& simulation);
-/// Whether a client may send another attempt while a server, which notices late, holds the last
-/// one, and all requests are kept.
+/// Whether a client may send another attempt while the last one is in the system (because its
+/// server notices late, or as a second copy), and all requests are kept.
 bool may_retry_beside(const Simulation& simulation);
-/// Whether tenants name models, so that their requests may not go to every instance.
+/// Whether any client may send a second copy of a request.
+bool has_hedges(const Simulation& simulation);
+/// Whether any request names a model, itself or by its tenant.
+bool names_models(const Simulation& simulation);
+/// The models that groups of instances serve, and that tenants and requests name.
+std::vector<std::string> models_of(const Simulation& simulation);
+/// Whether requests may name models, also those from outside, and not go to every instance.
 bool has_models(const Simulation& simulation);
+/// Whether any policy may read predicted output lengths.
+bool reads_output_lengths(const Simulation& simulation);
+/// Whether instances may fail.
+bool has_faults(const Simulation& simulation);
+/// Whether replicas of the gateway may fail.
+bool has_gateway_faults(const Simulation& simulation);
+/// Whether requests of an instance that fails may go on at another one.
+bool has_migration(const Simulation& simulation);
 /// Whether any group of instances has a role of its own.
 bool has_pools(const Simulation& simulation);
+/// Whether each instance is in one of two pools: none has the role both.
+bool has_separate_pools(const Simulation& simulation);
+/// The instances in the pool of a role, in order; those of role both are in each.
+std::vector<sim::InstanceId> instances_of(const Simulation& simulation, instance::Role role);
 std::size_t num_instances(const Simulation& simulation);
 /// Number of data-parallel ranks of all instances.
 std::size_t num_engines(const Simulation& simulation);
@@ -61,6 +81,7 @@ struct Context {
   signals::Needs needs;  ///< of all policies
   bool follows_loads;    ///< whether anything depends on the busy workers
   bool may_change;       ///< whether settings may change during the run
+  bool learns_lengths;   ///< whether predictions of output lengths learn
   bool counts_tenants;   ///< whether running counts by tenant are looked at
   std::shared_ptr<RequestRecord> record;
   workload::RequestTable& requests;  ///< of the record

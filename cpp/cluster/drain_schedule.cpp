@@ -24,9 +24,10 @@ Time max_signal_delay(const signals::Signals& transport) {
 
 }  // namespace
 
-DrainSchedule::DrainSchedule(Context& context, std::uint32_t gateway)
+DrainSchedule::DrainSchedule(Context& context, std::uint32_t gateway, std::uint32_t tie)
     : context_(context),
       gateway_(gateway),
+      tie_(tie),
       is_cyclic_(context.simulation.gateway.dispatch == gateway::Dispatch::one_per_cycle),
       counts_idle_cycles_(gateway::counts_idle_cycles(context.simulation.gateway)),
       is_one_per_attempt_(context.simulation.gateway.dispatch != gateway::Dispatch::all),
@@ -39,7 +40,7 @@ bool DrainSchedule::request(Time delay) {
   if (sim::is_set(due_)) return false;
   if (context_.can_run_inline(delay)) return true;
   due_ = context_.now + delay;
-  context_.events.push({due_, Phase::queue_drain, gateway_, gateway_});
+  context_.events.push({due_, Phase::queue_drain, tie_, gateway_});
   return false;
 }
 

@@ -18,8 +18,8 @@ namespace spillway::cluster {
 /// in the system.
 class DrainSchedule {
  public:
-  /// `gateway`: the subject of its events.
-  DrainSchedule(Context& context, std::uint32_t gateway);
+  /// `gateway`: the subject of its events; `tie`: their place among those of an instant.
+  DrainSchedule(Context& context, std::uint32_t gateway, std::uint32_t tie);
 
   /// Requests a drain after `delay`. True: the caller must drain now.
   [[nodiscard]] bool request(sim::Time delay);
@@ -56,6 +56,7 @@ class DrainSchedule {
 
   Context& context_;
   std::uint32_t gateway_;
+  std::uint32_t tie_;
   bool is_cyclic_;
   bool counts_idle_cycles_;
   bool is_one_per_attempt_;

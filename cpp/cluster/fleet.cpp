@@ -1,6 +1,9 @@
 #include "cluster/fleet.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
 #include <variant>
 
 #include "router/router.h"
@@ -28,9 +31,27 @@ std::unique_ptr<signals::Scrapes> make_scrapes(const Context& context) {
 signals::Follows follows_of(const Simulation& simulation, bool reference) {
   const bool may_follow = std::holds_alternative<signals::Live>(simulation.signals) &&
                           simulation.metrics.traced_candidates == 0 && !reference &&
-                          !has_pools(simulation) && !has_models(simulation);
+                          !has_pools(simulation) && !has_models(simulation) &&
+                          !has_migration(simulation) && !has_hedges(simulation);
   return may_follow ? router::follows_of(simulation.router) : signals::Follows::nothing;
 }
+
+// The pools, where no instance is in both, or the fleet as a whole.
+fleet::FleetState state_of(const Simulation& simulation) {
+  if (!has_separate_pools(simulation)) return {simulation.fleet, num_instances(simulation)};
+  return {simulation.fleet, instances_of(simulation, instance::Role::prefill),
+          instances_of(simulation, instance::Role::decode)};
+}
+
+std::vector<fleet::Resizer> resizers_of(const Simulation& simulation) {
+  const fleet::Fleet& fleet = simulation.fleet;
+  if (!has_separate_pools(simulation)) return {{fleet.target_instances, fleet.autoscaler, 0}};
+  return {{fleet.prefill.target_instances, fleet.prefill.autoscaler, 0},
+          {fleet.decode.target_instances, fleet.decode.autoscaler, 1}};
+}
+
+// What a fleet that is resized as a whole scales, then what each of two pools does.
+constexpr std::array kScaled{fleet::Scaled::all, fleet::Scaled::prefill, fleet::Scaled::decode};
 
 std::optional<signals::LoadChanges> make_load_changes(const Context& context,
                                                       signals::Follows follows) {
@@ -44,8 +65,8 @@ Fleet::Fleet(Context& context, workload::RequestListener& listener, bool referen
              std::vector<instance::StepLog>* step_logs, instance::LegListener* legs)
     : context_(context),
       listener_(listener),
-      state_(context.simulation.fleet, num_instances(context.simulation)),
-      resizer_(context.simulation.fleet),
+      state_(state_of(context.simulation)),
+      resizers_(resizers_of(context.simulation)),
       scrapes_(make_scrapes(context)),
       follows_(follows_of(context.simulation, reference)),
       load_changes_(make_load_changes(context, follows_)),
@@ -58,8 +79,15 @@ Fleet::Fleet(Context& context, workload::RequestListener& listener, bool referen
     signal_store_.set_exact_estimator(&*exact_estimator_);
   }
   note_ready();
+  if (has_faults(context.simulation)) {
+    health_ = std::make_unique<Health>(context, instances_, state_);
+  }
   const auto& groups = context.simulation.instances;
-  if (std::ranges::none_of(groups, &instance::InstanceGroup::notices_late)) return;
+  // Of two copies whose first tokens have come, the client keeps one, at whatever server.
+  if (std::ranges::none_of(groups, &instance::InstanceGroup::notices_late) &&
+      !has_hedges(context.simulation)) {
+    return;
+  }
   for (const instance::InstanceGroup& group : groups) {
     const std::optional<double>& delay_s = group.notices_departure_after_s;
     notice_delays_.insert(notice_delays_.end(), static_cast<std::size_t>(group.count),
@@ -81,6 +109,11 @@ std::optional<double> Fleet::cost(Time end) const {
   return sum;
 }
 
+void Fleet::ended_in_vain(RequestId id, workload::Outcome outcome) {
+  if (outcome == workload::Outcome::completed) completed_in_vain(id);
+  if (outcome == workload::Outcome::failed) lost_in_vain(id);
+}
+
 // In KV memory there was all but the last token.
 void Fleet::completed_in_vain(RequestId id) {
   context_.states.outcome[id.index()] = workload::Outcome::cancelled;
@@ -88,6 +121,12 @@ void Fleet::completed_in_vain(RequestId id) {
   ++here.requests;
   here.tokens += std::int64_t{context_.requests.input_tokens(id)} +
                  context_.requests.target_output_tokens(id) - 1;
+}
+
+void Fleet::lost_in_vain(RequestId id) {
+  context_.states.outcome[id.index()] = workload::Outcome::cancelled;
+  const bool has_entered = sim::is_set(context_.states.enqueued[id.index()]);
+  in_vain_[context_.instance_of(id).index()].lost += has_entered;
 }
 
 std::vector<signals::SignalSource*> Fleet::make_instances(workload::RequestListener& listener,
@@ -105,12 +144,14 @@ std::vector<signals::SignalSource*> Fleet::make_instances(workload::RequestListe
       .scrapes = scrapes_.get(),
       .quantum_ns = simulation.quantum_ns,
       .reports_latencies = simulation.metrics.uses_reported_latencies(),
-      .notifies_first_tokens = context_.needs.first_tokens || context_.follows_loads,
-      .meters_tokens = context_.needs.tokens_by_group ||
-                       simulation.busy_monitor.track_output_blocks || context_.counts_tenants,
+      .notifies_first_tokens =
+          context_.needs.first_tokens || context_.follows_loads || has_hedges(simulation),
+      .meters_tokens = context_.needs.tokens_by_group || context_.counts_tenants,
       .reference = reference,
       .step_logs = step_logs,
-      .legs = legs};
+      .legs = legs,
+      .may_fail = has_faults(simulation),
+      .swallows = simulation.fleet.health.undetected == fleet::AtDeadInstance::swallowed};
   std::vector<signals::SignalSource*> instances;
   instances.reserve(num_instances(simulation));
   for (const auto& group : simulation.instances) {
@@ -118,7 +159,9 @@ std::vector<signals::SignalSource*> Fleet::make_instances(workload::RequestListe
       const InstanceId id{instances_.size()};
       instances_.push_back(make(group, id, environment, engines_));
       instance_of_engine_.resize(engines_.size(), id);
-      instances.push_back(instances_.back().get());
+      instance::Fallible* fallible = instances_.back()->fallible();
+      instances.push_back(fallible ? static_cast<signals::SignalSource*>(&fallible->reported())
+                                   : instances_.back().get());
     }
   }
   return instances;
@@ -155,7 +198,10 @@ std::optional<RequestId> Fleet::enter(const sim::Event& event) {
   }
   instance.enqueue(*id, context_.states.rank_of(*id), context_.now);
   note_change(InstanceId{event.tie()});
-  if (std::erase(pending_evictions_, *id) > 0) cancel(*id, workload::Outcome::evicted);
+  if (std::erase(pending_evictions_, *id) > 0) {
+    if (context_.states.resumes) context_.states.resumptions[id->index()].gives_up = true;
+    cancel(*id, workload::Outcome::evicted);
+  }
   return id;
 }
 
@@ -180,45 +226,82 @@ void Fleet::evict(RequestId id) {
 }
 
 void Fleet::released(RequestId id, workload::Outcome outcome) {
-  if (outcome != workload::Outcome::cancelled && outcome != workload::Outcome::evicted) return;
+  const bool is_cut = outcome == workload::Outcome::failed &&
+                      workload::is_gateway_lost(context_.states.reason[id.index()]) &&
+                      context_.states.instance[id.index()] >= 0;
+  if (outcome != workload::Outcome::cancelled && outcome != workload::Outcome::evicted && !is_cut) {
+    return;
+  }
   context_.events.push({context_.now, Phase::ingress, context_.instance_of(id).value,
                         instance::IngressSubject::place_became_free()});
 }
 
-void Fleet::set_target(std::int64_t instances) {
-  resizer_.set_target(instances);
+void Fleet::set_targets(const Targets& targets) {
+  if (!targets.are_stated()) return;
+  if (targets.fleet) resizers_.front().set_target(*targets.fleet);
+  if (targets.prefill) resizers_.front().set_target(*targets.prefill);
+  if (targets.decode) resizers_.back().set_target(*targets.decode);
   schedule_resize();
 }
 
-void Fleet::add_reports(fleet::FleetLoad& load) {
-  for (const InstanceId id : state_.ready()) {
+std::vector<fleet::InstanceLoad> Fleet::reports(std::size_t pool) {
+  std::vector<fleet::InstanceLoad> reports;
+  for (const InstanceId id : state_.ready(pool)) {
     const signals::InstanceSignal reported = seen(id);
     const signals::Capacity capacity = at(id).capacity();
     const std::int64_t kv_tokens = capacity.num_kv_blocks * capacity.block_size_tokens;
-    load.instances.push_back({.waiting = static_cast<double>(reported.waiting),
-                              .running = static_cast<double>(reported.running),
-                              .kv_utilization = reported.kv_utilization,
-                              .prefill_tokens = static_cast<double>(reported.prefill_tokens),
-                              .max_num_seqs = static_cast<double>(capacity.max_num_seqs),
-                              .kv_capacity_tokens = static_cast<double>(kv_tokens)});
+    reports.push_back({.waiting = static_cast<double>(reported.waiting),
+                       .running = static_cast<double>(reported.running),
+                       .kv_utilization = reported.kv_utilization,
+                       .prefill_tokens = static_cast<double>(reported.prefill_tokens),
+                       .max_num_seqs = static_cast<double>(capacity.max_num_seqs),
+                       .kv_capacity_tokens = static_cast<double>(kv_tokens)});
   }
+  return reports;
 }
 
 bool Fleet::resize(fleet::FleetLoad load) {
   if (next_event_ <= context_.now) next_event_ = sim::kForever;
-  const std::int64_t before = num_ready();
-  if (before > 0 && resizer_.reads_reports(context_.now)) add_reports(load);
-  resizer_.apply(state_, context_.now, load);
-  state_.update(context_.now);
+  for (std::size_t pool = 0; pool < resizers_.size(); ++pool) {
+    fleet::Resizer& resizer = resizers_[pool];
+    load.scaled = kScaled.at(pool + resizers_.size() - 1);
+    load.instances.clear();
+    if (resizer.reads_reports(context_.now)) load.instances = reports(pool);
+    resizer.apply(state_, context_.now, load, most_instances(pool));
+  }
+  const bool has_changed = state_.update(context_.now);
   note_ready();
-  return num_ready() != before;
+  return has_changed;
+}
+
+bool Fleet::change_health(const sim::Event& event, bool continues) {
+  note_change(health_->handle(event, continues));
+  const bool has_changed = state_.update(context_.now);
+  note_ready();
+  return has_changed;
 }
 
 Time Fleet::skip_polls(Time until) {
-  const Time period = resizer_.poll_period();
-  const std::int64_t polls = periods_to_skip(resizer_.next() - period, period, until);
-  if (polls > 0) resizer_.skip(polls);
+  fleet::Resizer& resizer = resizers_.front();
+  const Time period = resizer.poll_period();
+  const std::int64_t polls = periods_to_skip(resizer.next() - period, period, until);
+  if (polls > 0) resizer.skip(polls);
   return Time{polls * period.ns};
+}
+
+// What the autoscaler of a pool may add up to.
+std::int64_t Fleet::most_instances(std::size_t pool) const {
+  const auto& budget = context_.simulation.fleet.max_pool_instances;
+  if (!budget) return std::numeric_limits<std::int64_t>::max();
+  std::int64_t most = *budget;
+  for (std::size_t i = 0; i < state_.num_pools(); ++i) most -= i == pool ? 0 : state_.started(i);
+  return most;
+}
+
+Time Fleet::next_resize() const {
+  Time next = state_.next_ready();
+  for (const fleet::Resizer& resizer : resizers_) next = std::min(next, resizer.next());
+  return next;
 }
 
 void Fleet::schedule_resize() {
@@ -229,6 +312,7 @@ void Fleet::schedule_resize() {
 }
 
 void Fleet::note_ready() {
+  has_workers_ = num_ready() > 0;
   const bool is_whole_fleet = state_.ready().size() == instances_.size();
   signal_store_.set_ready(is_whole_fleet ? std::span<const InstanceId>() : state_.ready(),
                           num_ready() > 0);
@@ -242,12 +326,12 @@ void Fleet::note_ready_by_model() {
     served.insert(served.end(), static_cast<std::size_t>(group.count), &group.models);
   }
   ready_for_.clear();
-  for (const workload::Tenant& tenant : context_.requests.tenants) {
+  for (const std::string& model : context_.requests.models()) {
     std::vector<InstanceId>& ready = ready_for_.emplace_back();
     for (const InstanceId id : state_.ready()) {
       const std::vector<std::string>& models = *served[id.index()];
-      const bool serves = tenant.model.empty() || models.empty() ||
-                          std::ranges::find(models, tenant.model) != models.end();
+      const bool serves =
+          model.empty() || models.empty() || std::ranges::find(models, model) != models.end();
       if (serves && num_ready() > 0) ready.push_back(id);
     }
   }
@@ -301,6 +385,7 @@ instance::Counters Fleet::counters(InstanceId id) {
 
 void Fleet::close(Time end) {
   for (const auto& instance : instances_) instance->close(end);
+  if (health_) health_->close();
   context_.states.token_gaps.close();
 }
 

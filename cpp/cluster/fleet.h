@@ -6,10 +6,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "cluster/changes.h"
 #include "cluster/context.h"
 #include "cluster/exact_estimator.h"
+#include "cluster/health.h"
 #include "fleet/fleet.h"
 #include "fleet/load.h"
 #include "fleet/resizer.h"
@@ -72,15 +75,22 @@ class Fleet final : public gateway::ServiceMeter {
     note_step(engine);
   }
   instance::Instance& at(sim::InstanceId id) { return *instances_[id.index()]; }
-  /// The number of instances to be in service from now on: an event of phase `fleet_change` is due.
-  void set_target(std::int64_t instances);
+  /// The numbers of instances to be in service from now on: an event of phase `fleet_change` is
+  /// due.
+  void set_targets(const Targets& targets);
   /// Applies a new target and the autoscaler's decision, and makes due instances ready.
   /// `load`: of the gateways, with their controllers if it `reads_controllers`. True: the number of
-  /// ready instances has changed.
+  /// ready instances has changed, in the fleet or a pool.
   bool resize(fleet::FleetLoad load);
-  bool reads_controllers() const { return resizer_.reads_reports(context_.now); }
-  /// The time between two polls of the autoscaler; 0: there is none.
-  sim::Time poll_period() const { return resizer_.poll_period(); }
+  /// An event of phase `fleet_change` of an instance that may fail; `continues`: as in Health.
+  /// True: the number of ready instances has changed.
+  bool change_health(const sim::Event& event, bool continues);
+  /// Null unless instances may fail.
+  Health* health() { return health_.get(); }
+  const Health* health() const { return health_.get(); }
+  bool reads_controllers() const { return resizers_.front().reads_reports(context_.now); }
+  /// The time between two polls of the first autoscaler; 0: there is none.
+  sim::Time poll_period() const { return resizers_.front().poll_period(); }
   /// Schedules the next of these, unless an earlier one is scheduled.
   void schedule_resize();
 
@@ -96,26 +106,49 @@ class Fleet final : public gateway::ServiceMeter {
                  std::span<const sim::InstanceId> entry) {
     signal_store_.set_pools(prefill, decode, entry);
   }
+  /// Requests need one of these instances; empty: any.
+  void set_serving(std::vector<sim::InstanceId> instances) { serving_ = std::move(instances); }
+  /// Whether such an instance is ready; until the next change of those that are.
+  void set_has_workers(bool has_workers) { has_workers_ = has_workers; }
+  bool has_workers() const { return has_workers_; }
   /// What a decision would see of an instance now, without being one.
   signals::InstanceSignal seen(sim::InstanceId id) { return signal_store_.seen(id, context_.now); }
   std::span<const sim::InstanceId> ready() const { return state_.ready(); }
   std::int64_t num_ready() const { return state_.num_ready(); }
-  /// The ready instances that serve the model of the tenant. Precondition: tenants name models.
-  std::span<const sim::InstanceId> ready_for(sim::TenantId tenant) const {
-    return ready_for_[tenant.index()];
+  /// Whether a ready instance, or this one, serves a model of the requests (RequestTable::models);
+  /// true without models.
+  bool serves(std::uint16_t model) const {
+    return ready_for_.empty() || !ready_for_[model].empty();
+  }
+  bool serves(std::uint16_t model, sim::InstanceId instance) const {
+    return ready_for_.empty() ||
+           std::ranges::find(ready_for_[model], instance) != ready_for_[model].end();
+  }
+  /// What is seen of the instances that serve the model; of all if none is ready.
+  signals::View view_of_model(std::uint16_t model, const signals::View& view) const {
+    if (ready_for_.empty() || !serves(model)) return view;
+    return view.of(ready_for_[model]);
   }
   /// Before when the autoscaler, which has just polled, changes nothing while the system is empty,
   /// as it is now; 0: the next poll may.
   sim::Time settled_until() const {
-    const bool has_polled = resizer_.next() == context_.now + resizer_.poll_period();
+    if (resizers_.size() > 1) return sim::Time{0};
+    const fleet::Resizer& resizer = resizers_.front();
+    const bool has_polled = resizer.next() == context_.now + resizer.poll_period();
     if (!has_polled || state_.next_ready() != sim::kForever) return sim::Time{0};
-    return resizer_.settled_until(state_);
+    return resizer.settled_until(state_);
   }
   /// Skips polls of the autoscaler, except the last of those before `until`. Returns how long they
   /// take. Precondition: `until` is at most `settled_until`.
   sim::Time skip_polls(sim::Time until);
-  /// Whether no instance is ready, but one may become so without a further target.
-  bool awaits_instances() const { return num_ready() == 0 && next_resize() != sim::kForever; }
+  /// Whether no instance that requests need is ready, but one may become so without a further
+  /// target.
+  bool awaits_instances() const {
+    if (has_workers_) return false;
+    // Of separate pools, that of decode instances comes last.
+    return state_.next_ready() != sim::kForever || resizers_.back().next() != sim::kForever ||
+           (health_ && health_->will_recover(serving_));
+  }
   std::span<const std::unique_ptr<instance::Instance>> instances() const { return instances_; }
   /// Null unless instances are scraped.
   signals::Scrapes* scrapes() { return scrapes_.get(); }
@@ -123,15 +156,16 @@ class Fleet final : public gateway::ServiceMeter {
   sim::Time notice_delay(sim::InstanceId id) const {
     return notice_delays_.empty() ? sim::Time{0} : notice_delays_[id.index()];
   }
-  /// Whether any instance notices late.
+  /// Whether any instance notices late, or clients may withdraw what an instance has completed.
   bool notices_late() const { return !notice_delays_.empty(); }
-  /// An instance has completed the request after its client had left, which thereby counts as
-  /// withdrawn there.
-  void completed_in_vain(sim::RequestId id);
+  /// The request has left an instance with `outcome` after its client had left. If the instance has
+  /// completed or lost it, it thereby counts as withdrawn there.
+  void ended_in_vain(sim::RequestId id, workload::Outcome outcome);
   /// Counts of such requests, and of their tokens.
   struct InVain {
     std::int64_t requests = 0;
     std::int64_t tokens = 0;
+    std::int64_t lost = 0;  ///< requests that were lost, after entry, when their clients had left
   };
   InVain in_vain(sim::InstanceId id) const {
     return in_vain_.empty() ? InVain{} : in_vain_[id.index()];
@@ -153,16 +187,22 @@ class Fleet final : public gateway::ServiceMeter {
   bool is_ready(sim::InstanceId id) const {
     return std::ranges::find(state_.ready(), id) != state_.ready().end();
   }
+  /// See `Health::condition_of`.
+  std::string_view condition_of(sim::InstanceId id) const {
+    return health_ ? health_->condition_of(id) : "up";
+  }
   /// Ends the run: advances the instances to `end`, inclusive.
   void close(sim::Time end);
 
  private:
   void fail(sim::RequestId id);
+  void completed_in_vain(sim::RequestId id);
+  void lost_in_vain(sim::RequestId id);
   std::vector<signals::SignalSource*> make_instances(workload::RequestListener& listener,
                                                      bool reference,
                                                      std::vector<instance::StepLog>* step_logs,
                                                      instance::LegListener* legs);
-  void add_reports(fleet::FleetLoad& load);
+  std::vector<fleet::InstanceLoad> reports(std::size_t pool);
   void note_ready();
   void note_ready_by_model();
   void note_change(sim::InstanceId id) {
@@ -173,12 +213,13 @@ class Fleet final : public gateway::ServiceMeter {
       load_changes_->add(instance_of_engine_[engine]);
     }
   }
-  sim::Time next_resize() const { return std::min(state_.next_ready(), resizer_.next()); }
+  sim::Time next_resize() const;
+  std::int64_t most_instances(std::size_t pool) const;
 
   Context& context_;
   workload::RequestListener& listener_;
   fleet::FleetState state_;
-  fleet::Resizer resizer_;
+  std::vector<fleet::Resizer> resizers_;  // of the pools of `state_`
   sim::Time next_event_ = sim::kForever;  // of phase `fleet_change`
   std::unique_ptr<signals::Scrapes> scrapes_;
   std::vector<std::unique_ptr<instance::Instance>> instances_;
@@ -190,10 +231,13 @@ class Fleet final : public gateway::ServiceMeter {
   std::optional<ExactEstimator> exact_estimator_;        // only if a policy reads it
   std::vector<sim::RequestId> pending_evictions_;        // of requests in transit to instances
   std::vector<std::int64_t> emitted_;                    // by group of requests
-  std::vector<std::vector<sim::InstanceId>> ready_for_;  // by tenant; empty without models
-  // By instance; empty unless one notices late.
+  std::vector<std::vector<sim::InstanceId>> ready_for_;  // by model; empty without models
+  // By instance; empty unless `notices_late`.
   std::vector<sim::Time> notice_delays_;
   std::vector<InVain> in_vain_;
+  std::vector<sim::InstanceId> serving_;
+  bool has_workers_ = false;
+  std::unique_ptr<Health> health_;  // null unless instances may fail
 };
 
 }  // namespace spillway::cluster

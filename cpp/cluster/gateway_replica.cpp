@@ -51,20 +51,22 @@ router::Dispatcher make_dispatcher(const Context& context, std::span<const std::
 
 }  // namespace
 
-GatewayReplica::GatewayReplica(Context& context, std::size_t index,
+GatewayReplica::GatewayReplica(Context& context, std::size_t index, std::size_t replica,
                                std::span<const std::size_t> ranks, router::DecisionLog& log,
                                gateway::ServiceMeter* meter)
     : context_(context),
       index_(index),
+      replica_(replica),
       drain_latency_(sim::from_seconds(context.simulation.gateway.drain_latency_s)),
       is_controlled_(gateway::is_controlled(context.simulation.gateway)),
       shortest_timeout_(
           gateway::shortest_timeout(context.simulation.gateway, context.requests.slo_classes)),
-      pipeline_(context.simulation.gateway, static_cast<std::uint16_t>(index), context.requests,
+      pipeline_(context.simulation.gateway, static_cast<std::uint16_t>(replica), context.requests,
                 context.states, ranks.size(), context.seed, context.may_change,
                 step_costs(context.simulation)),
       dispatcher_(make_dispatcher(context, ranks, log)),
-      drains_(context, static_cast<std::uint32_t>(index)) {
+      drains_(context, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(replica)),
+      log_(log) {
   if (has_pools(context.simulation)) {
     prefill_ = std::make_unique<router::Dispatcher>(make_dispatcher(context, ranks, log));
   }
@@ -118,6 +120,13 @@ const gateway::Departures& GatewayReplica::withdraw(RequestId id) {
   return departures;
 }
 
+const gateway::Departures& GatewayReplica::lose(RequestId id) {
+  const bool was_queued = context_.states.outcome[id.index()] == workload::Outcome::queued;
+  const gateway::Departures& departures = pipeline_.lose(id, context_.now);
+  if (was_queued) drop(departures);
+  return departures;
+}
+
 const gateway::Departures& GatewayReplica::drain(const signals::View* view, bool has_workers) {
   static const gateway::Departures kNone;
   if (!has_workers) {
@@ -146,7 +155,7 @@ const gateway::Departures& GatewayReplica::drain(const signals::View* view, bool
 }
 
 bool GatewayReplica::first_token(RequestId id, sim::InstanceId instance, Time entered_engine) {
-  dispatcher_.first_token(id, instance, context_.now);
+  answering_->first_token(id, instance, context_.now);
   return pipeline_.first_token(id, instance, entered_engine, context_.now) &&
          drains_.wake(drain_latency_);
 }
@@ -169,9 +178,9 @@ bool GatewayReplica::tick(const signals::View* view) {
 void GatewayReplica::schedule_tick(bool continues, Time later) {
   has_tick_ = continues;
   if (!continues) return;
-  const auto subject = static_cast<std::uint32_t>(index_);
   context_.events.push({context_.now + context_.simulation.gateway.sensor.interval() + later,
-                        Phase::controller_tick, subject, subject});
+                        Phase::controller_tick, static_cast<std::uint32_t>(replica_),
+                        static_cast<std::uint32_t>(index_)});
 }
 
 Time GatewayReplica::skip_ticks(Time until) {
@@ -192,8 +201,8 @@ void GatewayReplica::find_timeouts() {
   const Time next = pipeline_.next_timeout();
   if (next >= timeout_due_) return;
   timeout_due_ = next;
-  const auto subject = static_cast<std::uint32_t>(index_);
-  context_.events.push({next, Phase::queue_expiry, subject, subject});
+  context_.events.push({next, Phase::queue_expiry, static_cast<std::uint32_t>(replica_),
+                        static_cast<std::uint32_t>(index_)});
 }
 
 bool GatewayReplica::on_queue_departures() {
@@ -223,9 +232,8 @@ bool GatewayReplica::set_workers(std::int64_t workers) {
 
 bool GatewayReplica::has_pending_work(bool awaits_workers) {
   const gateway::GatewayCounters& counters = pipeline_.counters();
-  return counters.attempts > counters.admitted + counters.rejected || counters.in_flight() > 0 ||
-         drains_.is_pending() || pipeline_.next_timeout() != sim::kForever ||
-         (awaits_workers && counters.queued() > 0);
+  return counters.at_admission() > 0 || counters.in_flight() > 0 || drains_.is_pending() ||
+         pipeline_.next_timeout() != sim::kForever || (awaits_workers && counters.queued() > 0);
 }
 
 }  // namespace spillway::cluster

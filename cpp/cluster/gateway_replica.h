@@ -24,10 +24,11 @@ namespace spillway::cluster {
 /// are valid until the next call. "True: drain" means that the caller must `drain` the queues now.
 class GatewayReplica {
  public:
-  /// `ranks`: of each instance. `log`: shared by the replicas. `meter`: null unless policies need
-  /// `tokens_by_group`.
-  GatewayReplica(Context& context, std::size_t index, std::span<const std::size_t> ranks,
-                 router::DecisionLog& log, gateway::ServiceMeter* meter);
+  /// `index`: the subject of its events; `replica`: its place among the replicas. `ranks`: of each
+  /// instance. `log`: shared by the replicas. `meter`: null unless policies need `tokens_by_group`.
+  GatewayReplica(Context& context, std::size_t index, std::size_t replica,
+                 std::span<const std::size_t> ranks, router::DecisionLog& log,
+                 gateway::ServiceMeter* meter);
 
   // ---- life of a request -------------------------------------------------------------------
 
@@ -48,9 +49,16 @@ class GatewayReplica {
   [[nodiscard]] bool refused(sim::RequestId id);
   /// The client withdraws the request. Precondition: it is queued.
   [[nodiscard]] const gateway::Departures& withdraw(sim::RequestId id);
+  /// The replica has crashed, and the request fails. Precondition: it has not been dispatched.
+  [[nodiscard]] const gateway::Departures& lose(sim::RequestId id);
   /// Dispatches requests, and schedules later drains. `view`: null unless policies need
   /// `fleet_signals`. Without workers nothing is dispatched.
   [[nodiscard]] const gateway::Departures& drain(const signals::View* view, bool has_workers);
+  /// The request has lost its instance and is to be routed again.
+  void route_again(sim::RequestId id, const signals::View& view) {
+    pipeline_.route_again();
+    dispatcher_.admitted({context_.requests, id}, view);
+  }
   /// The routing decision.
   router::Target decide(sim::RequestId id, const signals::View& view) {
     return dispatcher_.decide({context_.requests, id}, view, context_.now);
@@ -77,7 +85,9 @@ class GatewayReplica {
   // With pools. Each has its own router: see `decide_or_reject`, `send` and `finished`. A leg
   // counts in flight at its instance for both.
   std::optional<router::Target> decide_prefill(sim::RequestId id, const signals::View& view) {
-    return prefill_->decide_or_reject({context_.requests, id}, view, context_.now);
+    const auto target = prefill_->decide_or_reject({context_.requests, id}, view, context_.now);
+    if (target) log_.mark_prefill();
+    return target;
   }
   void send_prefill(sim::RequestId id, const router::Target& target) {
     prefill_->send({context_.requests, id}, target, context_.now);
@@ -96,6 +106,12 @@ class GatewayReplica {
     prefill_->count_elsewhere(instance, -1, -dispatcher_.tokens_of(id));
     finished(id, instance);
   }
+  /// The choice of `decide_prefill` is not made use of.
+  void take_back_prefill(sim::RequestId id, sim::InstanceId instance) {
+    prefill_->take_back(id, instance);
+  }
+  /// While set, first tokens are those of requests that the prefill pool answers.
+  void set_answers_in_prefill(bool is_set) { answering_ = is_set ? prefill_.get() : &dispatcher_; }
   /// Requests have been routed, or have ended.
   void count_routed(std::int64_t requests) { dispatcher_.count_routed(requests); }
   /// The request has been sent. True: drain.
@@ -111,6 +127,10 @@ class GatewayReplica {
   /// `entered_engine`: when the request joined the queue of the engine. True: drain.
   [[nodiscard]] bool first_token(sim::RequestId id, sim::InstanceId instance,
                                  sim::Time entered_engine);
+  /// The instance has emitted its first token for a request that has emitted some elsewhere.
+  void first_token_again(sim::RequestId id, sim::InstanceId instance) {
+    answering_->first_token(id, instance, context_.now);
+  }
   /// The request has left its instance.
   void finished(sim::RequestId id, sim::InstanceId instance) {
     const bool is_completed = context_.states.outcome[id.index()] == workload::Outcome::completed;
@@ -154,13 +174,17 @@ class GatewayReplica {
   [[nodiscard]] bool set_workers(std::int64_t workers);
   /// An event of phase `queue_drain` or `dispatch_attempt`. True: drain.
   [[nodiscard]] bool is_drain_due(sim::Phase phase) {
-    return drains_.is_due(phase, pipeline_.counters().queued());
+    return drains_.is_due(phase, pipeline_.counters().queued()) && !has_crashed_;
   }
   DrainSchedule& drains() { return drains_; }
 
   // ---- state -------------------------------------------------------------------------------
 
   std::size_t index() const { return index_; }
+  std::size_t replica() const { return replica_; }
+  /// The process has ended: what happens to its requests still is counted here, and nothing else.
+  void crash() { has_crashed_ = true; }
+  bool has_crashed() const { return has_crashed_; }
   const gateway::Pipeline& pipeline() const { return pipeline_; }
   /// The local state of this replica.
   const signals::LocalState& local_state() const { return dispatcher_.local_state(); }
@@ -190,15 +214,19 @@ class GatewayReplica {
 
   Context& context_;
   std::size_t index_;
+  std::size_t replica_;
   sim::Time drain_latency_;
   bool is_controlled_;
   sim::Time shortest_timeout_;
   gateway::Pipeline pipeline_;
   router::Dispatcher dispatcher_;
   DrainSchedule drains_;
+  router::DecisionLog& log_;
+  bool has_crashed_ = false;
   bool has_tick_ = false;  // a tick is due
   sim::Time timeout_due_ = sim::kForever;
   std::unique_ptr<router::Dispatcher> prefill_;  // of the prefill pool; null without pools
+  router::Dispatcher* answering_ = &dispatcher_;
 };
 
 }  // namespace spillway::cluster

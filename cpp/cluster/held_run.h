@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "cluster/output.h"
 #include "cluster/run.h"
 #include "cluster/submissions.h"
+#include "fleet/faults.h"
 #include "sim/time.h"
 #include "sim/value.h"
 
@@ -51,6 +53,10 @@ class HeldRun {
   /// Changes settings at an instant after all that has happened. Throws ConfigError. False: this
   /// takes a run from the start, because of what this one has scheduled or measures.
   virtual bool set(const sim::Value::Map& values, sim::Time at) = 0;
+
+  /// Instances fail at an instant after all that has happened. False: this takes a run from the
+  /// start, because in this one no instance may.
+  virtual bool fail(std::span<const fleet::Fault> faults, sim::Time at) = 0;
 
   virtual sim::Time horizon() const = 0;
   /// The instant of the last event.

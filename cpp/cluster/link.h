@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "router/disaggregation.h"
@@ -28,6 +29,8 @@ class Link {
   void drop(sim::RequestId id, sim::Time now);
   /// When a transfer ends, or starts to move bytes; kForever: never.
   sim::Time next() const;
+  /// Number of transfers, with those that wait.
+  std::int64_t transfers() const { return std::ssize(waiting_) + std::ssize(active_); }
   /// Takes out those that end now, in the order in which they started.
   std::vector<sim::RequestId> take_ended(sim::Time now);
 

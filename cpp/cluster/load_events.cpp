@@ -1,7 +1,6 @@
 #include "cluster/load_events.h"
 
 #include <algorithm>
-#include <numeric>
 #include <variant>
 
 #include "sim/phase.h"
@@ -41,20 +40,25 @@ LoadEvents::LoadEvents(Context& context,
     period_ = sim::from_seconds(on_read->period_s);
   }
   last_reads_.resize(workers.size());
-  emitted_.resize(context.requests.num_groups());
-  std::vector<signals::WorkerMonitor::Size> sizes;
-  sizes.reserve(workers.size());
+  sizes_.reserve(workers.size());
   for (const instance::InstanceGroup& group : context.simulation.instances) {
     for (std::int64_t i = 0; i < group.count; ++i) {
-      instance::Instance& worker = *workers[sizes.size()];
-      sizes.push_back(
+      instance::Instance& worker = *workers[sizes_.size()];
+      sizes_.push_back(
           {worker.num_ranks(), worker.rank(0).capacity().block_size_tokens, pool_of(group.role)});
     }
   }
   for (std::int64_t i = 0; i < context.simulation.gateway.replicas; ++i) {
-    monitors_.emplace_back(context.simulation.busy_monitor, sizes, context.requests,
+    monitors_.emplace_back(context.simulation.busy_monitor, sizes_, context.requests,
                            context.states);
   }
+}
+
+void LoadEvents::add_gateway(const signals::BusyMonitor& in_force) {
+  if (!context_.follows_loads) return;
+  signals::WorkerMonitor& added =
+      monitors_.emplace_back(in_force, sizes_, context_.requests, context_.states);
+  added.miss_in_transit(monitors_.front());
 }
 
 void LoadEvents::set_thresholds(const signals::BusyMonitor& from) {
@@ -75,8 +79,7 @@ std::optional<InstanceId> LoadEvents::handle(const sim::Event& event) {
   }
   if (is_live_) {
     last.is_due = false;
-    read(worker);
-    arrive(worker);
+    if (read(worker)) arrive(worker);
     return std::nullopt;
   }
   const bool is_lost = last.was_lost = scrapes_->is_lost(worker, last.next_scrape++);
@@ -106,8 +109,7 @@ void LoadEvents::read_what_is_old() {
   for (std::size_t i = 0; i < last_reads_.size(); ++i) {
     if (context_.now - last_reads_[i].at < period_) continue;
     last_reads_[i].at = context_.now;
-    read(InstanceId{i});
-    arrive(InstanceId{i});
+    if (read(InstanceId{i})) arrive(InstanceId{i});
   }
 }
 
@@ -157,19 +159,21 @@ void LoadEvents::schedule_live(InstanceId worker) {
   push(context_.now, worker, Kind::reading);
 }
 
-void LoadEvents::read(InstanceId id) {
+bool LoadEvents::read(InstanceId id) {
   instance::Instance& worker = *workers_[id.index()];
+  // What a silent worker reported last stays known.
+  if (instance::Fallible* fallible = worker.fallible();
+      fallible && fallible->reported().is_silent()) {
+    return false;
+  }
   readings_.clear();
+  if (context_.simulation.busy_monitor.track_output_blocks) worker.note_emitted(context_.now);
   for (std::size_t i = 0; i < worker.num_ranks(); ++i) {
     instance::Instance& rank = worker.rank(i);
     readings_.push_back({.signal = rank.read(context_.now), .capacity = rank.capacity()});
-    if (!context_.simulation.busy_monitor.track_output_blocks) continue;
-    std::fill(emitted_.begin(), emitted_.end(), 0);
-    rank.add_emitted(emitted_, context_.now);
-    readings_.back().emitted_tokens =
-        std::accumulate(emitted_.begin(), emitted_.end(), std::int64_t{0});
   }
   for (signals::WorkerMonitor& monitor : monitors_) monitor.measure(id, readings_);
+  return true;
 }
 
 void LoadEvents::arrive(InstanceId worker) {

@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "cluster/context.h"
+#include "instance/fallible.h"
 #include "instance/instance.h"
 #include "signals/busy_monitor.h"
 #include "signals/scrapes.h"
@@ -27,6 +29,8 @@ class LoadEvents {
              const signals::Scrapes* scrapes);
 
   void start();
+  /// One more gateway, which knows nothing yet.
+  void add_gateway(const signals::BusyMonitor& in_force);
   /// The thresholds of `from` are in force from the next load event of each gateway on.
   void set_thresholds(const signals::BusyMonitor& from);
   /// An event of phase `telemetry`. Returns the worker that was scraped, whose next scrape may be
@@ -80,7 +84,8 @@ class LoadEvents {
 
   void push(sim::Time at, sim::InstanceId worker, Kind kind);
   void schedule_live(sim::InstanceId worker);
-  void read(sim::InstanceId worker);
+  // False: the worker is silent, and what it reported last stays known.
+  bool read(sim::InstanceId worker);
   void read_what_is_old();
   void note_sent(signals::WorkerMonitor& monitor, sim::RequestId id, sim::InstanceId worker);
   void note_first_token(signals::WorkerMonitor& monitor, sim::RequestId id, sim::InstanceId worker);
@@ -92,12 +97,11 @@ class LoadEvents {
   std::span<const std::unique_ptr<instance::Instance>> workers_;
   const signals::Scrapes* scrapes_;
   bool is_live_;
-  sim::Time period_ = sim::kUnset;                // with `on_read`
-  std::vector<signals::WorkerMonitor> monitors_;  // by gateway
-  std::vector<LastRead> last_reads_;              // by worker
-  // Kept to reuse their memory.
-  std::vector<signals::RankReading> readings_;
-  std::vector<std::int64_t> emitted_;  // by group of requests
+  sim::Time period_ = sim::kUnset;                   // with `on_read`
+  std::vector<signals::WorkerMonitor::Size> sizes_;  // of the workers
+  std::deque<signals::WorkerMonitor> monitors_;      // by gateway, which knows the address
+  std::vector<LastRead> last_reads_;                 // by worker
+  std::vector<signals::RankReading> readings_;       // kept to reuse its memory
 };
 
 }  // namespace spillway::cluster

@@ -11,7 +11,7 @@ namespace {
 
 std::int64_t in_flight_at(const Gateways& gateways, sim::InstanceId id) {
   std::int64_t sum = 0;
-  for (const auto& gateway : gateways.replicas()) {
+  for (const auto& gateway : gateways.processes()) {
     sum += gateway->in_flight(id);
   }
   return sum;
@@ -38,6 +38,7 @@ Observation true_state(const Context& context, Fleet& fleet, const Gateways& gat
                               .signal = fleet.at(id).read(context.now),
                               .in_flight = in_flight_at(gateways, id),
                               .is_ready = fleet.is_ready(id),
+                              .state = fleet.condition_of(id),
                               .counters = fleet.counters(id)});
   }
   return seen;

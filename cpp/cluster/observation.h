@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "instance/instance.h"
@@ -21,7 +22,8 @@ struct SeenInstance {
   signals::InstanceSignal signal;  ///< as last reported, or true
   std::int64_t in_flight = 0;      ///< routed there and not finished: the gateways' own count
   bool is_ready = true;
-  instance::Counters counters;  ///< only of the true state
+  std::string_view state = "up";  ///< as in `Health::condition_of`; only of the true state
+  instance::Counters counters;    ///< only of the true state
 };
 
 /// The state at an instant.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cluster/fitted_states.h"
+#include "cluster/health.h"
 #include "cluster/request_record.h"
 #include "gateway/pipeline.h"
 #include "instance/instance.h"
@@ -72,6 +73,7 @@ struct Output {
   std::vector<RankReport> ranks;                  ///< empty unless a policy consumes load events
   std::vector<IngressReport> ingresses;           ///< of instances whose ingress is not open
   std::vector<FittedStatesReport> fitted_states;  ///< of groups that state them
+  std::vector<FaultReport> faults;                ///< in the order in which they began
   router::DecisionLog decisions;
   std::map<std::uint32_t, std::string> refusal_details;  ///< by row; only with logged decisions
   metrics::Timeline timeline;                            ///< empty unless configured

@@ -3,7 +3,7 @@
 namespace spillway::cluster {
 
 PoolLoads::PoolLoads(const Context& context)
-    : context_(&context), block_size_(context.simulation.instances.front().block_size_tokens) {
+    : block_size_(context.simulation.instances.front().block_size_tokens) {
   for (const instance::InstanceGroup& group : context.simulation.instances) {
     for (std::int64_t i = 0; i < group.count; ++i) {
       limits_.push_back({group.max_num_batched_tokens, group.num_kv_blocks});

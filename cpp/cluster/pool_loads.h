@@ -20,22 +20,22 @@ class PoolLoads {
   void add_prefill(std::size_t gateway, sim::InstanceId instance, std::int64_t tokens) {
     at(gateway, instance).prefill_tokens += tokens;
   }
-  void add_decode(std::size_t gateway, sim::InstanceId instance, sim::RequestId id) {
-    at(gateway, instance).decode_blocks +=
-        block_size_.blocks_for(context_->requests.input_tokens(id));
+  void add_decode(std::size_t gateway, sim::InstanceId instance, std::int64_t tokens) {
+    at(gateway, instance).decode_blocks += block_size_.blocks_for(tokens);
   }
-  void drop_decode(std::size_t gateway, sim::InstanceId instance, sim::RequestId id) {
-    at(gateway, instance).decode_blocks -=
-        block_size_.blocks_for(context_->requests.input_tokens(id));
+  void drop_decode(std::size_t gateway, sim::InstanceId instance, std::int64_t tokens) {
+    at(gateway, instance).decode_blocks -= block_size_.blocks_for(tokens);
   }
-  /// With a prompt of `input_tokens`.
-  router::LegsQuestion::Decode decode(std::size_t gateway, sim::InstanceId instance,
-                                      std::int64_t input_tokens) {
-    return {at(gateway, instance).decode_blocks + block_size_.blocks_for(input_tokens),
-            limits_[instance.index()].num_kv_blocks};
-  }
-  router::LegsQuestion::Prefill prefill(std::size_t gateway, sim::InstanceId instance) {
-    return {at(gateway, instance).prefill_tokens, limits_[instance.index()].max_batched_tokens};
+  std::int64_t blocks_for(std::int64_t tokens) const { return block_size_.blocks_for(tokens); }
+  /// An instance that would be chosen, with its load.
+  router::LegsQuestion::Choice choice(std::size_t gateway, sim::InstanceId instance) {
+    const Load& load = at(gateway, instance);
+    const Limits& limits = limits_[instance.index()];
+    return {.instance = instance,
+            .pending_tokens = load.prefill_tokens,
+            .blocks_in_flight = load.decode_blocks,
+            .max_num_batched_tokens = limits.max_batched_tokens,
+            .num_kv_blocks = limits.num_kv_blocks};
   }
 
  private:
@@ -51,7 +51,6 @@ class PoolLoads {
   Load& at(std::size_t gateway, sim::InstanceId instance) {
     return loads_[gateway * limits_.size() + instance.index()];
   }
-  const Context* context_;
   instance::BlockSize block_size_;
   std::vector<Limits> limits_;  // by instance
   std::vector<Load> loads_;     // by gateway and instance

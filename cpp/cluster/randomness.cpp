@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <variant>
 
+#include "cluster/context.h"
 #include "instance/plant/step_loop.h"
 #include "sim/randomness.h"
 
@@ -58,6 +59,10 @@ bool can_change(const Simulation& simulation, sim::Stream stream) {
         return std::holds_alternative<instance::StepLoop>(group.plant) &&
                group.speculative_decoding.draws();
       });
+    case Stream::predictions:
+      return simulation.length_prediction.draws() && reads_output_lengths(simulation);
+    case Stream::breakdowns:
+      return can_draw(simulation.fleet.breakdowns);
     case Stream::traffic: {
       const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
       return trace && can_draw(trace->transforms);

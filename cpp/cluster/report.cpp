@@ -5,6 +5,8 @@
 #include <string>
 #include <variant>
 
+#include "cluster/gateway_health.h"
+#include "cluster/migrations.h"
 #include "cluster/pools.h"
 #include "metrics/latencies.h"
 
@@ -53,13 +55,16 @@ metrics::Ledger balance(const FinalState& end) {
     fleet.entered += c.entered;
     fleet.refused += c.refused;
     fleet.completed += c.completed - in_vain;
-    fleet.cancelled += c.cancelled + in_vain;
+    const std::int64_t lost_in_vain = end.fleet.in_vain(InstanceId{i}).lost;
+    fleet.cancelled += c.cancelled + in_vain + lost_in_vain;
     fleet.in_vain += in_vain;
     fleet.handed_over += c.handed_over;
+    fleet.lost += c.lost - lost_in_vain;
   }
   if (end.pools) fleet.legs = end.pools->counts();
+  if (end.migrations) fleet.migrations = end.migrations->counts();
   std::int64_t queued = 0;
-  for (const auto& gateway : end.gateways.replicas()) {
+  for (const auto& gateway : end.gateways.processes()) {
     for (std::size_t i = 0; i < end.context.record->requests.tenants.size(); ++i) {
       queued += gateway->pipeline().queued(sim::TenantId{i});
     }
@@ -76,9 +81,10 @@ std::vector<InstanceReport> report_instances(const FinalState& end) {
     const instance::Counters& c = instance->counters();
     const auto steps = static_cast<double>(c.steps);
     const Fleet::InVain in_vain = end.fleet.in_vain(InstanceId{reports.size()});
-    reports.push_back({c.completed - in_vain.requests, c.refused, c.cancelled + in_vain.requests,
-                       c.preemptions, c.tokens_recomputed, c.tokens_wasted + in_vain.tokens,
-                       c.steps, duration_s > 0 ? c.waiting_time_s / duration_s : 0,
+    reports.push_back({c.completed - in_vain.requests, c.refused,
+                       c.cancelled + in_vain.requests + in_vain.lost, c.preemptions,
+                       c.tokens_recomputed, c.tokens_wasted + in_vain.tokens, c.steps,
+                       duration_s > 0 ? c.waiting_time_s / duration_s : 0,
                        c.steps > 0 ? static_cast<double>(c.waiting_after_steps) / steps : 0,
                        c.kv_hits, c.kv_misses, c.kv_lookups, instance->stepping()});
   }
@@ -88,7 +94,7 @@ std::vector<InstanceReport> report_instances(const FinalState& end) {
 Activity activity(const FinalState& end) {
   Activity seen{.not_completed = end.context.statistics.outcomes().by_reason()};
   seen.limit_held.resize(end.context.simulation.gateway.limit.size());
-  for (const auto& gateway : end.gateways.replicas()) {
+  for (const auto& gateway : end.gateways.processes()) {
     const gateway::Pipeline& pipeline = gateway->pipeline();
     seen.peak_in_flight = std::max(seen.peak_in_flight, pipeline.peak_in_flight());
     const signals::PrefixIndex* index = gateway->local_state().prefix_index;
@@ -119,7 +125,8 @@ std::vector<IngressReport> report_ingresses(const FinalState& end) {
 // The loads as known to the first gateway.
 std::vector<RankReport> report_ranks(const FinalState& end) {
   std::vector<RankReport> reports;
-  const signals::BusyWorkers* known = end.load_events.known_to(0);
+  const signals::BusyWorkers* known =
+      end.load_events.known_to(end.gateways.replicas().front()->index());
   for (std::size_t i = 0; i < end.fleet.instances().size() && known; ++i) {
     std::int32_t rank = 0;
     for (const signals::RankLoad& load : known->ranks(InstanceId{i})) {
@@ -191,7 +198,7 @@ metrics::RunFigures run_figures(const FinalState& end, std::span<const InstanceR
 
 std::vector<gateway::ControlRecord> control_log(const FinalState& end) {
   std::vector<gateway::ControlRecord> all;
-  for (const auto& gateway : end.gateways.replicas()) {
+  for (const auto& gateway : end.gateways.processes()) {
     const auto log = gateway->pipeline().control_log();
     all.insert(all.end(), log.begin(), log.end());
   }
@@ -205,20 +212,30 @@ std::vector<gateway::ControlRecord> control_log(const FinalState& end) {
 Output report(const FinalState& end) {
   Output output;
   output.end_s = sim::to_seconds(last_change(end));
-  for (const auto& tenant : end.context.record->requests.tenants)
-    output.tenants.push_back(tenant.name);
+  output.tenants = tenant_names(end.context.record->requests);
   for (const auto& slo_class : end.context.record->requests.slo_classes) {
     output.slo_classes.push_back(slo_class.name);
   }
   output.ledger = balance(end);
+  output.ledger.hedges = end.clients.hedge_counts();
   output.instances = report_instances(end);
   for (const InstanceReport& instance : output.instances) output.steps += instance.steps;
   output.ingresses = report_ingresses(end);
   output.ranks = report_ranks(end);
+  if (const Health* health = end.fleet.health()) output.faults = health->reports();
+  if (end.gateway_health) {
+    const auto& of_gateways = end.gateway_health->reports();
+    output.faults.insert(output.faults.end(), of_gateways.begin(), of_gateways.end());
+    std::ranges::stable_sort(output.faults, {}, &FaultReport::began);
+  }
   output.summary = std::make_shared<const metrics::Summary>(
       end.context.statistics.collector().summarize(run_figures(end, output.instances)));
   output.activity = activity(end);
   output.control = control_log(end);
+  for (const auto& gateway : end.gateways.processes()) {
+    const auto& details = gateway->pipeline().details();
+    output.refusal_details.insert(details.begin(), details.end());
+  }
   output.control_interval = end.context.simulation.gateway.sensor.interval();
   output.events = static_cast<std::int64_t>(end.context.events.popped());
   return output;

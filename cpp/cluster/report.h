@@ -15,6 +15,8 @@
 
 namespace spillway::cluster {
 
+class GatewayHealth;
+class Migrations;
 class Pools;
 
 /// The final state of a run.
@@ -24,7 +26,9 @@ struct FinalState {
   const Gateways& gateways;
   const Fleet& fleet;  ///< closed
   const LoadEvents& load_events;
-  const Pools* pools;  ///< null without pools
+  const Pools* pools;                   ///< null without pools
+  const Migrations* migrations;         ///< null unless requests migrate
+  const GatewayHealth* gateway_health;  ///< null unless replicas of the gateway crash
   sim::Time horizon;
 };
 

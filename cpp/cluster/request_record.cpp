@@ -17,6 +17,7 @@ namespace spillway::cluster {
 void LegColumns::resize(std::size_t size) {
   prefill_instance.resize(size, -1);
   wasted_tokens.resize(size);
+  prefill_retries.resize(size);
   for (auto* column : {&prefill_end, &transfer_begin, &transfer_end, &decode_scheduled}) {
     column->resize(size, sim::kUnset);
   }
@@ -24,6 +25,7 @@ void LegColumns::resize(std::size_t size) {
 
 void LegColumns::clear(sim::RequestId id) {
   prefill_instance[id.index()] = -1;
+  prefill_retries[id.index()] = 0;
   for (auto* column : {&prefill_end, &transfer_begin, &transfer_end, &decode_scheduled}) {
     (*column)[id.index()] = sim::kUnset;
   }
@@ -41,6 +43,13 @@ bool may_share_from_outside(const Simulation& simulation) {
 }
 
 }  // namespace
+
+std::vector<std::string> tenant_names(const workload::RequestTable& requests) {
+  std::vector<std::string> names;
+  names.reserve(requests.tenants.size());
+  for (const workload::Tenant& tenant : requests.tenants) names.push_back(tenant.name);
+  return names;
+}
 
 void check_has_requests(const Simulation& simulation, bool is_open) {
   const auto* synthetic = std::get_if<workload::Synthetic>(&simulation.workload);
@@ -113,10 +122,15 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
     record->requests.fail_empty_outputs();
   }
   record->requests.know(submitted_tenants.names(), submitted_classes.names());
+  if (has_models(simulation)) record->requests.know_models(models_of(simulation));
+  if (!simulation.length_prediction.is_exact()) {
+    record->requests.predict_lengths(simulation.length_prediction, seed);
+  }
   workload::RequestStates& states = record->states;
   states.reports = simulation.metrics.uses_reported_latencies();
   states.has_ranks = std::any_of(simulation.instances.begin(), simulation.instances.end(),
                                  [](const auto& group) { return group.data_parallel_size > 1; });
+  states.resumes = has_migration(simulation);
   if (has_pools(simulation) && !streams) record->legs = std::make_unique<LegColumns>();
   states.token_gaps.resize(record->requests.num_groups(), streams);
   return record;

@@ -9,6 +9,9 @@
 
 #include "cluster/changes.h"
 #include "cluster/context.h"
+#include "cluster/fault_rules.h"
+#include "cluster/hedge_rules.h"
+#include "cluster/scaling_rules.h"
 #include "sim/names.h"
 #include "sim/schema/codec.h"
 #include "workload/limits.h"
@@ -20,12 +23,7 @@ namespace spillway::cluster {
 
 namespace {
 
-std::string quoted(std::string_view name) {
-  std::string text(1, '\'');
-  text += name;
-  text += '\'';
-  return text;
-}
+std::string quoted(std::string_view name) { return std::string("'").append(name).append("'"); }
 
 }  // namespace
 
@@ -109,6 +107,16 @@ class Inspection {
     if (!names.is_configured(name)) report_unknown(name, at, names, names.configured());
   }
 
+  /// Reports a model that no group states, and neither a tenant nor a request names.
+  void must_be_a_model(const std::string& name, const std::string& at) {
+    if (lacks_requests) return;
+    const std::vector<std::string> known = models_of(simulation);
+    if (std::ranges::find(known, name) != known.end()) return;
+    report(at, quoted(name),
+           "must be a model of instances[].models, or one that a tenant or a request names" +
+               sim::did_you_mean(name, {known.begin(), known.end()}));
+  }
+
   std::vector<sim::Violation>& reported() { return out_; }
 
  private:
@@ -143,6 +151,10 @@ void names_can_be_counted(Inspection& seen) {
     seen.report(names->what(), std::to_string(names->num_names()) + " names",
                 "must be <= " + std::to_string(workload::kMaxNames));
   }
+  const std::size_t models = models_of(seen.simulation).size();
+  if (models <= workload::kMaxNames) return;
+  seen.report("instances", std::to_string(models) + " models of groups, tenants and requests",
+              "must be <= " + std::to_string(workload::kMaxNames));
 }
 
 void sensed_tenant_is_known(Inspection& seen) {
@@ -173,6 +185,9 @@ void names_in_limits_are_known(Inspection& seen) {
     };
     check(group->tenants, "tenants", seen.tenants);
     check(group->slo_classes, "slo_classes", seen.slo_classes);
+    for (std::size_t j = 0; j < group->models.size(); ++j) {
+      seen.must_be_a_model(group->models[j], entry(entry("gateway.limit", i, "models"), j));
+    }
   }
 }
 
@@ -195,6 +210,9 @@ void names_in_admission_are_known(Inspection& seen) {
         const std::string at = entry(entry("gateway.admission", i, field), j);
         check((*list)[j], at, "tenant", seen.tenants);
         check((*list)[j], at, "slo_class", seen.slo_classes);
+        const sim::Value* model = (*list)[j].find("model");
+        const auto* text = model ? model->get_if<std::string>() : nullptr;
+        if (text && !text->empty()) seen.must_be_a_model(*text, sim::join_path(at, "model"));
       }
     }
   }
@@ -288,56 +306,6 @@ void cancellations_follow_arrivals(Inspection& seen) {
 void fleet_has_instances(Inspection& seen) {
   if (!seen.simulation.instances.empty()) return;
   seen.report("instances", "[]", "must hold at least one group");
-}
-
-void must_exist(Inspection& seen, std::int64_t instances, std::string_view at) {
-  const auto all = static_cast<std::int64_t>(num_instances(seen.simulation));
-  if (instances <= all) return;
-  seen.report(at, std::to_string(instances),
-              "must be <= the number of instances (" + std::to_string(all) + ")");
-}
-void initial_instances_exist(Inspection& seen) {
-  const auto& initial = seen.simulation.fleet.initial_instances;
-  if (initial) must_exist(seen, *initial, "fleet.initial_instances");
-}
-void target_instances_exist(Inspection& seen) {
-  const auto& target = seen.simulation.fleet.target_instances;
-  if (target) must_exist(seen, *target, "fleet.target_instances");
-}
-// Calls `check` with the least and the most instances of the autoscaler, if there is one.
-void with_range_of_scaler(const Inspection& seen, const auto& check) {
-  std::visit(
-      [&]<class Scaler>(const Scaler& scaler) {
-        if constexpr (requires { scaler.max_instances; }) {
-          check(scaler.min_instances, scaler.max_instances);
-        }
-      },
-      seen.simulation.fleet.autoscaler);
-}
-void scaled_instances_exist(Inspection& seen) {
-  with_range_of_scaler(seen, [&](std::int64_t, std::int64_t most) {
-    must_exist(seen, most, "fleet.autoscaler.max_instances");
-  });
-}
-void scaler_has_a_range(Inspection& seen) {
-  with_range_of_scaler(seen, [&](std::int64_t least, std::int64_t most) {
-    if (least <= most) return;
-    seen.report("fleet.autoscaler.min_instances", std::to_string(least),
-                "must be <= max_instances (" + std::to_string(most) + ")");
-  });
-}
-
-void scaled_metric_is_measured(Inspection& seen) {
-  const auto* scaler = std::get_if<fleet::TargetScaler>(&seen.simulation.fleet.autoscaler);
-  if (!scaler || gateway::is_controlled(seen.simulation.gateway)) return;
-  if (scaler->metric != fleet::ScalerMetric::sensor &&
-      scaler->metric != fleet::ScalerMetric::limit_decreases) {
-    return;
-  }
-  seen.report("fleet.autoscaler.metric",
-              std::string(sim::EnumNames<fleet::ScalerMetric>::names.at(
-                  static_cast<std::size_t>(scaler->metric))),
-              "needs a gateway.controller, whose sensor and actions it reads");
 }
 
 // ---- what parts require of each other ------------------------------------------------------
@@ -434,6 +402,19 @@ void pools_are_alike(Inspection& seen) {
   });
 }
 
+// A decider reads the load of an instance, which is that of one rank in Dynamo.
+void pools_are_read_whole(Inspection& seen) {
+  const router::AnyDecider& decider = seen.simulation.disaggregation.decider;
+  if (!router::reads_loads(decider)) return;
+  const std::string kind =
+      std::visit([](const auto& config) { return std::string(config.kind); }, decider);
+  with_pools(seen, [&](const instance::InstanceGroup& group, const auto& report) {
+    if (group.data_parallel_size == 1) return;
+    report("data_parallel_size", std::to_string(group.data_parallel_size),
+           "must be 1 with the decider " + kind + ", which reads the load of whole instances");
+  });
+}
+
 // What an engine that serves legs has been shown to do.
 void engines_can_serve_legs(Inspection& seen) {
   with_pools(seen, [](const instance::InstanceGroup& group, const auto& report) {
@@ -446,8 +427,7 @@ void engines_can_serve_legs(Inspection& seen) {
     const instance::InstanceGroup plain;
     require("plant", std::holds_alternative<instance::StepLoop>(group.plant), text(group.plant),
             "step_loop");
-    require("data_parallel_size", group.data_parallel_size == 1,
-            std::to_string(group.data_parallel_size), "1");
+    require("lockstep_ranks", !group.lockstep_ranks, "true", "false");
     require("front_end", !group.front_end.is_on(), text(group.front_end), "off");
     require("ingress", std::holds_alternative<instance::Open>(group.ingress), text(group.ingress),
             "open");
@@ -486,8 +466,16 @@ void pools_are_served_plainly(Inspection& seen) {
     if (holds) return;
     seen.report(at, std::move(value), needed + " with prefill and decode pools");
   };
-  require("fleet", simulation.fleet.is_constant(), sim::to_text(sim::encode(simulation.fleet)),
-          "must be constant");
+  const fleet::Fleet& fleet = simulation.fleet;
+  require("fleet.initial_instances", !fleet.initial_instances,
+          std::to_string(fleet.initial_instances.value_or(0)),
+          "must be that of fleet.prefill or fleet.decode");
+  require("fleet.target_instances", !fleet.target_instances,
+          std::to_string(fleet.target_instances.value_or(0)),
+          "must be that of fleet.prefill or fleet.decode");
+  require("fleet.autoscaler", std::holds_alternative<fleet::NoAutoscaler>(fleet.autoscaler),
+          sim::to_text(sim::encode(fleet.autoscaler)),
+          "must be that of fleet.prefill or fleet.decode");
   require("gateway.decision_latency_s", simulation.gateway.decision_latency_s == 0,
           sim::to_text(simulation.gateway.decision_latency_s), "must be 0");
   require("gateway.admission",
@@ -496,12 +484,8 @@ void pools_are_served_plainly(Inspection& seen) {
           sim::to_text(sim::encode(simulation.gateway.admission)), "cannot predict first tokens");
   require("router", !(of_router.predictions || of_router.outstanding),
           sim::to_text(sim::encode(simulation.router)), "cannot predict latencies");
-  require("metrics.traced_candidates", simulation.metrics.traced_candidates == 0,
-          std::to_string(simulation.metrics.traced_candidates), "must be 0");
   require("metrics.accounting", !simulation.metrics.uses_reported_latencies(),
-          std::string(sim::EnumNames<metrics::Accounting>::names.at(
-              static_cast<std::size_t>(simulation.metrics.accounting))),
-          "must be clock");
+          std::string(sim::name_of(simulation.metrics.accounting)), "must be clock");
 }
 
 void decider_suits_order(Inspection& seen) {
@@ -512,6 +496,26 @@ void decider_suits_order(Inspection& seen) {
               "needs order: decode_first, which chooses the instance whose cached tokens it reads");
 }
 
+void report_all(Inspection& seen, const std::vector<sim::Violation>& found) {
+  for (const auto& [path, value, allowed] : found) seen.report(path, value, allowed);
+}
+
+void sizes_are_possible(Inspection& seen) {
+  report_all(seen, violations_by_scaling(seen.simulation));
+}
+
+void instances_can_fail(Inspection& seen) {
+  report_all(seen, violations_by_faults(seen.simulation));
+}
+
+void gateways_can_fail(Inspection& seen) {
+  report_all(seen, violations_by_gateway_faults(seen.simulation));
+}
+
+void hedges_are_possible(Inspection& seen) {
+  report_all(seen, violations_by_hedges(seen.simulation));
+}
+
 void streaming_traces_no_candidates(Inspection& seen) {
   const metrics::Metrics& metrics = seen.simulation.metrics;
   if (!metrics.streaming || metrics.traced_candidates == 0) return;
@@ -519,8 +523,7 @@ void streaming_traces_no_candidates(Inspection& seen) {
               "must be 0 in streaming mode, which keeps no data per request");
 }
 
-// Where all requests are kept, attempts beside those that servers hold need rows behind all of
-// them.
+// Where all requests are kept, attempts beside others need rows behind all of them.
 void late_notices_suit_retries(Inspection& seen) {
   const Simulation& simulation = seen.simulation;
   if (!may_retry_beside(simulation)) return;
@@ -532,9 +535,9 @@ void late_notices_suit_retries(Inspection& seen) {
       simulation.changes, [](const Change& change) { return !change.submit.empty(); });
   if (!is_closed && !submits) return;
   seen.report("metrics.streaming", "false",
-              "must be true if clients retry after their timeouts, instances notice late that they "
-              "have left (instances[].notices_departure_after_s), and requests come from closed "
-              "loops, max_in_flight or outside the workload");
+              "must be true if requests come from closed loops, max_in_flight or outside the "
+              "workload, and clients hedge (reaction.hedge), or retry after their timeouts while "
+              "instances notice late that they have left (instances[].notices_departure_after_s)");
 }
 
 void pools_notice_departures(Inspection& seen) {
@@ -549,18 +552,27 @@ void pools_notice_departures(Inspection& seen) {
 
 void models_are_served(Inspection& seen) {
   const Simulation& simulation = seen.simulation;
-  if (!has_models(simulation)) return;
-  for (std::size_t i = 0; i < simulation.tenants.size(); ++i) {
-    const std::string& model = simulation.tenants[i].model;
-    const bool is_served = std::ranges::any_of(simulation.instances, [&](const auto& group) {
-      return group.models.empty() || std::ranges::find(group.models, model) != group.models.end();
-    });
-    if (model.empty() || is_served) continue;
-    seen.report(entry("tenants", i, "model"), quoted(model),
-                "must be among the models of a group of instances");
+  if (!names_models(simulation)) return;
+  const auto check = [&](const auto& names, const std::string& list) {
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const std::string& model = names[i].model;
+      const bool is_served = std::ranges::any_of(simulation.instances, [&](const auto& group) {
+        return group.models.empty() || std::ranges::find(group.models, model) != group.models.end();
+      });
+      if (model.empty() || is_served) continue;
+      seen.report(entry(list, i, "model"), quoted(model),
+                  "must be among the models of a group of instances");
+    }
+  };
+  check(simulation.tenants, "tenants");
+  if (seen.synthetic) check(seen.synthetic->clients, "workload.clients");
+  for (std::size_t i = 0; i < simulation.changes.size(); ++i) {
+    check(simulation.changes[i].submit, entry("changes", i, "submit"));
   }
   if (!has_pools(simulation)) return;
-  seen.report("tenants", "with models", "must name no model with prefill and decode pools");
+  seen.report("instances", "with pools",
+              "must have one pool where tenants or requests name a model, not prefill and decode "
+              "pools");
 }
 
 // Only of a simulation that is valid without them.
@@ -573,11 +585,11 @@ constexpr Rule kRules[] = {
     {"tenants_differ", {"tenants[].name"}, tenants_differ},
     {"slo_classes_differ", {"slo_classes[].name"}, slo_classes_differ},
     {"fleet_has_instances", {"instances"}, fleet_has_instances},
-    {"initial_instances_exist", {"fleet.initial_instances"}, initial_instances_exist},
-    {"target_instances_exist", {"fleet.target_instances"}, target_instances_exist},
-    {"scaled_instances_exist", {"fleet.autoscaler.max_instances"}, scaled_instances_exist},
-    {"scaler_has_a_range", {"fleet.autoscaler.min_instances"}, scaler_has_a_range},
-    {"scaled_metric_is_measured", {"fleet.autoscaler.metric"}, scaled_metric_is_measured},
+    {"sizes_are_possible",
+     {"fleet.initial_instances", "fleet.target_instances", "fleet.autoscaler.max_instances",
+      "fleet.autoscaler.min_instances", "fleet.autoscaler.metric", "fleet.prefill", "fleet.decode",
+      "fleet.max_pool_instances"},
+     sizes_are_possible},
     {"exact_estimate_is_possible",
      {"instances[].plant", "instances[].data_parallel_size", "instances[].ingress",
       "instances[].front_end"},
@@ -586,16 +598,17 @@ constexpr Rule kRules[] = {
     {"pools_are_alike",
      {"instances[].block_size_tokens", "instances[].kv_bytes_per_token"},
      pools_are_alike},
+    {"pools_are_read_whole", {"instances[].data_parallel_size"}, pools_are_read_whole},
     {"engines_can_serve_legs",
-     {"instances[].plant", "instances[].data_parallel_size", "instances[].front_end",
+     {"instances[].plant", "instances[].lockstep_ranks", "instances[].front_end",
       "instances[].ingress", "instances[].scheduler", "instances[].completion",
       "instances[].preemption", "instances[].kv_cache.allocation", "instances[].chunked_prefill",
       "instances[].prefill_schedule_interval", "instances[].long_prefill_token_threshold_adaptive",
       "instances[].speculative_decoding.num_drafts", "instances[].engine_rules"},
      engines_can_serve_legs},
     {"pools_are_served_plainly",
-     {"fleet", "gateway.decision_latency_s", "gateway.admission", "router",
-      "metrics.traced_candidates", "metrics.accounting"},
+     {"fleet.initial_instances", "fleet.target_instances", "fleet.autoscaler",
+      "gateway.decision_latency_s", "gateway.admission", "router", "metrics.accounting"},
      pools_are_served_plainly},
     {"decider_suits_order", {"disaggregation.decider"}, decider_suits_order},
     {"horizon_is_after_warm_up", {"warm_up_s"}, horizon_is_after_warm_up},
@@ -603,17 +616,33 @@ constexpr Rule kRules[] = {
      {"instances[].async_scheduling"},
      reported_latencies_are_synchronous},
     {"tracked_output_is_kept", {"instances[].preemption"}, tracked_output_is_kept},
+    {"instances_can_fail",
+     {"changes[].faults[].instance", "changes[].faults[]", "fleet.migration.limit",
+      "instances[].plant", "instances[].lockstep_ranks", "instances[].front_end",
+      "instances[].completion", "instances[].preemption",
+      "instances[].speculative_decoding.num_drafts", "gateway.admission", "metrics.accounting"},
+     instances_can_fail},
+    {"gateways_can_fail",
+     {"changes[].faults[].gateway", "fleet.migration.limit", "gateway.admission",
+      "instances[].role", "instances[].notices_departure_after_s"},
+     gateways_can_fail},
+    {"hedges_are_possible",
+     {"instances", "tenants", "changes", "fleet", "gateway.decision_latency_s",
+      "metrics.accounting", "instances[].completion", "changes[].submit"},
+     hedges_are_possible},
     {"streaming_traces_no_candidates",
      {"metrics.traced_candidates"},
      streaming_traces_no_candidates},
     {"late_notices_suit_retries", {"metrics.streaming"}, late_notices_suit_retries},
     {"pools_notice_departures", {"instances[].notices_departure_after_s"}, pools_notice_departures},
-    {"models_are_served", {"tenants[].model", "tenants"}, models_are_served},
-    {"names_can_be_counted", {"tenants", "slo_classes"}, names_can_be_counted},
+    {"models_are_served",
+     {"tenants[].model", "workload.clients[].model", "changes[].submit[].model", "instances"},
+     models_are_served},
+    {"names_can_be_counted", {"tenants", "slo_classes", "instances"}, names_can_be_counted},
     {"sensed_tenant_is_known", {"gateway.sensor.tenant"}, sensed_tenant_is_known},
     {"sensed_class_is_known", {"gateway.sensor.slo_class"}, sensed_class_is_known},
     {"names_in_limits_are_known",
-     {"gateway.limit[].tenants", "gateway.limit[].slo_classes"},
+     {"gateway.limit[].tenants", "gateway.limit[].slo_classes", "gateway.limit[].models"},
      names_in_limits_are_known},
     {"names_in_admission_are_known", {"gateway.admission[]"}, names_in_admission_are_known},
     {"slo_classes_in_bands_are_known", {"gateway.bands[]"}, slo_classes_in_bands_are_known},

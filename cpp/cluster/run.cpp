@@ -6,19 +6,25 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "cluster/choices.h"
 #include "cluster/clients.h"
 #include "cluster/context.h"
+#include "cluster/decision_delay.h"
 #include "cluster/fitted_states.h"
 #include "cluster/fleet.h"
+#include "cluster/gateway_health.h"
 #include "cluster/gateways.h"
+#include "cluster/health.h"
 #include "cluster/held_run.h"
 #include "cluster/idle_spans.h"
 #include "cluster/interruption.h"
 #include "cluster/livelock.h"
 #include "cluster/load_events.h"
+#include "cluster/migrations.h"
 #include "cluster/nesting.h"
 #include "cluster/observation.h"
 #include "cluster/pools.h"
@@ -47,33 +53,40 @@ class Run final : public HeldRun, workload::RequestListener {
         context_(simulation, seed, options_.requests, options_.interrupted, options_.is_observed,
                  later),
         clients_(context_),
-        pools_(has_pools(simulation) ? std::make_unique<Pools>(context_, own_listener()) : nullptr),
+        migrations_(has_migration(simulation)
+                        ? std::make_unique<Migrations>(context_, own_listener())
+                        : nullptr),
+        pools_(has_pools(simulation)
+                   ? std::make_unique<Pools>(context_, own_listener(), migrations_.get())
+                   : nullptr),
         fleet_(context_, listener(), options_.reference, options_.step_logs, pools_.get()),
         load_events_(context_, fleet_.instances(), fleet_.scrapes()),
         sampler_(context_),
         fitted_states_(context_),
         gateways_(context_, fleet_.ranks(), context_.needs.tokens_by_group ? &fleet_ : nullptr),
         setting_changes_(context_, std::move(later)),
+        gateway_health_(
+            make_gateway_health(context_, fleet_, gateways_, load_events_, setting_changes_)),
         idle_spans_(context_, options_.reference),
         interruption_(options_.interrupted),
         livelock_(static_cast<std::uint64_t>(clients_.max_attempts())),
-        has_models_(cluster::has_models(simulation)),
-        passes_(!options_.reference && simulation.fleet.is_constant() && !has_models_ &&
+        choices_(context_, clients_, fleet_),
+        choices_differ_(choices_.differ()),
+        passes_(!options_.reference && simulation.fleet.is_constant() && !choices_differ_ &&
+                !has_faults(simulation) && !gateways_.may_crash() &&
                 gateways_.replicas().front()->never_holds()),
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
         routing_latency_(sim::from_seconds(simulation.gateway.routing_latency_s)),
-        decision_latency_(sim::from_seconds(simulation.gateway.decision_latency_s)) {
-    for (const auto& gateway : gateways_.replicas()) {
+        decisions_(context_) {
+    for (GatewayReplica* gateway : gateways_.replicas()) {
       gateway->set_busy_workers(load_events_.known_to(gateway->index()));
       is_decision_special_ = is_decision_special_ || gateway->may_reject();
     }
     clients_.set_open(options_.is_open);
-    is_decision_special_ = is_decision_special_ || has_models_;
-    if (pools_) {
-      pools_->connect(fleet_, gateways_, load_events_);
-      is_decision_special_ = true;
-    }
+    if (migrations_) migrations_->connect(clients_, fleet_, gateways_, load_events_);
+    if (pools_) pools_->connect(fleet_, gateways_, load_events_);
+    is_decision_special_ = is_decision_special_ || choices_differ_ || migrations_ || pools_;
     for (const Change& change : simulation.changes) {
       const Time at = sim::from_seconds(change.at_s);
       for (const workload::Submission& submission : change.submit) add(submission, at);
@@ -84,9 +97,11 @@ class Run final : public HeldRun, workload::RequestListener {
   /// Schedules what happens by itself.
   void start() {
     clients_.start();
-    for (const auto& gateway : gateways_.replicas()) gateway->start(fleet_.num_ready());
+    for (GatewayReplica* gateway : gateways_.replicas()) gateway->start(fleet_.num_ready());
     change_settings();
     if (!context_.simulation.fleet.is_constant()) resize_fleet();
+    if (Health* health = fleet_.health()) health->start();
+    if (gateway_health_) gateway_health_->start();
     sampler_.start();
     fitted_states_.start();
     load_events_.start();
@@ -101,7 +116,7 @@ class Run final : public HeldRun, workload::RequestListener {
 
   std::optional<std::size_t> submit(const workload::Submission& request, Time at) override {
     const bool shares = request.segments.empty() || context_.requests.shares_segments();
-    if (has_wound_down_ || may_retry_beside(context_.simulation) || !shares || !knows(request))
+    if (has_wound_down_ || clients_.send_beside() || !shares || !knows(request))
       return std::nullopt;
     return add(request, at);
   }
@@ -112,6 +127,9 @@ class Run final : public HeldRun, workload::RequestListener {
   void cancel(std::size_t number, Time at) override {
     const auto subject = static_cast<std::uint32_t>(number);
     context_.events.push({at, Phase::settings_change, subject + 1, subject});
+  }
+  bool fail(std::span<const fleet::Fault> faults, Time at) override {
+    return add_faults(faults, at, fleet_.health(), gateway_health_.get());
   }
   std::vector<SubmissionEvent> take_events(Time now, bool forgets) override {
     return clients_.take_events(now, forgets);
@@ -147,17 +165,11 @@ class Run final : public HeldRun, workload::RequestListener {
 
   Time horizon() const override { return horizon_; }
   Time now() const override { return context_.now; }
-
-  std::vector<std::string> tenants() const override {
-    std::vector<std::string> names;
-    names.reserve(context_.requests.tenants.size());
-    for (const workload::Tenant& tenant : context_.requests.tenants) names.push_back(tenant.name);
-    return names;
-  }
+  std::vector<std::string> tenants() const override { return tenant_names(context_.requests); }
 
   bool has_pending_work() const override {
-    const bool awaits_instances = fleet_.awaits_instances() ||
-                                  (fleet_.num_ready() == 0 && setting_changes_.will_set_target());
+    const bool awaits_instances =
+        fleet_.awaits_instances() || (!fleet_.has_workers() && setting_changes_.will_set_target());
     return clients_.has_pending() || gateways_.has_pending_work(awaits_instances);
   }
 
@@ -173,13 +185,9 @@ class Run final : public HeldRun, workload::RequestListener {
     if (pools_ && context_.events.next_due_of_all() == sim::kForever) pools_->check_progress();
     context_.statistics.add_rest();
     if (auto& legs = context_.record->legs) legs->resize(context_.requests.capacity());
-    Output output =
-        report({context_, clients_, gateways_, fleet_, load_events_, pools_.get(), horizon_});
+    Output output = report({context_, clients_, gateways_, fleet_, load_events_, pools_.get(),
+                            migrations_.get(), gateway_health_.get(), horizon_});
     output.decisions = std::move(gateways_.decisions());
-    for (const auto& gateway : gateways_.replicas()) {
-      output.refusal_details.insert(gateway->pipeline().details().begin(),
-                                    gateway->pipeline().details().end());
-    }
     output.timeline = sampler_.take_timeline();
     output.fitted_states = fitted_states_.report();
     if (options_.keep_requests && !context_.streams()) output.record = context_.record;
@@ -199,6 +207,8 @@ class Run final : public HeldRun, workload::RequestListener {
       handle(event);
 #ifdef SPILLWAY_CHECK_EVERY_EVENT
       for (const auto& instance : fleet_.instances()) instance->check_memory();
+      if (pools_) pools_->check();
+      gateways_.check();
 #endif
       if (context_.events.popped() % Interruption::kEventsBetweenCalls == 0) check_progress();
     }
@@ -207,7 +217,8 @@ class Run final : public HeldRun, workload::RequestListener {
   workload::RequestListener& own_listener() { return *this; }
   workload::RequestListener& listener() {
     if (pools_) return *pools_;
-    return *this;
+    if (migrations_) return *migrations_;
+    return clients_.listener(*this);
   }
 
   // Whether no request is in the system.
@@ -236,10 +247,10 @@ class Run final : public HeldRun, workload::RequestListener {
         if (clients_.gives_up(event)) return leave(request);
         return submit(clients_.arrive(event));
       case Phase::client_reaction:
-        if (const auto waiting = clients_.timer_of(event)) withdraw_if_late(*waiting);
+        if (const auto waiting = clients_.timer_of(event)) react(*waiting);
         return;
       case Phase::admission:
-        return admit(request);
+        return has_lost_gateway(request) ? lose(request) : admit(request);
       case Phase::queue_drain:
       case Phase::dispatch_attempt: {
         GatewayReplica& gateway = gateways_.at(event.subject());
@@ -274,7 +285,7 @@ class Run final : public HeldRun, workload::RequestListener {
         if (const auto withdrawn = clients_.withdraw(event.subject())) withdraw(*withdrawn);
         return;
       case Phase::fleet_change:
-        return resize_fleet();
+        return event.tie() == 0 ? resize_fleet() : change_health(event);
       case Phase::telemetry:
         if (const auto scraped = load_events_.handle(event); scraped && continues()) {
           if (is_empty()) skip_scrapes(*scraped);
@@ -296,10 +307,17 @@ class Run final : public HeldRun, workload::RequestListener {
 
   // ---- life of a request -------------------------------------------------------------------
 
-  [[gnu::always_inline]] void submit(RequestId request) {
-    gateways_.of(request).submit();
+  [[gnu::always_inline]] void arrive(RequestId request) {
+    if (context_.learns_lengths) context_.requests.arrived(request);
+    gateways_.take(request).submit();
     sampler_.submitted(request);
     clients_.submitted(request);
+  }
+
+  [[gnu::always_inline]] void submit(RequestId request) {
+    arrive(request);
+    if (has_lost_gateway(request)) [[unlikely]]
+      return lose(request);
     if (context_.can_run_inline(admission_latency_)) {
       return passes_ ? pass(request) : admit(request);
     }
@@ -325,7 +343,7 @@ class Run final : public HeldRun, workload::RequestListener {
       return gateway.admit(request, clients_.retries_of(request), seen);
     };
     const auto [is_admitted, departures] =
-        has_models_ ? ask(view_of_model(request, view)) : ask(view);
+        choices_differ_ ? ask(choices_.seen(request, view)) : ask(view);
     drop(departures);
     if (!is_admitted) {
       const bool drains = gateway.refused(request);
@@ -355,7 +373,7 @@ class Run final : public HeldRun, workload::RequestListener {
   }
 
   [[gnu::always_inline]] const gateway::Departures& dispatch_from(GatewayReplica& gateway) {
-    const bool has_workers = fleet_.num_ready() > 0;
+    const bool has_workers = fleet_.has_workers();
     const auto view = has_workers ? fleet_signals_for(gateway) : std::nullopt;
     return gateway.drain(view ? &*view : nullptr, has_workers);
   }
@@ -376,19 +394,11 @@ class Run final : public HeldRun, workload::RequestListener {
 
   void dispatch(RequestId request) {
     GatewayReplica& gateway = gateways_.of(request);
-    if (const auto target = take_decided(request)) return send(gateway, request, *target);
+    if (has_lost_gateway(request)) {
+      return reject_unrouted(gateway, request, workload::kGatewayLost, Outcome::failed);
+    }
+    if (const auto target = decisions_.take(request)) return send(gateway, request, *target);
     route(gateway, request, view_for(gateway));
-  }
-
-  // Until the decision has been taken, the request has a second event of phase `routing`.
-  void send_later(RequestId request, const router::Target& target) {
-    if (decided_.size() <= request.index()) decided_.resize(2 * request.index() + 1);
-    decided_[request.index()] = target;
-    context_.events.push({context_.now + decision_latency_, Phase::routing, 0, request.value});
-  }
-  std::optional<router::Target> take_decided(RequestId request) {
-    if (decision_latency_ == Time{0} || request.index() >= decided_.size()) return std::nullopt;
-    return std::exchange(decided_[request.index()], std::nullopt);
   }
 
   [[gnu::always_inline]] void route(GatewayReplica& gateway, RequestId request,
@@ -397,8 +407,7 @@ class Run final : public HeldRun, workload::RequestListener {
     send(gateway, request, gateway.decide(request, view));
   }
 
-  // A decision that takes time, may be that there is no instance, has one choice, or is about two
-  // pools.
+  // A decision that takes time, may find no instance, has one choice, or is about two pools.
   [[gnu::noinline]] void route_specially(GatewayReplica& gateway, RequestId request,
                                          const signals::View& view) {
     if (pools_) {
@@ -407,43 +416,23 @@ class Run final : public HeldRun, workload::RequestListener {
       if (gateway.routed()) drain(gateway);
       return;
     }
-    const auto only = clients_.submissions().instance_of(request);
-    const std::optional<router::Target> target =
-        only ? decide_at(InstanceId{static_cast<std::size_t>(*only)}, gateway, request, view)
-        : is_served(request) ? gateway.decide_or_reject(request, view_of_model(request, view))
-                             : std::nullopt;
+    const std::optional<signals::View> choices = choices_.of(request, view);
+    const auto target =
+        choices ? gateway.decide_or_reject(request, *choices) : std::optional<router::Target>();
     if (!target) return reject_unrouted(gateway, request);
-    if (decision_latency_ > Time{0}) return send_later(request, *target);
+    if (migrations_) migrations_->routed(request);
+    if (decisions_.is_on()) return decisions_.begin(request, *target);
     send(gateway, request, *target);
   }
 
-  // Whether a ready instance, or this one, serves the model that the request names.
-  bool is_served(RequestId request) const {
-    return !has_models_ || !fleet_.ready_for(context_.tenant_of(request)).empty();
-  }
-  bool is_served(RequestId request, InstanceId instance) const {
-    if (!has_models_) return true;
-    const auto ready = fleet_.ready_for(context_.tenant_of(request));
-    return std::ranges::find(ready, instance) != ready.end();
-  }
-  // What is seen of the instances that may serve the request; of all if none is ready.
-  signals::View view_of_model(RequestId request, const signals::View& view) const {
-    if (!has_models_ || !is_served(request)) return view;
-    return view.of(fleet_.ready_for(context_.tenant_of(request)));
-  }
-
-  // Unset: the instance is not ready or serves another model, or the router rejects the request.
-  std::optional<router::Target> decide_at(InstanceId instance, GatewayReplica& gateway,
-                                          RequestId request, const signals::View& view) {
-    if (!fleet_.is_ready(instance) || !is_served(request, instance)) return std::nullopt;
-    return gateway.decide_or_reject(request, view.of({&instance, 1}));
-  }
-
-  // The permit returns as if an instance had refused the request.
+  // The permit returns as if an instance had refused the request. What lost its instance fails.
   void reject_unrouted(GatewayReplica& gateway, RequestId request,
-                       workload::ReasonCode why = {workload::Stage::router, 0}) {
-    context_.states.outcome[request.index()] = Outcome::rejected;
-    context_.states.reason[request.index()] = why;
+                       workload::ReasonCode why = {workload::Stage::router, 0},
+                       Outcome outcome = Outcome::rejected) {
+    if (!migrations_ || !migrations_->fails(request)) {
+      context_.states.outcome[request.index()] = outcome;
+      context_.states.reason[request.index()] = why;
+    }
     context_.events.push({context_.now, Phase::permit_release, 0, request.value});
     gateway.unrouted(request);
     if (gateway.routed()) drain(gateway);
@@ -476,9 +465,17 @@ class Run final : public HeldRun, workload::RequestListener {
   void released(RequestId request) override {
     GatewayReplica& gateway = gateways_.of(request);
     const Outcome outcome = context_.states.outcome[request.index()];
-    const bool is_in_vain =
-        fleet_.notices_late() && outcome == Outcome::completed && clients_.has_departed(request);
-    if (is_in_vain) fleet_.completed_in_vain(request);
+    bool is_in_vain = false;
+    if (may_end_specially_) [[unlikely]] {
+      if (gateway_health_) gateway_health_->released(request);
+      if (migrations_ && migrations_->take(request)) return;
+      const bool is_unnoticed = fleet_.notices_late() && clients_.has_departed(request);
+      is_in_vain = is_unnoticed && outcome == Outcome::completed;
+      if (is_unnoticed) fleet_.ended_in_vain(request, outcome);
+    }
+    if (context_.learns_lengths && outcome == Outcome::completed && !is_in_vain) {
+      context_.requests.completed(request);
+    }
     context_.statistics.released(request, context_.now);
     sampler_.released(request, is_in_vain ? Outcome::cancelled : outcome);
     fleet_.released(request, outcome);
@@ -488,7 +485,7 @@ class Run final : public HeldRun, workload::RequestListener {
   }
 
   // The attempt has ended.
-  void leave(RequestId request) {
+  [[gnu::always_inline]] void leave(RequestId request) {
     if (clients_.left(request) || !context_.streams()) return;
     context_.statistics.add(request);
     context_.states.clear(request);
@@ -496,31 +493,42 @@ class Run final : public HeldRun, workload::RequestListener {
   }
 
   // Handles requests that have left a queue without being dispatched.
-  void drop(const gateway::Departures& departures) {
+  [[gnu::always_inline]] void drop(const gateway::Departures& departures) {
     for (const RequestId request : departures.dropped) {
       sampler_.dropped(request);
       leave(request);
     }
   }
 
+  bool has_lost_gateway(RequestId request) const {
+    return gateway_health_ && gateway_health_->has_lost(request);
+  }
+  void lose(RequestId request) {
+    if (gateway_health_->lose(request)) leave(request);
+  }
+
   // A withdrawn request in transit leaves when it reaches the next stage.
   void withdraw_if_late(RequestId request) {
+    if (has_lost_gateway(request)) return lose(request);
     if (clients_.has_timed_out(request)) withdraw(request);
   }
-  void withdraw_from_instance(RequestId request) {
-    const Time delay = fleet_.notice_delay(context_.instance_of(request));
-    const bool has_departed = clients_.has_departed(request);
-    if (delay > Time{0} && !has_departed) return clients_.depart(request, delay);
-    if (!has_departed || clients_.is_noticed(request)) {
-      fleet_.cancel(request, Outcome::cancelled);
+  // A client's timer. Its second copy arrives as others do, after what is due before.
+  void react(RequestId request) {
+    if (clients_.has_timed_out(request)) return withdraw(request);
+    if (const auto copy = clients_.hedge(request)) {
+      arrive(*copy);
+      context_.events.push({context_.now + admission_latency_, Phase::admission, 0, copy->value});
     }
   }
   void withdraw(RequestId request) {
     const Outcome where = context_.states.outcome[request.index()];
-    if (where == Outcome::running) return withdraw_from_instance(request);
-    if (where == Outcome::in_transit && pools_) {
-      return pools_->withdraw(request, Outcome::cancelled);
+    if (where == Outcome::running) {
+      if (pools_ && pools_->reads_on(request)) return;
+      const Time delay = fleet_.notice_delay(context_.instance_of(request));
+      if (clients_.leave_server(request, delay)) fleet_.cancel(request, Outcome::cancelled);
+      return;
     }
+    if (where == Outcome::in_transit && pools_) pools_->withdraw(request, Outcome::cancelled);
     if (where != Outcome::queued) return;
     GatewayReplica& gateway = gateways_.of(request);
     drop(gateway.withdraw(request));
@@ -538,6 +546,7 @@ class Run final : public HeldRun, workload::RequestListener {
   }
 
   void tick(GatewayReplica& gateway) {
+    if (gateway.has_crashed()) return;
     const auto view = fleet_signals_for(gateway);
     if (gateway.tick(view ? &*view : nullptr)) {
       DrainSchedule& drains = gateway.drains();
@@ -567,10 +576,10 @@ class Run final : public HeldRun, workload::RequestListener {
   void change_settings() {
     while (const std::optional<DueChange> change = setting_changes_.take_due()) {
       const Version& to = change->to;
-      if (to.target_instances) fleet_.set_target(*to.target_instances);
+      fleet_.set_targets(to.targets);
       load_events_.set_thresholds(to.simulation.busy_monitor);
       if (!change->concerns_gateways) continue;
-      for (const auto& gateway : gateways_.replicas()) {
+      for (GatewayReplica* gateway : gateways_.replicas()) {
         if (gateway->change(change->from, to.simulation, change->of_tenants())) drain(*gateway);
       }
     }
@@ -579,11 +588,7 @@ class Run final : public HeldRun, workload::RequestListener {
   void resize_fleet() {
     std::optional<Time> since;
     if (fleet_.reads_controllers()) since = context_.now - fleet_.poll_period();
-    if (fleet_.resize(gateways_.load(since))) {
-      for (const auto& gateway : gateways_.replicas()) {
-        if (gateway->set_workers(fleet_.num_ready())) drain(*gateway);
-      }
-    }
+    note_ready(fleet_.resize(gateways_.load(since)));
     if (!continues()) return;
     const Time settled_until = is_empty() ? fleet_.settled_until() : Time{0};
     if (settled_until > context_.now) {
@@ -593,12 +598,28 @@ class Run final : public HeldRun, workload::RequestListener {
     fleet_.schedule_resize();
   }
 
+  void change_health(const Event& event) {
+    if (!gateway_health_ || !gateway_health_->owns(event)) {
+      return note_ready(fleet_.change_health(event, continues()));
+    }
+    for (const RequestId request : gateway_health_->handle(event)) lose(request);
+  }
+
+  void note_ready(bool has_changed) {
+    if (pools_) pools_->note_ready();
+    if (!has_changed) return;
+    for (GatewayReplica* gateway : gateways_.replicas()) {
+      if (gateway->set_workers(fleet_.num_ready())) drain(*gateway);
+    }
+  }
+
   void sample() {
     metrics::Sample state{.at = context_.now};
     std::vector<metrics::TenantSample> tenants(context_.requests.tenants.size());
     fleet_.add_to(state, tenants);
     gateways_.add_to(state, tenants);
     sampler_.sample(state, tenants, continues());
+    if (pools_) sampler_.add(pools_->sample());
   }
 
   signals::View view_for(const GatewayReplica& gateway) {
@@ -624,25 +645,28 @@ class Run final : public HeldRun, workload::RequestListener {
     livelock_.check(context_, clients_, horizon_, gateways_.counters().present(),
                     [this](const Event& event) { handle(event); });
   }
-
   static_assert(LivelockGuard::kInterval % Interruption::kEventsBetweenCalls == 0);
 
   RunOptions options_;
   Context context_;
   Clients clients_;
-  std::unique_ptr<Pools> pools_;  // null unless groups have roles
+  std::unique_ptr<Migrations> migrations_;  // null unless requests migrate
+  std::unique_ptr<Pools> pools_;            // null unless groups have roles
   Fleet fleet_;
   LoadEvents load_events_;
   Sampler sampler_;
   FittedStates fitted_states_;
   Gateways gateways_;
   SettingChanges setting_changes_;
+  std::unique_ptr<GatewayHealth> gateway_health_;  // null unless replicas of the gateway crash
   IdleSpans idle_spans_;
   Interruption interruption_;
   LivelockGuard livelock_;
-  bool has_models_;  // requests name models
-  bool passes_;      // requests may `pass`
-  Time until_{0};    // up to which events are handled
+  Choices choices_;
+  bool choices_differ_;  // between requests
+  bool passes_;          // requests may `pass`
+  bool may_end_specially_ = migrations_ || gateway_health_ || fleet_.notices_late();  // on release
+  Time until_{0};  // up to which events are handled
   static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
   static constexpr std::uint64_t kPaused = kNever - 1;
   std::uint64_t pause_after_ = kNever;  // number of events so far
@@ -650,9 +674,8 @@ class Run final : public HeldRun, workload::RequestListener {
   Time horizon_;
   Time admission_latency_;
   Time routing_latency_;
-  Time decision_latency_;
-  bool is_decision_special_ = decision_latency_ > Time{0};  // see `route_specially`
-  std::vector<std::optional<router::Target>> decided_;  // of requests whose decision is under way
+  DecisionDelay decisions_;
+  bool is_decision_special_ = decisions_.is_on();  // see `route_specially`
 };
 
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options) {

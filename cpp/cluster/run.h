@@ -24,6 +24,8 @@ struct RunOptions {
   bool is_observed = false;   ///< whether the state will be looked at during the run
   /// Whether another request from outside is always expected, until the run is closed.
   bool is_open = false;
+  /// Whether instances may fail from outside, also where the simulation states no fault.
+  bool may_fail = false;
   /// Called now and then, also while requests are generated; once it returns true, the run throws
   /// Interrupted.
   std::function<bool()> interrupted;

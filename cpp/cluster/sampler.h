@@ -37,6 +37,8 @@ class Sampler {
   /// `continues`: another sample follows.
   void sample(const metrics::Sample& state, std::span<const metrics::TenantSample> tenants,
               bool continues);
+  /// Adds the pools of the last sample.
+  void add(const metrics::PoolsSample& pools) { timeline_.pools.push_back(pools); }
   /// Adds the running counts.
   void add_to(std::span<metrics::TenantSample> tenants) const;
   metrics::Timeline take_timeline() { return std::move(timeline_); }

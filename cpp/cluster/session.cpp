@@ -26,6 +26,7 @@ void check_known(const char* call, const HeldRun& run, std::size_t number) {
 
 Session::Session(Simulation simulation, std::uint64_t seed, RunOptions options)
     : simulation_(std::move(simulation)) {
+  simulation_.may_fail = options.may_fail;
   if (!options.is_checked) sim::check(simulation_);
   check_has_requests(simulation_, options.is_open);
   options.is_observed = true;
@@ -79,6 +80,13 @@ bool Session::has_pending_work() const {
 bool Session::set(const sim::Value::Map& values, sim::Time at) {
   return ask("set", [&](HeldRun& run) {
     const bool is_taken = run.set(values, at);
+    if (is_taken) ++num_changes_;
+    return is_taken;
+  });
+}
+bool Session::fail(std::span<const fleet::Fault> faults, sim::Time at) {
+  return ask("fail", [&](HeldRun& run) {
+    const bool is_taken = run.fail(faults, at);
     if (is_taken) ++num_changes_;
     return is_taken;
   });

@@ -79,7 +79,9 @@ class Session {
   /// Changes settings at an instant after now. Throws ConfigError. False: this takes a session of a
   /// simulation with that change, advanced to now.
   bool set(const sim::Value::Map& values, sim::Time at);
-  /// How often `submit` and `set` have taken effect.
+  /// Instances, which exist, fail at an instant after now. False: as of `set`.
+  bool fail(std::span<const fleet::Fault> faults, sim::Time at);
+  /// How often `submit`, `set` and `fail` have taken effect.
   std::size_t num_changes() const { return num_changes_; }
   /// No further request is expected.
   void close();

@@ -12,8 +12,8 @@ namespace spillway::cluster {
 namespace {
 
 bool has_target(std::span<const Version> versions) {
-  return std::ranges::any_of(
-      versions, [](const Version& version) { return version.target_instances.has_value(); });
+  return std::ranges::any_of(versions,
+                             [](const Version& version) { return version.targets.are_stated(); });
 }
 
 }  // namespace
@@ -42,7 +42,16 @@ bool SettingChanges::add(const sim::Value::Map& values, sim::Time at, bool has_g
 std::optional<DueChange> SettingChanges::take_due() {
   if (next_ == versions_.size() || versions_[next_].from > context_.now) return std::nullopt;
   const Simulation& from = next_ == 0 ? context_.simulation : versions_[next_ - 1].simulation;
-  DueChange due{.from = from, .to = versions_[next_++], .tenants = {}};
+  return change_to(versions_[next_++], from);
+}
+
+std::optional<DueChange> SettingChanges::since_start() const {
+  if (next_ == 0) return std::nullopt;
+  return change_to(versions_[next_ - 1], context_.simulation);
+}
+
+DueChange SettingChanges::change_to(const Version& version, const Simulation& from) const {
+  DueChange due{.from = from, .to = version, .tenants = {}};
   const Simulation& to = due.to.simulation;
   for (std::size_t i = 0; i < to.tenants.size(); ++i) {
     if (!sim::differ(from.tenants[i], to.tenants[i])) continue;

@@ -45,11 +45,14 @@ class SettingChanges {
   bool add(const sim::Value::Map& values, sim::Time at, bool has_given_up);
   /// The next change that is due now; unset: there is none. Valid until the next `add`.
   std::optional<DueChange> take_due();
+  /// All that has changed since the start; unset: nothing. Valid until the next `add`.
+  std::optional<DueChange> since_start() const;
   /// Whether one that is to come states the number of instances.
   bool will_set_target() const;
 
  private:
   std::span<const Version> to_come() const { return std::span(versions_).subspan(next_); }
+  DueChange change_to(const Version& to, const Simulation& from) const;
   void schedule(sim::Time at);
   void forget_past();
 

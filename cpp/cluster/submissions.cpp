@@ -34,7 +34,8 @@ std::size_t position(const std::vector<Named>& all, const std::string& name) {
 bool Submissions::are_known(const workload::Submission& request) const {
   const workload::RequestTable& requests = record_.requests;
   return position(requests.tenants, request.tenant) < requests.tenants.size() &&
-         position(requests.slo_classes, request.slo_class) < requests.slo_classes.size();
+         position(requests.slo_classes, request.slo_class) < requests.slo_classes.size() &&
+         std::ranges::find(requests.models(), request.model) != requests.models().end();
 }
 
 std::size_t Submissions::add(const workload::Submission& request, Time arrival) {

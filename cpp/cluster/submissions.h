@@ -57,7 +57,7 @@ class Submissions {
  public:
   explicit Submissions(const RequestRecord& record) : record_(record) {}
 
-  /// Whether the run knows the tenant and the class.
+  /// Whether the run knows the tenant, the class and the model.
   bool are_known(const workload::Submission& request) const;
   /// The request will arrive at `at`. Returns its number. Precondition: `are_known`.
   std::size_t add(const workload::Submission& request, sim::Time at);

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <variant>
 
+#include "fleet/faults.h"
+#include "fleet/migration.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/range.h"
 #include "sim/time.h"
@@ -271,6 +273,42 @@ struct PlannerScaler {
 
 using Autoscaler = std::variant<NoAutoscaler, QueueScaler, TargetScaler, WvaScaler, PlannerScaler>;
 
+/// How many instances of a prefill or decode pool are in service.
+struct PoolSize {
+  std::optional<std::int64_t> initial_instances;
+  std::optional<std::int64_t> target_instances;
+  Autoscaler autoscaler = NoAutoscaler{};
+
+  static constexpr std::string_view type_name = "PoolSize";
+  static constexpr std::string_view doc =
+      "How many instances of a prefill or decode pool are in service. Those of the pool join in "
+      "listed order and leave in reverse order; an instance that leaves gets no more requests and "
+      "finishes those that it has, and its prompts are read. Needs instances with the roles "
+      "prefill and decode alone. The autoscaler reads what the instances of the pool report; "
+      "queued, shed and in-flight requests and the sensor are those of the gateway. Of "
+      "PlannerScaler's thresholds a prefill pool has that of prompt tokens and a decode pool that "
+      "of KV memory, as in NVIDIA Dynamo.";
+  static void fields(auto field) {
+    field("initial_instances", &PoolSize::initial_instances,
+          "Number of instances of the pool that are ready at the start; unset: all.")
+        .unit("instances")
+        .range(sim::between(0, 100000));
+    field("target_instances", &PoolSize::target_instances,
+          "Number of instances of the pool to be in service, which an autoscaler changes from "
+          "there on; unset: as many as there are.")
+        .unit("instances")
+        .range(sim::between(0, 100000))
+        .search(1, 16)
+        .runtime();
+    field("autoscaler", &PoolSize::autoscaler,
+          "Autoscaler that also changes the number of instances of the pool.");
+  }
+  bool is_constant() const {
+    return !initial_instances && !target_instances &&
+           std::holds_alternative<NoAutoscaler>(autoscaler);
+  }
+};
+
 /// Which of the simulation's instances are in service, and when.
 struct Fleet {
   std::optional<std::int64_t> initial_instances;
@@ -278,6 +316,12 @@ struct Fleet {
   Autoscaler autoscaler = NoAutoscaler{};
   double startup_s = 40;
   std::optional<double> reported_ready_after_s;
+  PoolSize prefill;
+  PoolSize decode;
+  std::optional<std::int64_t> max_pool_instances;
+  Health health;
+  Migration migration;
+  std::optional<Breakdowns> breakdowns;
 
   static constexpr std::string_view type_name = "Fleet";
   static constexpr std::string_view doc =
@@ -291,7 +335,8 @@ struct Fleet {
         .range(sim::between(0, 100000));
     field("target_instances", &Fleet::target_instances,
           "Number of instances to be in service, which an autoscaler changes from there on; unset: "
-          "as many as there are.")
+          "as many as there are. An instance that leaves finishes its requests: a failure is "
+          "stated in changes[].faults.")
         .unit("instances")
         .range(sim::between(0, 100000))
         .search(1, 16)
@@ -307,12 +352,27 @@ struct Fleet {
           "sent to it before it serves wait there. Unset: it is reported ready when it serves.")
         .unit("s")
         .range(sim::between(0, sim::kLongestSpan_s));
+    field("prefill", &Fleet::prefill, "Size of the prefill pool, where instances have roles.");
+    field("decode", &Fleet::decode, "Size of the decode pool, where instances have roles.");
+    field("max_pool_instances", &Fleet::max_pool_instances,
+          "Number of instances that autoscalers may keep in service in both pools together, as a "
+          "budget of GPUs limits them. If both pools want to grow at one poll, the prefill pool "
+          "is first. Unset: no limit.")
+        .unit("instances")
+        .range(sim::between(1, 100000));
+    field("health", &Fleet::health, "How the gateway notices that an instance has failed.");
+    field("migration", &Fleet::migration,
+          "Whether requests of an instance that fails go on at another one.");
+    field("breakdowns", &Fleet::breakdowns,
+          "Instances fail at random; unset: only as changes[].faults state.");
   }
-  /// Whether the number of instances stays as it is, unless the target changes.
+  /// Whether the number of instances stays as it is, unless a target changes.
   bool is_constant() const {
     return !initial_instances && !target_instances &&
-           std::holds_alternative<NoAutoscaler>(autoscaler);
+           std::holds_alternative<NoAutoscaler>(autoscaler) && !has_own_pools();
   }
+  /// Whether the pools have sizes of their own.
+  bool has_own_pools() const { return !prefill.is_constant() || !decode.is_constant(); }
 };
 
 }  // namespace spillway::fleet

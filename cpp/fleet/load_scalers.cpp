@@ -46,8 +46,10 @@ std::int64_t poll(const PlannerScaler& config, const FleetLoad& load, std::int64
   const auto ready = static_cast<std::int64_t>(load.instances.size());
   if (ready != instances) return instances;
   const auto is_above = [&](const InstanceLoad& instance, double share) {
-    return instance.prefill_tokens > share * config.prefill_tokens_threshold ||
-           instance.kv_utilization > share * config.kv_utilization_threshold;
+    const bool prefills = load.scaled != Scaled::decode;
+    const bool decodes = load.scaled != Scaled::prefill;
+    return (prefills && instance.prefill_tokens > share * config.prefill_tokens_threshold) ||
+           (decodes && instance.kv_utilization > share * config.kv_utilization_threshold);
   };
   const bool all_busy = std::ranges::all_of(
       load.instances, [&](const InstanceLoad& instance) { return is_above(instance, 1); });

@@ -1,5 +1,6 @@
 #include "fleet/resizer.h"
 
+#include <algorithm>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -26,7 +27,8 @@ using StateOf = typename State<Config>::type;
 
 }  // namespace
 
-Resizer::Resizer(const Fleet& config) : target_(config.target_instances) {
+Resizer::Resizer(std::optional<std::int64_t> target, const Autoscaler& autoscaler, std::size_t pool)
+    : pool_(pool), target_(target) {
   std::visit(
       [&]<class Config>(const Config& scaler) {
         if constexpr (!std::is_same_v<Config, NoAutoscaler>) {
@@ -35,23 +37,29 @@ Resizer::Resizer(const Fleet& config) : target_(config.target_instances) {
           next_poll_ = poll_period_;
         }
       },
-      config.autoscaler);
+      autoscaler);
 }
 
-void Resizer::apply(FleetState& fleet, sim::Time now, const FleetLoad& load) {
-  if (const auto target = std::exchange(target_, std::nullopt)) fleet.resize(*target, now);
+void Resizer::apply(FleetState& fleet, sim::Time now, const FleetLoad& load, std::int64_t most) {
+  if (const auto target = std::exchange(target_, std::nullopt)) fleet.resize(pool_, *target, now);
   if (next_poll_ > now) return;
-  const std::int64_t started = fleet.started();
-  if (auto* queues = std::get_if<ScalerState>(&scaler_)) {
-    fleet.resize(queues->poll(load.queued, load.shed, started, now), now);
-  } else if (auto* target = std::get_if<TargetScalerState>(&scaler_)) {
-    fleet.resize(target->poll(load, started, now), now);
-  } else if (const auto* wva = std::get_if<WvaScaler>(&scaler_)) {
-    fleet.resize(poll(*wva, load, started), now);
-  } else if (const auto* planner = std::get_if<PlannerScaler>(&scaler_)) {
-    fleet.resize(poll(*planner, load, started), now);
-  }
+  const std::int64_t started = fleet.started(pool_);
+  fleet.resize(pool_, std::min(polled(load, started, now), std::max(started, most)), now);
   next_poll_ += poll_period_;
+}
+
+std::int64_t Resizer::polled(const FleetLoad& load, std::int64_t started, sim::Time now) {
+  if (auto* queues = std::get_if<ScalerState>(&scaler_)) {
+    return queues->poll(load.queued, load.shed, started, now);
+  }
+  if (auto* target = std::get_if<TargetScalerState>(&scaler_)) {
+    return target->poll(load, started, now);
+  }
+  if (const auto* wva = std::get_if<WvaScaler>(&scaler_)) return poll(*wva, load, started);
+  if (const auto* planner = std::get_if<PlannerScaler>(&scaler_)) {
+    return poll(*planner, load, started);
+  }
+  return started;
 }
 
 }  // namespace spillway::fleet

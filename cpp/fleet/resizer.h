@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <variant>
@@ -14,10 +15,11 @@
 
 namespace spillway::fleet {
 
-/// Resizes a fleet by its target and its autoscaler.
+/// Resizes a fleet, or a pool of it, by its target and its autoscaler.
 class Resizer {
  public:
-  explicit Resizer(const Fleet& config);
+  /// `pool`: as in FleetState.
+  Resizer(std::optional<std::int64_t> target, const Autoscaler& autoscaler, std::size_t pool);
 
   /// Number of instances to be in service from the next `apply` on.
   void set_target(std::int64_t instances) { target_ = instances; }
@@ -25,14 +27,14 @@ class Resizer {
   bool reads_reports(sim::Time now) const {
     return next_poll_ <= now && !std::holds_alternative<ScalerState>(scaler_);
   }
-  /// Applies a new target, then the poll that is due by `now`. `load`: with the reports only if it
-  /// `reads_reports`.
-  void apply(FleetState& fleet, sim::Time now, const FleetLoad& load);
+  /// Applies a new target, then the poll that is due by `now`, which adds instances up to `most`.
+  /// `load`: with the reports only if it `reads_reports`.
+  void apply(FleetState& fleet, sim::Time now, const FleetLoad& load, std::int64_t most);
   /// Before when polls change nothing while no request is queued or shed; 0: the next one may.
   /// Precondition: none is queued.
   sim::Time settled_until(const FleetState& fleet) const {
     const auto* queues = std::get_if<ScalerState>(&scaler_);
-    return queues && !target_ ? queues->settled_until(fleet.started()) : sim::Time{0};
+    return queues && !target_ ? queues->settled_until(fleet.started(pool_)) : sim::Time{0};
   }
   /// Time between polls.
   sim::Time poll_period() const { return poll_period_; }
@@ -45,6 +47,9 @@ class Resizer {
   sim::Time next() const { return target_ ? sim::Time{0} : next_poll_; }
 
  private:
+  std::int64_t polled(const FleetLoad& load, std::int64_t started, sim::Time now);
+
+  std::size_t pool_;
   std::optional<std::int64_t> target_;  // not applied yet
   std::variant<std::monostate, ScalerState, TargetScalerState, WvaScaler, PlannerScaler> scaler_;
   sim::Time poll_period_{0};

@@ -94,6 +94,7 @@ void BandQueues::join(RequestId id, const signals::View& view, Time now) {
   if (queues_.needs_deadlines() && slo_class.target_ttft_s) {
     entry.deadline = requests_.arrival(id) + sim::from_seconds(*slo_class.target_ttft_s);
   }
+  if (queues_.needs_outputs()) entry.deadline = Time{requests_.predicted_output_tokens(id)};
   if (slo_class.queue_timeout_s) entry.timeout = sim::from_seconds(*slo_class.queue_timeout_s);
   if (charging_) {
     charging_->estimate({requests_, id}, view);
@@ -125,8 +126,8 @@ std::optional<BandQueues::Taken> BandQueues::take_next(const FairnessPolicy::May
   return Taken{id, false};
 }
 
-void BandQueues::first_token(RequestId id, Time now) {
-  if (charging_) charge(tenant_of(id), charging_->at_first_token(id), now);
+void BandQueues::charge_first_token(const Charging& charging, RequestId id, Time now) {
+  charge(tenant_of(id), charging.at_first_token(id), now);
 }
 
 void BandQueues::ended(RequestId id, bool is_completed, Time now) {

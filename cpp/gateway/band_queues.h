@@ -89,7 +89,9 @@ class BandQueues final {
   std::optional<Taken> take_next(const FairnessPolicy::MayStart& may_start, sim::Time now);
   /// A cycle of dispatch has come to the band, which is open and empty.
   void found_empty() { fairness_->found_empty(); }
-  void first_token(sim::RequestId id, sim::Time now);
+  void first_token(sim::RequestId id, sim::Time now) {
+    if (charging_) charge_first_token(*charging_, id, now);
+  }
   void ended(sim::RequestId id, bool is_completed, sim::Time now);
 
   /// Removes a waiting request. Precondition: it waits.
@@ -107,6 +109,7 @@ class BandQueues final {
  private:
   void charge_emitted(const Charging& charging, sim::Time now);
   sim::TenantId tenant_of(sim::RequestId id) const { return sim::TenantId{requests_.tenant(id)}; }
+  void charge_first_token(const Charging& charging, sim::RequestId id, sim::Time now);
   void charge(sim::TenantId tenant, double amount, sim::Time now) {
     if (amount != 0) fairness_->charge(tenant, amount, now);
   }

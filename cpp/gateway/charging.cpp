@@ -56,6 +56,8 @@ double Charging::output_tokens_expected(sim::RequestId id) const {
       return 0;
     case OutputEstimate::oracle:
       return requests_.output_tokens(id);
+    case OutputEstimate::predicted:
+      return requests_.predicted_output_tokens(id);
     case OutputEstimate::mean:
       break;
   }

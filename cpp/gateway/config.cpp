@@ -51,6 +51,7 @@ signals::Needs needs_of(const Gateway& config) {
                        signals::needs_of(config.usage_limit);
   for (const Band& band : config.bands) {
     all = all | signals::needs_of(band.fairness);
+    all.output_lengths = all.output_lengths || band.queue.ordering == Ordering::shortest_output;
     if (const Cost* cost = cost_of(band.fairness)) all = all | cost->needs();
   }
   if (is_controlled(config)) {

@@ -83,6 +83,8 @@ GatewayCounters& GatewayCounters::operator+=(const GatewayCounters& other) {
   expired += other.expired;
   evicted += other.evicted;
   withdrawn += other.withdrawn;
+  lost += other.lost;
+  lost_before += other.lost_before;
   reclaimed += other.reclaimed;
   dispatched += other.dispatched;
   ended += other.ended;
@@ -96,8 +98,8 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
     : requests_(requests),
       states_(states),
       seed_(seed),
-      chain_(make_chain(config.admission,
-                        {requests.tenants, requests.slo_classes, num_instances, costs})),
+      chain_(make_chain(config.admission, {requests.tenants, requests.slo_classes,
+                                           requests.models(), num_instances, costs})),
       bands_(config, requests),
       limits_(make_limits(config, requests)),
       ceilings_(make_ceilings(config)),
@@ -246,13 +248,15 @@ void Pipeline::dispatch(RequestId id, Time now) {
 void Pipeline::drop(RequestId id, Outcome outcome, workload::ReasonCode reason, Time now) {
   if (outcome == Outcome::cancelled) {
     ++counters_.withdrawn;
+  } else if (outcome == Outcome::failed) {
+    ++counters_.lost;
   } else {
     ++(outcome == Outcome::evicted ? counters_.evicted : counters_.expired);
     if (control_) control_->shed();
   }
   states_.outcome[id.index()] = outcome;
   states_.reason[id.index()] = reason;
-  if (outcome != Outcome::cancelled) set_retry_after(id, Time{0});
+  if (outcome != Outcome::cancelled && outcome != Outcome::failed) set_retry_after(id, Time{0});
   chain_.finished({requests_, id}, outcome, now);
   departures_.dropped.push_back(id);
 }
@@ -293,6 +297,20 @@ const Departures& Pipeline::withdraw(RequestId id, workload::ReasonCode reason, 
   departures_.clear();
   bands_.of(id).withdraw(id, now);
   drop(id, Outcome::cancelled, reason, now);
+  return departures_;
+}
+
+const Departures& Pipeline::lose(RequestId id, Time now) {
+  departures_.clear();
+  if (states_.outcome[id.index()] == Outcome::queued) {
+    bands_.of(id).withdraw(id, now);
+    drop(id, Outcome::failed, workload::kGatewayLost, now);
+    return departures_;
+  }
+  ++counters_.lost_before;
+  states_.outcome[id.index()] = Outcome::failed;
+  states_.reason[id.index()] = workload::kGatewayLost;
+  departures_.dropped.push_back(id);
   return departures_;
 }
 
@@ -354,7 +372,8 @@ void Pipeline::drop_expired(Time now) {
 void Pipeline::change(const Gateway& from, const Gateway& to, const TenantChange& tenants,
                       Time now) {
   chain_.change(from.admission, to.admission,
-                {tenants.to, requests_.slo_classes, num_instances_, costs_}, tenants.are_new, now);
+                {tenants.to, requests_.slo_classes, requests_.models(), num_instances_, costs_},
+                tenants.are_new, now);
   bands_.change(from, to, tenants, now);
   limits_.change(from.limit, to.limit, tenants.to, tenants.are_new);
   ceilings_.change(ceilings_of(to));

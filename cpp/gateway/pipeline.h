@@ -30,19 +30,24 @@ struct GatewayCounters {
   std::int64_t attempts = 0;
   std::int64_t admitted = 0;
   std::int64_t rejected = 0;
-  std::int64_t expired = 0;    ///< left their queues after a time-out or too long a wait
-  std::int64_t evicted = 0;    ///< left their queues to make room
-  std::int64_t withdrawn = 0;  ///< left their queues because their clients withdrew them
-  std::int64_t reclaimed = 0;  ///< dispatched, and ended by an eviction
+  std::int64_t expired = 0;      ///< left their queues after a time-out or too long a wait
+  std::int64_t evicted = 0;      ///< left their queues to make room
+  std::int64_t withdrawn = 0;    ///< left their queues because their clients withdrew them
+  std::int64_t lost = 0;         ///< left their queues because the gateway crashed
+  std::int64_t lost_before = 0;  ///< the same of requests that were not admitted yet
+  std::int64_t reclaimed = 0;    ///< dispatched, and ended by an eviction
   std::int64_t dispatched = 0;
   std::int64_t ended = 0;  ///< permits returned
 
   GatewayCounters& operator+=(const GatewayCounters& other);
   std::int64_t in_flight() const { return dispatched - ended; }
-  std::int64_t queued() const { return admitted - expired - evicted - withdrawn - dispatched; }
+  std::int64_t queued() const {
+    return admitted - expired - evicted - withdrawn - lost - dispatched;
+  }
   std::int64_t shed() const { return rejected + expired + evicted; }
   /// Requests that have arrived at the gateway and not ended.
-  std::int64_t present() const { return attempts - admitted - rejected + queued() + in_flight(); }
+  std::int64_t present() const { return at_admission() + queued() + in_flight(); }
+  std::int64_t at_admission() const { return attempts - admitted - rejected - lost_before; }
 };
 
 /// Requests that leave the queues in a call, or that are to be withdrawn from instances. Valid
@@ -98,6 +103,8 @@ class Pipeline final {
     --unrouted_;
     return limits_.follow_routing() && counters_.queued() > 0;
   }
+  /// A request that was sent to an instance is to be sent to another one.
+  void route_again() { ++unrouted_; }
   /// `entered_engine`: when the request joined the queue of the instance's engine. True if the
   /// queues must be drained.
   bool first_token(sim::RequestId id, sim::InstanceId instance, sim::Time entered_engine,
@@ -109,6 +116,9 @@ class Pipeline final {
   /// The client withdraws the request. Precondition: it waits in a queue.
   [[nodiscard]] const Departures& withdraw(sim::RequestId id, workload::ReasonCode reason,
                                            sim::Time now);
+
+  /// The gateway has crashed: the request, which waits in a queue or for admission, fails.
+  [[nodiscard]] const Departures& lose(sim::RequestId id, sim::Time now);
 
   // ---- timers ------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ struct PythonAdmission : sim::PythonPolicy<AdmissionFactory> {
       workload::Reason{"python_unservable", workload::categories::kUnservable,
                        "the Python policy rejects the request: Reject('unservable')"}};
   static constexpr bool observes = true;
+  static constexpr signals::Needs needs{.output_lengths = true};
   /// Python code may draw.
   static bool draws() { return true; }
 };
@@ -54,6 +55,7 @@ struct PythonFairness : sim::PythonPolicy<FairnessFactory> {
   static constexpr std::string_view type_name = "PythonFairness";
   static constexpr std::string_view doc =
       "A fairness policy written in Python (spillway.policies.Fairness).";
+  static constexpr signals::Needs needs{.output_lengths = true};
   static void fields(auto field) {
     PythonPolicy::fields(field);
     field("cost", &PythonFairness::cost, "Cost of a request, which the policy is charged.");
@@ -68,7 +70,8 @@ struct PythonLimit : sim::PythonPolicy<LimitFactory> {
   static constexpr std::string_view doc =
       "A limit written in Python (spillway.policies.Limit). Because it may read the metrics of the "
       "instances, it is also asked every attempt_period_s while it holds requests.";
-  static constexpr signals::Needs needs{.first_tokens = true, .fleet_signals = true};
+  static constexpr signals::Needs needs{
+      .first_tokens = true, .fleet_signals = true, .output_lengths = true};
 };
 
 std::unique_ptr<LimitPolicy> make(const PythonLimit& config,

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "instance/fallible.h"
 #include "instance/group.h"
 #include "instance/ingress/front_end_queue.h"
 #include "instance/ingress/queue.h"
@@ -51,10 +52,9 @@ IngressRules rules_of(const InstanceGroup& group) {
       group.ingress);
 }
 
-}  // namespace
-
-std::unique_ptr<Instance> make(const InstanceGroup& group, sim::InstanceId id,
-                               const Environment& environment, std::vector<Engine*>& engines) {
+std::unique_ptr<Instance> make_reliable(const InstanceGroup& group, sim::InstanceId id,
+                                        const Environment& environment,
+                                        std::vector<Engine*>& engines) {
   std::unique_ptr<Instance> instance;
   IngressQueue* ingress = nullptr;
   if (std::holds_alternative<Open>(group.ingress)) {
@@ -73,6 +73,16 @@ std::unique_ptr<Instance> make(const InstanceGroup& group, sim::InstanceId id,
   auto front_end = std::make_unique<FrontEndQueue>(group.front_end, ingress, id, environment);
   front_end->set_inner(std::move(instance));
   return front_end;
+}
+
+}  // namespace
+
+std::unique_ptr<Instance> make(const InstanceGroup& group, sim::InstanceId id,
+                               const Environment& environment, std::vector<Engine*>& engines) {
+  const auto engine = static_cast<std::uint32_t>(engines.size());
+  std::unique_ptr<Instance> instance = make_reliable(group, id, environment, engines);
+  if (!environment.may_fail) return instance;
+  return std::make_unique<Fallible>(std::move(instance), id, engine, environment);
 }
 
 }  // namespace spillway::instance

@@ -106,7 +106,7 @@ struct InstanceGroup {
         .range(sim::between(0, 1e9));
     field("models", &G::models,
           "Names of the models that the instances serve; empty: any model. A request goes only to "
-          "instances that serve the model of its tenant (tenants[].model).");
+          "instances that serve the model that it names, or else its tenant (tenants[].model).");
     field("role", &G::role,
           "What the instances do for a request. both: all of it. If groups are prefill and decode, "
           "a request that disaggregation.decider sends to both has its prompt computed by an "

@@ -19,6 +19,7 @@
 
 namespace spillway::instance {
 
+class Fallible;
 class Lockstep;
 struct ScheduledStep;
 
@@ -39,6 +40,32 @@ class LegListener {
   /// The request ends without its answer while these tokens of it are in memory, or were before it
   /// was preempted.
   virtual void wasted(sim::RequestId id, std::int64_t tokens) = 0;
+  // Where instances may fail:
+  /// The instance loses the request with its leg, which is in its queue or batch. Returns whether
+  /// that leg is to be sent again; otherwise the request fails.
+  [[nodiscard]] virtual bool tries_again(sim::RequestId id) = 0;
+  /// The instance has lost what it held of a request: the prompt that its prefill leg has computed,
+  /// or its decode leg without the prompt.
+  virtual void lost(sim::RequestId id, Leg leg) = 0;
+  /// A leg that was held in front of an instance which was not up enters it now.
+  virtual void held_leg_enters(sim::RequestId id) = 0;
+  /// Or it is lost.
+  virtual void held_leg_is_lost(sim::RequestId id) = 0;
+};
+
+/// Prompts in the memory of an engine whose requests are neither in its queue nor in its batch.
+struct HeldPrompts {
+  std::int64_t unread = 0;     ///< of prefill legs that have ended
+  std::int64_t receiving = 0;  ///< of decode legs: on their way
+};
+
+/// What an instance lost by a fault.
+struct Loss {
+  std::int64_t requests = 0;   ///< that had entered it, or had reached it
+  std::int64_t tokens = 0;     ///< in KV memory
+  sim::Time time{0};           ///< since they had entered, over these requests
+  std::int64_t migrated = 0;   ///< of the requests: those that went on at other instances
+  std::int64_t preempted = 0;  ///< requests that lost their tokens alone
 };
 
 /// The legs at an instance.
@@ -47,6 +74,8 @@ class LegEngine {
   virtual ~LegEngine() = default;
   /// Whether the engine could ever hold the leg, which is not `whole`.
   virtual bool accepts(sim::RequestId id, Leg leg) const = 0;
+  /// Of a step that starts now, what enters the queue from now on is not a part.
+  virtual void begin_step_of_now(sim::Time now) = 0;
   /// The leg enters the queue, or is refused.
   virtual void enqueue_leg(sim::RequestId id, Leg leg, sim::Time now) = 0;
   /// The prompt of a decode leg has arrived in its blocks.
@@ -57,6 +86,8 @@ class LegEngine {
   virtual void keep(sim::RequestId id, sim::Time now) = 0;
   /// Whether no step is under way or due.
   virtual bool is_idle() const = 0;
+  /// Throws InvariantError if any does not hold the blocks of its whole prompt.
+  virtual HeldPrompts held_prompts() const = 0;
   /// A decode leg leaves before its prompt has arrived.
   virtual void drop(sim::RequestId id, sim::Time now) = 0;
 };
@@ -78,6 +109,9 @@ struct Environment {
   std::vector<std::vector<ScheduledStep>>* step_logs = nullptr;
   Lockstep* lockstep = nullptr;  ///< null unless the engines are ranks that step together
   LegListener* legs = nullptr;   ///< null unless requests have legs
+  bool may_fail = false;         ///< instances may crash, hang or slow down
+  bool swallows =
+      false;  ///< a crashed instance holds a request that reaches it, instead of failing
 };
 
 /// How an instance performs its steps. The results are the same.
@@ -95,6 +129,9 @@ struct Counters {
   std::int64_t completed = 0;
   std::int64_t cancelled = 0;    ///< withdrawn after entry, for any reason
   std::int64_t handed_over = 0;  ///< prefill legs that ended; decode legs enter as prompts arrive
+  std::int64_t lost = 0;         ///< failed in crashes, after entry
+  std::int64_t lost_legs = 0;    ///< the same: prompts that were unread, legs without their prompts
+  sim::Time lost_time{0};        ///< since both had first entered an engine, over these requests
   std::int64_t preemptions = 0;
   std::int64_t tokens_recomputed = 0;  ///< lost in preemptions and not cached at the return
   std::int64_t tokens_wasted = 0;      ///< of requests that ended without their answer
@@ -201,12 +238,26 @@ class Instance : public signals::SignalSource {
   /// them have one.
   virtual sim::Time next_token(sim::Time now) = 0;
 
+  // Faults. Precondition: the instance `may_fail`, and its plant is a step loop.
+  /// Every request that has entered fails, or ends as it was about to; KV memory becomes empty.
+  virtual void crash(sim::Time /*now*/) {}
+  /// Nothing happens inside until `resume`, except that a request that is withdrawn leaves at once.
+  virtual void suspend(sim::Time /*now*/) {}
+  virtual void resume(sim::Time /*now*/) {}
+  /// Steps that begin from now on take `factor` times as long as they should.
+  virtual void set_slowness(double /*factor*/, sim::Time /*now*/) {}
+  /// At the end of the step under way, or now without one, the batch is preempted and nothing is
+  /// cached any more, or only the latter. Returns what the batch is about to lose.
+  virtual Loss lose_kv(bool /*cached_only*/, sim::Time /*now*/) { return {}; }
+
   Instance& rank(std::size_t /*i*/) override { return *this; }
   /// Null unless the instance can predict: a step loop without ranks behind an open ingress.
   virtual const Forecaster* forecaster() const { return nullptr; }
-  /// Null unless the instance can serve legs: a step loop without ranks behind an open ingress, in
-  /// a run with legs.
+  /// Null unless the instance, or the rank, can serve legs: a step loop with steps of its own
+  /// behind an open ingress, in a run with legs.
   virtual LegEngine* legs() { return nullptr; }
+  /// Null unless the instance may fail.
+  virtual Fallible* fallible() { return nullptr; }
 
   virtual Stepping stepping() const = 0;
   virtual const Counters& counters() const = 0;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string_view>
 
+#include "signals/needs.h"
 #include "sim/schema/python_policy.h"
 
 namespace spillway::workload {
@@ -22,6 +23,7 @@ struct PythonScheduler : sim::PythonPolicy<SchedulerFactory> {
   static constexpr std::string_view doc =
       "A scheduler written in Python (spillway.policies.Scheduler). It is asked once for each "
       "request that joins the queue, so that steps are still performed together.";
+  static constexpr signals::Needs needs{.output_lengths = true};
 };
 
 std::unique_ptr<SchedulerPolicy> make(const PythonScheduler& config,

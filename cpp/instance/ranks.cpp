@@ -14,6 +14,9 @@ Counters& Counters::operator+=(const Counters& other) {
   completed += other.completed;
   cancelled += other.cancelled;
   handed_over += other.handed_over;
+  lost += other.lost;
+  lost_legs += other.lost_legs;
+  lost_time += other.lost_time;
   preemptions += other.preemptions;
   tokens_recomputed += other.tokens_recomputed;
   tokens_wasted += other.tokens_wasted;
@@ -53,6 +56,32 @@ void Ranks::enqueue(RequestId id, std::size_t rank, Time now) { ranks_[rank]->en
 
 void Ranks::cancel(RequestId id, std::size_t rank, workload::Outcome outcome, Time now) {
   ranks_[rank]->cancel(id, 0, outcome, now);
+}
+
+void Ranks::crash(Time now) {
+  for (const auto& rank : ranks_) rank->crash(now);
+}
+
+void Ranks::suspend(Time now) {
+  for (const auto& rank : ranks_) rank->suspend(now);
+}
+
+void Ranks::resume(Time now) {
+  for (const auto& rank : ranks_) rank->resume(now);
+}
+
+void Ranks::set_slowness(double factor, Time now) {
+  for (const auto& rank : ranks_) rank->set_slowness(factor, now);
+}
+
+Loss Ranks::lose_kv(bool cached_only, Time now) {
+  Loss sum;
+  for (const auto& rank : ranks_) {
+    const Loss loss = rank->lose_kv(cached_only, now);
+    sum.tokens += loss.tokens;
+    sum.preempted += loss.preempted;
+  }
+  return sum;
 }
 
 void Ranks::close(Time end) {

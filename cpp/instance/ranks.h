@@ -33,6 +33,11 @@ class Ranks final : public Instance {
   void cancel(sim::RequestId id, std::size_t rank, workload::Outcome outcome,
               sim::Time now) override;
   void close(sim::Time end) override;
+  void crash(sim::Time now) override;
+  void suspend(sim::Time now) override;
+  void resume(sim::Time now) override;
+  void set_slowness(double factor, sim::Time now) override;
+  Loss lose_kv(bool cached_only, sim::Time now) override;
 
   signals::InstanceSignal read(sim::Time now) override;
   signals::Occupancy occupancy() const override;

@@ -451,12 +451,13 @@ std::vector<FigureInfo> all() {
        .is_count = true,
        .value = [](const Measured& m) { return Value(m.run.recomputed_tokens); }},
       {.name = "wasted_tokens",
-       .doc = "Tokens of prompts and outputs, those found in the cache included, that were in KV "
-              "memory when their request was withdrawn from its instance: timed out, evicted or "
-              "abandoned by the client; also of requests that an instance completed in vain, "
-              "because it did not notice that the client had left, and, with prefill and decode "
-              "pools, of those that were refused after their prompt was computed. A retry makes "
-              "them again.",
+       .doc =
+           "Tokens of prompts and outputs, those found in the cache included, that were in KV "
+           "memory when their request was withdrawn from its instance: timed out, evicted or "
+           "abandoned by the client; also of requests that an instance completed in vain, "
+           "because it did not notice that the client had left, of copies of hedged requests that "
+           "were not the first to answer, and, with prefill and decode pools, of those that were "
+           "refused after their prompt was computed. A retry makes them again.",
        .unit = "tokens",
        .population = kRun,
        .better = Better::lower,

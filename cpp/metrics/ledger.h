@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fleet/faults.h"
 #include "gateway/pipeline.h"
 #include "instance/group.h"
 #include "router/disaggregation.h"
@@ -19,6 +20,20 @@
 
 namespace spillway::metrics {
 
+/// Legs that were lost with instances, and requests that failed for that.
+struct LegLosses {
+  std::int64_t prefill = 0;       ///< prefill legs that left the queue or batch of an instance
+  std::int64_t decode = 0;        ///< decode legs that left without their prompts
+  std::int64_t between = 0;       ///< requests that failed, after entry, outside queues and batches
+  std::int64_t withdrawn = 0;     ///< that were withdrawn from the instance that worked on
+  std::int64_t left_already = 0;  ///< lost by an instance when their clients had left
+  std::int64_t prefill_retries = 0;  ///< of prefill legs, which were sent to their instance again
+  std::int64_t gone_on = 0;          ///< those of them that had entered it
+  bool are_retried = false;          ///< whether prefill legs may be
+
+  sim::Value to_value() const;
+};
+
 /// Counts of the legs of requests in a prefill and a decode pool, and of what moved between them.
 struct LegCounts {
   std::int64_t local = 0;  ///< requests that were sent to an instance of the decode pool wholly
@@ -26,7 +41,8 @@ struct LegCounts {
   std::int64_t prefill_ended = 0;
   std::int64_t prefill_withdrawn = 0;
   std::int64_t prefill_inside = 0;
-  std::int64_t kept = 0;  ///< requests that were continued where their prompts were computed
+  std::int64_t answered = 0;  ///< requests whose only token was that of their prefill legs
+  std::int64_t kept = 0;      ///< requests that were continued where their prompts were computed
   std::int64_t decode_entered = 0;
   std::int64_t decode_withdrawn = 0;  ///< without their prompts
   std::int64_t decode_waiting = 0;    ///< for their prompts
@@ -36,8 +52,25 @@ struct LegCounts {
   std::int64_t transfers_under_way = 0;
   std::int64_t moved_blocks = 0;
   std::int64_t withdrawn_between = 0;  ///< requests that left between their legs
+  std::optional<LegLosses> losses;     ///< unset where instances do not fail
 
   sim::Value to_value() const;
+};
+
+/// Requests that went on at another instance, by what happened at the one before.
+struct MigrationCounts {
+  std::int64_t new_request = 0;      ///< they reached it in vain
+  std::int64_t ongoing_request = 0;  ///< they were inside
+  std::int64_t left = 0;             ///< losses of instances that did not end the request
+
+  sim::Value to_value() const;
+};
+
+/// Counts of the second copies of hedged requests: those that were sent, and those that had the
+/// first token.
+struct HedgeCounts {
+  std::int64_t sent = 0;
+  std::int64_t won = 0;
 };
 
 /// The balance of all requests, computed from their outcomes and checked against the stages' own
@@ -60,10 +93,14 @@ struct Ledger {
   std::int64_t running = 0;
   std::int64_t completed = 0;
   std::int64_t failed = 0;
+  std::int64_t failed_at_admission = 0;  ///< of the failed ones: before their admission
+  std::int64_t failed_in_queue = 0;      ///< of the failed ones: in a queue of the gateway
   std::map<std::string, std::int64_t> worker_rejected;   ///< by the worker's reason
   std::map<std::string, std::int64_t> router_rejected;   ///< by the router's reason
   std::map<std::string, std::int64_t> handoff_rejected;  ///< after their prefill, by the reason
   std::optional<LegCounts> legs;                         ///< unset without pools
+  std::optional<MigrationCounts> migrations;             ///< unset where requests do not migrate
+  std::optional<HedgeCounts> hedges;                     ///< unset unless clients hedge
 
   sim::Value to_value() const;
 };
@@ -75,14 +112,17 @@ struct FleetCounts {
   std::int64_t completed = 0;
   std::int64_t cancelled = 0;
   std::int64_t handed_over = 0;   ///< prefill legs that ended
+  std::int64_t lost = 0;          ///< with the instances, which crashed
   std::int64_t in_vain = 0;       ///< of `cancelled`: completed after their clients had left
   std::optional<LegCounts> legs;  ///< unset without pools
+  std::optional<MigrationCounts> migrations;  ///< unset where requests do not migrate
 };
 
 inline constexpr std::size_t kNumReasons =
     gateway::kAdmissionReasons.size() + gateway::Queue::reasons.size() +
     instance::kWorkerReasons.size() + workload::Reaction::reasons.size() +
-    router::kRouterReasons.size() + router::Disaggregation::reasons.size();
+    router::kRouterReasons.size() + router::Disaggregation::reasons.size() +
+    fleet::Health::reasons.size();
 
 /// Counts of the requests of a run by their status.
 class OutcomeCounts {
@@ -101,7 +141,10 @@ class OutcomeCounts {
   std::int64_t admitted_ = 0;
   std::int64_t dispatched_ = 0;
   std::int64_t at_admission_ = 0;
-  std::int64_t withdrawn_ = 0;  // evicted or cancelled in an instance
+  std::int64_t lost_before_ = 0;  // failed before their admission
+  std::int64_t lost_queued_ = 0;  // failed in a queue of the gateway
+  std::int64_t withdrawn_ = 0;  // evicted or cancelled in an instance, or by their gateway's crash
+  std::int64_t lost_ = 0;       // failed with an instance
   std::array<std::int64_t, workload::kOutcomeNames.size()> outcomes_{};
   std::array<std::int64_t, workload::kOutcomeNames.size()> after_dispatch_{};
   std::array<std::int64_t, gateway::kAdmissionReasons.size()> rejected_{};

@@ -29,9 +29,26 @@ struct Sample {
   std::int64_t ready_instances = 0;
 };
 
+/// State of the instances of a pool at one instant.
+struct PoolSample {
+  std::int64_t in_flight = 0;  ///< legs from the choice of their instance to their end
+  std::int64_t waiting = 0;    ///< in the engines' queues
+  std::int64_t running = 0;    ///< in the engines' batches
+  double kv_utilization = 0;   ///< mean over its instances
+  std::int64_t ready_instances = 0;
+};
+
+/// State of both pools at one instant.
+struct PoolsSample {
+  PoolSample prefill;
+  PoolSample decode;
+  std::int64_t transfers = 0;  ///< of prompts: under way, or waiting for the link
+};
+
 /// Samples of gateway and fleet in order of time.
 struct Timeline {
   std::vector<Sample> samples;
+  std::vector<PoolsSample> pools;     ///< one per sample; empty without pools
   std::vector<TenantSample> tenants;  ///< one per sample and tenant, sample by sample
 };
 

@@ -6,16 +6,16 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace spillway::numerics {
 
 namespace {
 
-/// Number of values from which counting them into buckets is faster.
-constexpr std::size_t kWorthCounting = 2048;
-constexpr int kBucketBits = 12;
-constexpr std::size_t kNumBuckets = std::size_t{1} << kBucketBits;
+/// Numbers of values from which counting them into few, and into many buckets is faster.
+constexpr std::size_t kWorthCounting = 256;
+constexpr std::size_t kWorthManyBuckets = 2048;
 /// Positive values that are smaller than the largest by more than this share a bucket: a zero is
 /// infinitely many octaves away from any other value.
 constexpr double kReach = 0x1p16;
@@ -29,14 +29,15 @@ std::uint64_t order_key(double value) {
 }
 
 /// Finds order statistics of many values by sorting only the buckets that contain them.
+template <int bucket_bits>
 class BucketSelection {
  public:
   BucketSelection(std::span<double> values, double least, double largest)
       : values_(values),
         least_(order_key(std::max(least, largest > 0 ? largest / kReach : least))),
-        shift_(std::max(static_cast<int>(std::bit_width(order_key(largest) - least_)) - kBucketBits,
+        shift_(std::max(static_cast<int>(std::bit_width(order_key(largest) - least_)) - bucket_bits,
                         0)),
-        buckets_(values.size()) {
+        buckets_(std::make_unique_for_overwrite<std::uint16_t[]>(values.size())) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       buckets_[i] = bucket_of(values[i]);
       ++size_[buckets_[i]];
@@ -77,6 +78,8 @@ class BucketSelection {
   }
 
  private:
+  static constexpr std::size_t kNumBuckets = std::size_t{1} << bucket_bits;
+
   std::uint16_t bucket_of(double value) const {
     return static_cast<std::uint16_t>((std::max(order_key(value), least_) - least_) >> shift_);
   }
@@ -89,8 +92,8 @@ class BucketSelection {
   std::span<double> values_;
   std::uint64_t least_;
   int shift_;
-  std::vector<std::uint16_t> buckets_;  // by value, as long as the values keep their places
-  std::array<std::int64_t, kNumBuckets> size_{};
+  std::unique_ptr<std::uint16_t[]> buckets_;  // by value, as long as the values keep their places
+  std::array<std::uint32_t, kNumBuckets> size_{};  // half as much to clear as with 64 bits
   std::array<std::int64_t, kNumBuckets> begin_;
   std::array<std::int64_t, kNumBuckets> place_;  // of wanted ones, once they are sorted
   std::vector<std::size_t> wanted_buckets_;
@@ -121,14 +124,20 @@ void find_percentiles(std::span<double> values, double least, double largest,
     return interpolate_all(
         [&](std::int64_t rank) { return values[static_cast<std::size_t>(rank)]; });
   }
-  BucketSelection selection(values, least, largest);
-  for (const double p : ps) {
-    const PercentileRank rank = percentile_rank(p, n);
-    selection.want(rank.below);
-    selection.want(std::min(rank.below + 1, n - 1));
+  const auto count = [&](auto selection) {
+    for (const double p : ps) {
+      const PercentileRank rank = percentile_rank(p, n);
+      selection.want(rank.below);
+      selection.want(std::min(rank.below + 1, n - 1));
+    }
+    selection.sort_wanted();
+    interpolate_all([&](std::int64_t rank) { return selection.at(rank); });
+  };
+  if (values.size() < kWorthManyBuckets) {
+    count(BucketSelection<10>(values, least, largest));
+  } else {
+    count(BucketSelection<12>(values, least, largest));
   }
-  selection.sort_wanted();
-  interpolate_all([&](std::int64_t rank) { return selection.at(rank); });
 }
 
 std::vector<double> percentiles(std::span<double> values, std::span<const double> ps) {

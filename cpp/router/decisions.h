@@ -36,8 +36,9 @@ struct Decision {
   std::uint32_t row = 0;  ///< of the request
   sim::Time at;
   Target chosen;
-  double score = 0;   ///< of the chosen one
-  double regret = 0;  ///< best score − chosen score
+  double score = 0;         ///< of the chosen one
+  double regret = 0;        ///< best score − chosen score
+  bool is_prefill = false;  ///< with pools: of the prefill pool
 };
 
 /// The routing decisions, with the best alternatives and their signals. The score is the policy's
@@ -50,22 +51,29 @@ class DecisionLog {
  public:
   DecisionLog() = default;
   /// Keeps up to `candidates` of each decision, of at most `most` possible ones; 0: keeps no log.
-  DecisionLog(std::size_t candidates, std::size_t most)
-      : per_decision_(std::min(candidates, most)) {}
+  /// `has_pools`: decisions are of one of two pools.
+  DecisionLog(std::size_t candidates, std::size_t most, bool has_pools = false)
+      : per_decision_(std::min(candidates, most)), has_pools_(has_pools) {}
 
   bool is_kept() const { return per_decision_ > 0; }
   /// `by_rank`: `scores` has one value per rank.
   void add(const signals::RequestView& request, const signals::View& view,
            std::span<const double> scores, bool by_rank, Target chosen, sim::Time now);
+  /// The decision that was added last is of the prefill pool.
+  void mark_prefill() {
+    if (is_kept()) decisions_.back().is_prefill = true;
+  }
 
   /// Number of candidates per decision: as configured, or all possible ones.
   std::size_t candidates_per_decision() const { return per_decision_; }
+  bool has_pools() const { return has_pools_; }
   const std::vector<Decision>& decisions() const { return decisions_; }
   /// The best candidates of each decision, by score, then in order of the fleet.
   const std::vector<Candidate>& candidates() const { return candidates_; }
 
  private:
   std::size_t per_decision_ = 0;
+  bool has_pools_ = false;
   std::vector<Decision> decisions_;
   std::vector<Candidate> candidates_;
   std::vector<Candidate> all_;  // kept for its memory

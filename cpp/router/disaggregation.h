@@ -3,9 +3,12 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "router/deciders/policies.h"
+#include "sim/error.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/range.h"
 #include "sim/time.h"
@@ -82,6 +85,10 @@ struct Disaggregation {
   Handoff handoff = Handoff::after_prefill;
   AnyDecider decider = AlwaysRemote{};
   KvLink link;
+  bool ends_at_first_token = false;
+  bool reads_on = false;
+  std::int64_t prefill_max_retries = 0;
+  double prefill_retry_after_s = 0.2;
 
   static constexpr std::string_view type_name = "Disaggregation";
   static constexpr std::string_view doc =
@@ -103,7 +110,30 @@ struct Disaggregation {
         "Which requests have their prompts computed in the prefill pool. Others are served by one "
         "instance of the decode pool.");
     field("link", &Disaggregation::link, "What moves the prompts' KV blocks between the pools.");
+    field(
+        "ends_at_first_token", &Disaggregation::ends_at_first_token,
+        "Whether the token of a prefill leg is the answer of a request that gets only one, without "
+        "a transfer and a decode leg, as in Dynamo where the model ends with it. Otherwise the "
+        "decode leg follows, as in llm-d. It requires handoff: after_prefill.");
+    field("reads_on", &Disaggregation::reads_on,
+          "Whether a request that its client withdraws goes on, from the queue of its prefill "
+          "instance on, until its decode instance has read its prompt, as in Dynamo: it ends then, "
+          "so that only then it may be repeated. Otherwise it ends at once, and the blocks of both "
+          "sides are free.");
+    field("prefill_max_retries", &Disaggregation::prefill_max_retries,
+          "How often a prefill leg that its instance refuses because it is down, or loses before "
+          "the prompt has been computed, is sent to the same instance again, as by llm-d's sidecar "
+          "(prefill-max-retries); then the request fails. It requires order: decode_first and "
+          "handoff: after_prefill, and no migration.")
+        .unit("retries")
+        .range(sim::between(0, 1000));
+    field("prefill_retry_after_s", &Disaggregation::prefill_retry_after_s,
+          "Time from the loss of a prefill leg until it is sent again; 0.2 s in llm-d. A client "
+          "that leaves meanwhile withdraws the request at once.")
+        .unit("s")
+        .range(sim::between(0, sim::kLongestSpan_s));
   }
+  void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   /// Requests that get no instance of the decode pool. The prompts of most were computed in vain.
   static constexpr std::array reasons{
       workload::Reason{

@@ -14,6 +14,7 @@
 #include "router/pickers/picker.h"
 #include "router/pickers/policies.h"
 #include "router/policy.h"
+#include "signals/tiers.h"
 
 namespace spillway::router {
 
@@ -47,7 +48,7 @@ class KvCostPolicy final : public RoutingPolicy {
     Joined joined{.at = view.now()};
     for (std::size_t i = 0; i < view.size(); ++i) {
       for (std::size_t rank = 0; rank < view.num_ranks(i); ++rank) {
-        joined.rated.push_back({view.id(i), rank, overlap_of(request, view, i, rank)});
+        joined.rated.push_back(found(request, view, i, rank));
       }
     }
     joined_.insert_or_assign(request.id().value, std::move(joined));
@@ -60,7 +61,7 @@ class KvCostPolicy final : public RoutingPolicy {
     Charge& charge = charges_[request.id().index()];
     charge.rank = chosen.rank;
     charge.blocks = blocks_of(request);
-    charge.uncached_blocks = std::max(prefill_blocks_of(request) - chosen.overlap, 0.0);
+    charge.uncached_blocks = std::max(prefill_blocks_of(request) - held_blocks(chosen), 0.0);
     Load& load = load_of(chosen.instance, chosen.rank);
     load.prefill_blocks += charge.uncached_blocks;
     load.blocks += charge.blocks;
@@ -96,7 +97,8 @@ class KvCostPolicy final : public RoutingPolicy {
   struct Rated {
     sim::InstanceId instance;
     std::size_t rank = 0;
-    double overlap = 0;  ///< blocks of the request that the rank holds
+    double overlap = 0;                     ///< blocks of the request in its KV memory
+    std::optional<signals::Tiers> tiers{};  ///< the same in its other tiers; unset: it has none
   };
 
   static std::pair<std::uint32_t, std::size_t> place_of(const Rated& rated) {
@@ -117,12 +119,25 @@ class KvCostPolicy final : public RoutingPolicy {
     return config_.prefill_unit == PrefillUnit::tokens ? request.input_tokens() / block_size_tokens_
                                                        : blocks_of(request);
   }
-  double overlap_of(const signals::RequestView& request, const signals::View& view, std::size_t i,
-                    std::size_t rank) const {
-    return static_cast<double>(config_.overlap == Overlap::sent
-                                   ? view.sent_blocks(request, i, rank)
-                                   : view.cached_blocks(request, i, rank));
+  // Events report the blocks of all tiers; what was sent is known to be nowhere else.
+  Rated found(const signals::RequestView& request, const signals::View& view, std::size_t i,
+              std::size_t rank) const {
+    Rated there{.instance = view.id(i), .rank = rank};
+    if (config_.overlap == Overlap::sent) {
+      there.overlap = static_cast<double>(view.sent_blocks(request, i, rank));
+      return there;
+    }
+    there.overlap = static_cast<double>(view.cached_blocks(request, i, rank));
+    if (const signals::Tiers* tiers = view.tiers(i)) there.tiers = *tiers;
+    return there;
   }
+  /// Blocks in KV memory that those in the other tiers are worth.
+  double lower_blocks(const Rated& rated) const {
+    if (!rated.tiers) return 0;
+    return config_.host_cache_hit_weight * static_cast<double>(rated.tiers->host_blocks) +
+           config_.disk_cache_hit_weight * static_cast<double>(rated.tiers->disk_blocks);
+  }
+  double held_blocks(const Rated& rated) const { return rated.overlap + lower_blocks(rated); }
   /// What was seen when the request joined its queue; null if that is too long ago.
   const Joined* fresh(const signals::RequestView& request, const signals::View& view) const {
     const auto joined = joined_.find(request.id().value);
@@ -154,8 +169,7 @@ class KvCostPolicy final : public RoutingPolicy {
       const std::size_t ranks = view.num_ranks(i);
       for (std::size_t rank = 0; rank < ranks; ++rank) {
         const Rated* const then = joined ? seen(*joined, view.id(i), rank) : nullptr;
-        const double overlap = then ? then->overlap : overlap_of(request, view, i, rank);
-        rated_.push_back({view.id(i), rank, overlap});
+        rated_.push_back(then ? *then : found(request, view, i, rank));
         least_prefill = std::min(least_prefill, load_of(view.id(i), rank).prefill_blocks);
       }
     }
@@ -169,14 +183,20 @@ class KvCostPolicy final : public RoutingPolicy {
         const double excess = load.prefill_blocks - least_prefill;
         credit /= 1 + config_.overlap_decay * excess / std::max(blocks, 1.0);
       }
-      const double prefill = config_.prefill_load_scale *
-                             std::max(load.prefill_blocks + uncached - credit * rated.overlap, 0.0);
+      const double lower = lower_blocks(rated);
+      // With tiers, a prompt counts for at least what of it is there.
+      const double prompt = rated.tiers ? std::max(uncached, held_blocks(rated)) : uncached;
+      const double saved = credit * rated.overlap + lower;
+      const double prefill =
+          config_.prefill_load_scale * std::max(load.prefill_blocks + prompt - saved, 0.0);
       const double decode = load.blocks + blocks;
       const double counted = config_.request_weight * load.requests;
       double cost =
           config_.rule == CostRule::product ? prefill * (decode + 1) : prefill + decode + counted;
       if (!config_.track_prefill) {
-        cost = std::max(decode + counted - config_.overlap_credit * rated.overlap, 0.0);
+        const double credited = config_.overlap_credit;
+        const double held = credited > 0 ? credited * rated.overlap + lower : 0;
+        cost = std::max(decode + counted - held, 0.0);
       }
       scores_.push_back(-cost);
     }

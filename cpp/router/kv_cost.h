@@ -33,6 +33,8 @@ struct KvCost {
   PrefillUnit prefill_unit = PrefillUnit::blocks;
   bool track_prefill = true;
   double overlap_refresh_after_s = 0;
+  double host_cache_hit_weight = 0.75;
+  double disk_cache_hit_weight = 0.25;
 
   static constexpr std::string_view kind = "kv_cost", type_name = "KvCost";
   static constexpr std::string_view doc =
@@ -83,13 +85,25 @@ struct KvCost {
     field("track_prefill", &KvCost::track_prefill,
           "Whether prompts to be computed count. If not, as where others compute them (Dynamo's "
           "router_track_prefill_tokens), the cost by either rule is that of decoding, less the "
-          "undecayed credit for the prompt blocks that the rank holds, at least 0.");
+          "undecayed credit for the prompt blocks that the rank holds, at least 0; a credit of 0 "
+          "takes the blocks of other tiers out, too.");
     field("overlap_refresh_after_s", &KvCost::overlap_refresh_after_s,
           "Time in the gateway's queue beyond which the blocks that a rank holds are looked up "
           "again at the decision; until then they are those of when the request joined the queue "
           "(Dynamo's DYN_ROUTER_OVERLAP_REFRESH_AFTER_SECS).")
         .unit("s")
         .range(sim::between(0, sim::kLongestSpan_s));
+    field("host_cache_hit_weight", &KvCost::host_cache_hit_weight,
+          "Blocks in KV memory, without credit or decay, that a block of the prompt in the memory "
+          "of the host is worth where events report it (Dynamo 1.3 on). Simulated instances have "
+          "no such tier, so that it changes no run; tests script it.")
+        .dimensionless()
+        .range(sim::between(0, 1000))
+        .runtime();
+    field("disk_cache_hit_weight", &KvCost::disk_cache_hit_weight, "The same of a block on disk.")
+        .dimensionless()
+        .range(sim::between(0, 1000))
+        .runtime();
   }
   /// Ties are broken at random at any temperature.
   static constexpr bool draws() { return true; }

@@ -1,5 +1,6 @@
 #include "router/python_policies.h"
 
+#include "router/deciders/decider.h"
 #include "router/filters/filter.h"
 #include "router/pickers/picker.h"
 #include "router/policy.h"
@@ -21,6 +22,10 @@ std::unique_ptr<Scorer> make(const PythonScorer& config) {
 
 std::unique_ptr<Picker> make(const PythonPicker& config) {
   return config.make_policy("router.picker");
+}
+
+std::unique_ptr<Decider> make(const PythonDecider& config) {
+  return config.make_policy("disaggregation.decider");
 }
 
 }  // namespace spillway::router

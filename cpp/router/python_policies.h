@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "router/scorers/weight.h"
+#include "signals/needs.h"
 #include "sim/schema/python_policy.h"
 
 /// The policies of the router that are written in Python.
@@ -13,11 +14,13 @@ class RoutingPolicy;
 class Filter;
 class Scorer;
 class Picker;
+class Decider;
 
 using RouterFactory = sim::PolicyFactory<RoutingPolicy>;
 using FilterFactory = sim::PolicyFactory<Filter>;
 using ScorerFactory = sim::PolicyFactory<Scorer>;
 using PickerFactory = sim::PolicyFactory<Picker>;
+using DeciderFactory = sim::PolicyFactory<Decider>;
 
 /// A routing policy written in Python.
 struct PythonRouter : sim::PythonPolicy<RouterFactory> {
@@ -26,6 +29,7 @@ struct PythonRouter : sim::PythonPolicy<RouterFactory> {
       "A routing policy written in Python (spillway.policies.Router).";
   /// Python code may draw.
   static bool draws() { return true; }
+  static constexpr signals::Needs needs{.output_lengths = true};
 };
 
 std::unique_ptr<RoutingPolicy> make(const PythonRouter& config);
@@ -38,6 +42,7 @@ struct PythonFilter : sim::PythonPolicy<FilterFactory> {
       "those that passed the previous filters passes it.";
   /// Python code may draw.
   static bool draws() { return true; }
+  static constexpr signals::Needs needs{.output_lengths = true};
 };
 
 std::unique_ptr<Filter> make(const PythonFilter& config);
@@ -52,6 +57,7 @@ struct PythonScorer : sim::PythonPolicy<ScorerFactory> {
     add_weight<PythonScorer>(field);
     PythonPolicy::fields(field);
   }
+  static constexpr signals::Needs needs{.output_lengths = true};
 };
 
 std::unique_ptr<Scorer> make(const PythonScorer& config);
@@ -65,5 +71,16 @@ struct PythonPicker : sim::PythonPolicy<PickerFactory> {
 };
 
 std::unique_ptr<Picker> make(const PythonPicker& config);
+
+/// A decider written in Python.
+struct PythonDecider : sim::PythonPolicy<DeciderFactory> {
+  static constexpr std::string_view type_name = "PythonDecider";
+  static constexpr std::string_view doc =
+      "A decider written in Python (spillway.policies.Decider).";
+  static constexpr signals::Needs needs{.prefix_index = true, .output_lengths = true};
+  static constexpr bool reads_loads = true, reads_prefill_cache = true;
+};
+
+std::unique_ptr<Decider> make(const PythonDecider& config);
 
 }  // namespace spillway::router

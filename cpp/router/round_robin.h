@@ -15,7 +15,7 @@ struct RoundRobin {
   static constexpr std::string_view doc = "Each instance in turn, regardless of its load.";
   static void fields(auto field) {
     field("per_model", &RoundRobin::per_model,
-          "Whether the requests of each model (tenants[].model) have turns of their own. Otherwise "
+          "Whether the requests of each model have turns of their own. Otherwise "
           "one count is taken modulo the number of instances that serve the model of a request.");
   }
 };

@@ -75,6 +75,8 @@ class Dispatcher {
     --in_flight_[instance.index()];
     policy_->finished(id, instance);
   }
+  /// The instance that `decide` chose gets nothing.
+  void take_back(sim::RequestId id, sim::InstanceId instance) { policy_->finished(id, instance); }
   /// With pools: a leg that the router of the other pool has sent to the instance counts here, too
   /// (+1), until it ends (−1).
   void count_elsewhere(sim::InstanceId instance, std::int32_t requests, std::int64_t tokens) {

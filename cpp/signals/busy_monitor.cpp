@@ -108,6 +108,10 @@ std::int64_t WorkerMonitor::blocks_of(RequestId id, std::int64_t block_size_toke
   return (requests_.input_tokens(id) + block_size_tokens - 1) / block_size_tokens;
 }
 
+std::int32_t WorkerMonitor::elsewhere(RequestId id) const {
+  return states_.resumes ? states_.resumptions[id.index()].emitted : 0;
+}
+
 // ---- requests of the gateway ---------------------------------------------------------------
 
 void WorkerMonitor::sent(RequestId id, InstanceId worker) {
@@ -118,20 +122,23 @@ void WorkerMonitor::sent(RequestId id, InstanceId worker) {
 
 void WorkerMonitor::first_token(RequestId id, InstanceId worker) {
   if (id.index() < continues_.size() && continues_[id.index()] != 0) return;
-  rank_of(id, worker).prompt_tokens -= requests_.input_tokens(id);
+  Rank& rank = rank_of(id, worker);
+  rank.prompt_tokens -= requests_.input_tokens(id);
+  if (tracks_output_) rank.generating.push_back(id);
 }
 
 void WorkerMonitor::finished(RequestId id, InstanceId worker) {
   Rank& rank = rank_of(id, worker);
-  const bool had_first_token = sim::is_set(states_.first_token[id.index()]);
+  const bool had_first_token = sim::is_set(states_.first_token_here(id));
   if (!had_first_token) rank.prompt_tokens -= requests_.input_tokens(id);
   rank.prompt_blocks -= blocks_of(id, rank.block_size_tokens);
-  if (had_first_token) rank.ended_tokens += states_.emitted[id.index()];
+  std::erase(rank.generating, id);
 }
 
 void WorkerMonitor::sent_to_continue(RequestId id, InstanceId worker) {
   Rank& rank = rank_of(id, worker);
   rank.prompt_blocks += blocks_of(id, rank.block_size_tokens);
+  if (tracks_output_) rank.generating.push_back(id);
   if (continues_.size() <= id.index()) continues_.resize(2 * id.index() + 1);
   continues_[id.index()] = 1;
 }
@@ -139,10 +146,18 @@ void WorkerMonitor::sent_to_continue(RequestId id, InstanceId worker) {
 void WorkerMonitor::finished_continuing(RequestId id, InstanceId worker) {
   Rank& rank = rank_of(id, worker);
   rank.prompt_blocks -= blocks_of(id, rank.block_size_tokens);
-  if (sim::is_set(states_.first_token[id.index()])) {
-    rank.ended_tokens += states_.emitted[id.index()];
-  }
+  std::erase(rank.generating, id);
   continues_[id.index()] = 0;
+}
+
+std::int64_t WorkerMonitor::generated_tokens(const Rank& rank) const {
+  std::int64_t tokens = 0;
+  for (const RequestId id : rank.generating) {
+    if (sim::is_set(states_.first_token_here(id))) {
+      tokens += states_.emitted[id.index()] - elsewhere(id);
+    }
+  }
+  return tokens;
 }
 
 // ---- load events ---------------------------------------------------------------------------
@@ -153,10 +168,8 @@ void WorkerMonitor::measure(InstanceId worker, std::span<const RankReading> rank
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const RankReading& reading = ranks[i];
     const Rank& own = its.ranks[i];
-    const std::int64_t generated_tokens =
-        tracks_output_ ? std::max<std::int64_t>(reading.emitted_tokens - own.ended_tokens, 0) : 0;
     loads.push_back(
-        {.active_decode_blocks = own.prompt_blocks + generated_tokens / own.block_size_tokens,
+        {.active_decode_blocks = own.prompt_blocks + generated_tokens(own) / own.block_size_tokens,
          .kv_used_blocks = reading.capacity.num_kv_blocks - reading.signal.free_blocks,
          .kv_total_blocks = reading.capacity.num_kv_blocks,
          .active_prefill_tokens = own.prompt_tokens,
@@ -166,8 +179,15 @@ void WorkerMonitor::measure(InstanceId worker, std::span<const RankReading> rank
 
 void WorkerMonitor::arrive(InstanceId worker) {
   Worker& its = workers_[worker.index()];
-  busy_.report(worker, its.in_transit.front());
+  const std::vector<RankLoad>& loads = its.in_transit.front();
+  if (!loads.empty()) busy_.report(worker, loads);
   its.in_transit.pop_front();
+}
+
+void WorkerMonitor::miss_in_transit(const WorkerMonitor& other) {
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    workers_[i].in_transit.resize(other.workers_[i].in_transit.size());
+  }
 }
 
 }  // namespace spillway::signals

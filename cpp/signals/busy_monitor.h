@@ -82,7 +82,6 @@ class BusyWorkers {
 struct RankReading {
   InstanceSignal signal;
   Capacity capacity;
-  std::int64_t emitted_tokens = 0;  ///< since the start; set only with `track_output_blocks`
 };
 
 /// The load of the workers as a gateway knows it: its own count of the requests that it has sent to
@@ -116,10 +115,13 @@ class WorkerMonitor {
 
   // ---- load events -------------------------------------------------------------------------
 
-  /// Measures the worker; `ranks` has one reading per rank.
+  /// Measures the worker; `ranks` has one reading per rank. With `track_output_blocks`, the states'
+  /// `emitted` of the requests inside are those of now.
   void measure(sim::InstanceId worker, std::span<const RankReading> ranks);
   /// The oldest measurement in transit arrives.
   void arrive(sim::InstanceId worker);
+  /// What is in transit to `other`, which has been measured as long, does not arrive here.
+  void miss_in_transit(const WorkerMonitor& other);
   /// See BusyWorkers.
   void set_thresholds(const BusyMonitor& from) { busy_.set_thresholds(from); }
 
@@ -129,18 +131,21 @@ class WorkerMonitor {
   struct Rank {
     std::int64_t prompt_tokens = 0;  // of requests inside that await their first token
     std::int64_t prompt_blocks = 0;  // of requests inside
-    std::int64_t ended_tokens = 0;   // emitted by requests that have ended
     std::int64_t block_size_tokens = 1;
+    std::vector<sim::RequestId> generating;  // inside; empty without `track_output_blocks`
   };
   struct Worker {
     std::vector<Rank> ranks;
-    std::deque<std::vector<RankLoad>> in_transit;
+    std::deque<std::vector<RankLoad>> in_transit;  // empty: missed
   };
 
+  std::int64_t generated_tokens(const Rank& rank) const;
   Rank& rank_of(sim::RequestId id, sim::InstanceId worker) {
     return workers_[worker.index()].ranks[states_.rank_of(id)];
   }
   std::int64_t blocks_of(sim::RequestId id, std::int64_t block_size_tokens) const;
+  // Output tokens of the request by workers that it has lost.
+  std::int32_t elsewhere(sim::RequestId id) const;
 
   const workload::RequestTable& requests_;
   const workload::RequestStates& states_;

@@ -16,6 +16,7 @@ namespace spillway::signals {
 
 struct RequestRecord;   ///< `spillway_request`
 struct InstanceRecord;  ///< `spillway_instance`
+struct LegsRecord;      ///< `spillway_legs`
 
 inline constexpr std::int64_t kPolicyAbi = 1;
 
@@ -24,6 +25,8 @@ using DecideFunction = std::int32_t(const RequestRecord*, const InstanceRecord*,
 using NotifyFunction = void(const RequestRecord*, double now_s, double* state);
 using ScoreFunction = void(const RequestRecord*, const InstanceRecord*, std::int64_t, double now_s,
                            double* state, double* scores);
+using IsLocalFunction = std::int32_t(const RequestRecord*, const LegsRecord*, double now_s,
+                                     double* state);
 
 /// The settings of a compiled policy; those of a seam derive from it. A pointer has no identity
 /// beyond a process: `functions` is unset in settings that come from a file or from another

@@ -23,6 +23,7 @@ struct Needs {
   bool fleet_signals = false;     ///< a view also in drains of the queues and in controller ticks
   bool in_flight_tokens = false;  ///< its own count of prompt tokens in flight on each instance
   bool predictions = false;       ///< predicted latencies of a request on each instance
+  bool output_lengths = false;    ///< the predicted output length of a request
 
   bool operator==(const Needs&) const = default;
   /// The union of both.

@@ -11,6 +11,13 @@
 /// What compiled policies of a user see; tests compare the layouts with those of the C header.
 namespace spillway::signals {
 
+/// `spillway_attribute`.
+struct AttributeRecord {
+  const char* name = nullptr;
+  const char* value = nullptr;
+  std::int64_t number = -1;
+};
+
 /// `spillway_request`.
 struct RequestRecord {
   std::int64_t id = 0;
@@ -20,6 +27,12 @@ struct RequestRecord {
   std::int64_t priority = 0;
   double arrival_s = 0;
   double uniform = std::numeric_limits<double>::quiet_NaN();
+  std::int64_t max_tokens = 0;
+  std::int64_t predicted_output_tokens = 0;
+  std::int64_t model = 0;
+  std::uint64_t model_name = 0;  ///< address of a text
+  std::int64_t num_attributes = 0;
+  std::uint64_t attributes = 0;  ///< address of the first AttributeRecord
 };
 
 /// `spillway_instance`.
@@ -36,13 +49,60 @@ struct InstanceRecord {
   double age_s = 0;
 };
 
-inline RequestRecord record_of(const RequestView& request) {
-  return {.id = request.row(),
-          .input_tokens = request.input_tokens(),
-          .tenant = request.tenant(),
-          .slo_class = request.slo_class(),
-          .priority = request.priority(),
-          .arrival_s = sim::to_seconds(request.arrival())};
+/// `spillway_legs`.
+struct LegsRecord {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t prompt_blocks = 0;
+  std::int64_t decode_instance = -1;
+  std::int64_t decode_cached_tokens = 0;
+  std::int64_t decode_pending_tokens = 0;
+  std::int64_t decode_blocks_in_flight = 0;
+  std::int64_t decode_max_num_batched_tokens = 0;
+  std::int64_t decode_num_kv_blocks = 0;
+  std::int64_t prefill_instance = -1;
+  std::int64_t prefill_cached_tokens = 0;
+  std::int64_t prefill_pending_tokens = 0;
+  std::int64_t prefill_blocks_in_flight = 0;
+  std::int64_t prefill_max_num_batched_tokens = 0;
+  std::int64_t prefill_num_kv_blocks = 0;
+};
+
+static_assert(sizeof(const void*) == sizeof(std::uint64_t), "members of records have 8 bytes");
+
+/// The values of a request in the further columns of the trace.
+[[gnu::noinline]] inline void record(const RequestView& request,
+                                     std::vector<AttributeRecord>& attributes) {
+  const auto all = request.attributes();
+  attributes.resize(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::uint32_t number = request.attribute(i);
+    const bool has_value = number != workload::Attribute::kNone;
+    attributes[i] = {.name = all[i].name.c_str(),
+                     .value = has_value ? all[i].values[number].c_str() : "",
+                     .number = has_value ? std::int64_t{number} : -1};
+  }
+}
+
+/// Writes the record of a request. `attributes` holds those of the record, which points there until
+/// the next call.
+[[gnu::always_inline]] inline void record(const RequestView& request,
+                                          std::vector<AttributeRecord>& attributes,
+                                          RequestRecord& seen) {
+  seen.id = request.row();
+  seen.input_tokens = request.input_tokens();
+  seen.tenant = request.tenant();
+  seen.slo_class = request.slo_class();
+  seen.priority = request.priority();
+  seen.arrival_s = sim::to_seconds(request.arrival());
+  seen.max_tokens = request.max_tokens();
+  seen.predicted_output_tokens = request.predicted_output_tokens();
+  seen.model = request.model_index();
+  const char* const model = seen.model > 0 ? request.model().c_str() : "";
+  seen.model_name = reinterpret_cast<std::uint64_t>(model);
+  if (request.attributes().empty()) return;
+  record(request, attributes);
+  seen.num_attributes = static_cast<std::int64_t>(attributes.size());
+  seen.attributes = reinterpret_cast<std::uint64_t>(attributes.data());
 }
 
 /// The records of all candidates of a view.

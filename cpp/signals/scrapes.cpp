@@ -39,7 +39,19 @@ sim::Time Scrapes::time_of(sim::InstanceId id, std::int64_t k) const {
   return regular + sim::Time{static_cast<std::int64_t>(late * static_cast<double>(period_.ns))};
 }
 
-bool Scrapes::is_lost(sim::InstanceId id, std::int64_t k) const {
+void Scrapes::set_silent(sim::InstanceId id, bool is_silent, sim::Time now) {
+  auto& silent = of_[id.index()].silent;
+  if (is_silent) {
+    silent.emplace_back(now, sim::kForever);
+  } else if (!silent.empty()) {
+    silent.back().second = now;
+  }
+}
+
+bool Scrapes::is_lost_on_way(sim::InstanceId id, std::int64_t k) const {
+  const sim::Time at = time_of(id, k);
+  const auto is_then = [at](const auto& span) { return span.first <= at && at < span.second; };
+  if (std::ranges::any_of(of_[id.index()].silent, is_then)) return true;
   if (loss_probability_ == 0) return false;
   sim::Draws draws = draws_of(seed_, id, k);
   draws.uniform();  // the jitter's

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "signals/signal_source.h"
@@ -28,7 +29,11 @@ class Scrapes {
   }
   /// Time of the k-th scrape of an instance.
   sim::Time time_of(sim::InstanceId id, std::int64_t k) const;
-  bool is_lost(sim::InstanceId id, std::int64_t k) const;
+  bool is_lost(sim::InstanceId id, std::int64_t k) const {
+    return (loss_probability_ > 0 || !of_[id.index()].silent.empty()) && is_lost_on_way(id, k);
+  }
+  /// From now on scrapes of the instance are lost, or no longer. Its due scrapes have been taken.
+  void set_silent(sim::InstanceId id, bool is_silent, sim::Time now);
   sim::Time delay() const { return delay_; }
   sim::Time period() const { return period_; }
   /// The last scrape that has arrived by `now`, or its substitute if it is stale; zeros if there is
@@ -54,12 +59,15 @@ class Scrapes {
     sim::Time next_at{0};
     InstanceSignal seen;
     sim::Time seen_until = sim::kUnset;  // `seen` is valid before
+    // From when to when its scrapes are lost, in order of time.
+    std::vector<std::pair<sim::Time, sim::Time>> silent;
   };
 
   // Number of the last scrape at or before `now`; negative: none.
   std::int64_t last_scrape(sim::InstanceId id, sim::Time now);
   // The same of scrapes that are not lost. `last`: the last scrape.
   std::int64_t last_kept(sim::InstanceId id, std::int64_t last) const;
+  bool is_lost_on_way(sim::InstanceId id, std::int64_t k) const;
   bool is_too_old(sim::Time measured, sim::Time now) const {
     if (stale_after_ == sim::kForever) return false;
     return !sim::is_set(measured) || now - measured >= stale_after_;

@@ -27,7 +27,7 @@ class SignalStore {
     sources_.ready = ready;
     sources_.has_workers = has_workers;
   }
-  /// Constant from then on; see Sources.
+  /// See Sources. The pools must be valid until the next call.
   void set_pools(std::span<const sim::InstanceId> prefill, std::span<const sim::InstanceId> decode,
                  std::span<const sim::InstanceId> entry) {
     sources_.prefill_pool = prefill;

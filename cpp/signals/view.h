@@ -14,6 +14,7 @@
 #include "signals/prefix_index.h"
 #include "signals/scrapes.h"
 #include "signals/signal_source.h"
+#include "signals/tiers.h"
 #include "sim/ids.h"
 #include "sim/mix.h"
 #include "sim/time.h"
@@ -22,7 +23,8 @@
 namespace spillway::signals {
 
 /// The request of a decision, as far as a decision may see it. The output length is not known in
-/// advance.
+/// advance;
+/// at most a prediction is.
 class RequestView {
  public:
   RequestView(const workload::RequestTable& requests, sim::RequestId id)
@@ -32,9 +34,19 @@ class RequestView {
   /// Position in the order of arrival.
   std::uint32_t row() const { return requests_->row(id_); }
   std::int32_t input_tokens() const { return requests_->input_tokens(id_); }
+  /// Maximum of its output that its client states; 0: none.
+  std::int32_t max_tokens() const { return requests_->max_tokens(id_); }
+  /// The prediction of its output, at least 1. Precondition: the policy's needs include it.
+  std::int32_t predicted_output_tokens() const { return requests_->predicted_output_tokens(id_); }
+  /// The further columns of the trace, and number of the value of the i-th one
+  /// (workload::Attribute::kNone: it has none).
+  std::span<const workload::Attribute> attributes() const { return requests_->attributes(); }
+  std::uint32_t attribute(std::size_t i) const { return requests_->attribute(id_, i); }
   std::uint16_t tenant() const { return requests_->tenant(id_); }
-  /// Model that it names; empty: none.
-  const std::string& model() const { return requests_->tenants[tenant()].model; }
+  /// Model that it names itself, or else its tenant; empty: none.
+  const std::string& model() const { return requests_->models()[requests_->model(id_)]; }
+  /// Position of that model among those of the run; 0: none.
+  std::uint16_t model_index() const { return requests_->model(id_); }
   std::uint16_t slo_class() const { return requests_->slo_class(id_); }
   /// Priority of its SLO class; higher is more important.
   std::int64_t priority() const { return requests_->class_of(id_).priority; }
@@ -79,9 +91,10 @@ struct Sources {
   /// The instances that compute prompts, that continue requests, and of which the first instance of
   /// a request is chosen; all empty without pools.
   std::span<const sim::InstanceId> prefill_pool, decode_pool, entry_pool;
-  std::span<const Adapters> adapters;    ///< of tests; empty: none
-  const std::string* adapter = nullptr;  ///< of the request of a test; null: none
-  bool has_ranks = true;                 ///< whether any instance has several ranks
+  std::span<const Adapters> adapters;           ///< of tests; empty: none
+  const std::string* adapter = nullptr;         ///< of the request of a test; null: none
+  std::span<const std::optional<Tiers>> tiers;  ///< of tests, for a request; empty: none
+  bool has_ranks = true;                        ///< whether any instance has several ranks
 };
 
 /// State that is local to a gateway and always fresh.
@@ -207,6 +220,12 @@ class View {
   }
   /// The adapter that the request asks for; null: none.
   const std::string* adapter() const { return sources_->adapter; }
+  /// The blocks of the request of the decision in the instance's other tiers; null: it has none.
+  const Tiers* tiers(std::size_t i) const {
+    if (sources_->tiers.empty()) return nullptr;
+    const std::optional<Tiers>& there = sources_->tiers[id(i).index()];
+    return there ? &*there : nullptr;
+  }
   /// Admitted requests that await a first token. Precondition: the policy's needs include it.
   const Outstanding& outstanding() const { return *local_->outstanding; }
   /// Time of its first token there if no other request followed. Precondition: as above.

@@ -22,11 +22,14 @@ enum class Stream : std::uint64_t {
   retries = 10,
   traffic = 11,
   drafts = 12,
+  predictions = 13,
+  breakdowns = 14,
 };
 /// Names of the streams, starting with stream 1.
-inline constexpr std::array<std::string_view, 12> kStreamNames{
-    "arrivals",   "input_lengths", "output_lengths", "admission", "router",  "step_durations",
-    "controller", "scrapes",       "gateways",       "retries",   "traffic", "drafts"};
+inline constexpr std::array<std::string_view, 14> kStreamNames{
+    "arrivals",       "input_lengths", "output_lengths", "admission", "router",
+    "step_durations", "controller",    "scrapes",        "gateways",  "retries",
+    "traffic",        "drafts",        "predictions",    "breakdowns"};
 
 /// Philox4x64-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11): the block
 /// of four 64-bit numbers at `counter` under `key`.

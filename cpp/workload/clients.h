@@ -32,6 +32,8 @@ struct Client {
   Lengths input_tokens = Fixed{512};
   Lengths output_tokens = Fixed{128};
   double length_correlation = 0;
+  std::optional<std::int64_t> max_tokens;
+  std::string model;
   std::string prefix_group;
   std::int64_t prefix_tokens = 0;
 
@@ -85,6 +87,15 @@ struct Client {
           "Both lengths keep their distributions. Lengths with few values attain less.")
         .dimensionless()
         .range(sim::between(-1, 1));
+    field("max_tokens", &Client::max_tokens,
+          "Maximum of an output that its requests state, at which longer outputs end; unset: none.")
+        .unit("tokens")
+        .range(sim::between(1, kMaxTokens))
+        .log_search(16, 4096);
+    field(
+        "model", &Client::model,
+        "Model that its requests name: one of instances[].models, whose instances alone get them. "
+        "Empty: that of its tenant, if any.");
     field("prefix_group", &Client::prefix_group,
           "Clients of one group share the first prefix_tokens tokens of their prompts; empty: no "
           "shared prefix.");

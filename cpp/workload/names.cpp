@@ -12,6 +12,9 @@ NamedClient intern(const Client& client, Names& names) {
   NamedClient named{
       .tenant = static_cast<std::uint16_t>(names.tenants.position(client.tenant)),
       .slo_class = static_cast<std::uint16_t>(names.slo_classes.position(client.slo_class))};
+  if (!client.model.empty()) {
+    named.model = static_cast<std::uint16_t>(1 + names.models.position(client.model));
+  }
   if (!client.prefix_group.empty()) {
     named.prefix = {names.prefix_groups.position(client.prefix_group),
                     static_cast<std::uint32_t>(client.prefix_tokens)};

@@ -28,12 +28,14 @@ struct Names {
   InternedNames tenants;
   InternedNames slo_classes;
   InternedNames prefix_groups;
+  InternedNames models;
 };
 /// The positions of one client's names.
 struct NamedClient {
   std::uint16_t tenant = 0;
   std::uint16_t slo_class = 0;
-  Segment prefix;  ///< shared beginning of its prompts; 0 tokens: none
+  std::uint16_t model = 0;  ///< as in `Requests`
+  Segment prefix;           ///< shared beginning of its prompts; 0 tokens: none
 };
 /// Adds the client's new names; returns the positions of all of them.
 NamedClient intern(const Client& client, Names& names);

@@ -46,6 +46,10 @@ inline constexpr ReasonCategory kTtlExpired{"ttl_expired", 503, 429, 529, 503, 5
 inline constexpr ReasonCategory kEvictedPriority{"evicted_priority", 503, 429, 529, 503, 503};
 inline constexpr ReasonCategory kTimeout{"timeout", 499, 499, 499, 499, 499};  // the client's doing
 inline constexpr ReasonCategory kUnservable{"unservable", 400, 400, 400, 400, 400};
+// Before the first byte; a stream that has begun breaks off. vLLM is what has failed.
+inline constexpr ReasonCategory kInstanceLost{"instance_lost", 502, 503, 500, 503, 503};
+// Of the load balancer in front of the gateway; without one the connection is reset or refused.
+inline constexpr ReasonCategory kGatewayLost{"gateway_lost", 502, 502, 502, 502, 502};
 }  // namespace categories
 
 /// One reason for which a policy rejects or drops a request. A policy lists its reasons in its
@@ -60,13 +64,19 @@ struct Reason {
 };
 
 /// The stage to whose closed set of reasons a code refers.
-enum class Stage : std::uint8_t { none, admission, queue, ingress, client, router, handoff };
+enum class Stage : std::uint8_t { none, admission, queue, ingress, client, router, handoff, fault };
 
 /// A reason as stored per request: the stage, and the position in that stage's closed set.
 struct ReasonCode {
   Stage stage = Stage::none;
   std::uint8_t index = 0;
 };
+/// The reasons of their stage.
+inline constexpr ReasonCode kInstanceLost{Stage::fault, 0};
+inline constexpr ReasonCode kGatewayLost{Stage::fault, 1};
+inline bool is_gateway_lost(ReasonCode code) {
+  return code.stage == kGatewayLost.stage && code.index == kGatewayLost.index;
+}
 
 // ---- closed set of a stage: the concatenation of its alternatives' reasons, at compile time ----
 

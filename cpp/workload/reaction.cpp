@@ -1,6 +1,7 @@
 #include "workload/reaction.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/math.h"
 #include "sim/rng.h"
@@ -27,6 +28,12 @@ double Retry::wait_s(std::int64_t attempts, double uniform) const {
   return wait;
 }
 
+void Reaction::validate(const std::string& path, std::vector<sim::Violation>& out) const {
+  if (!hedge || retries.empty()) return;
+  out.push_back({sim::join_path(path, "retries"), std::to_string(retries.size()) + " rules",
+                 "must be empty where clients hedge"});
+}
+
 std::optional<Cause> cause_of(const ReasonCategory& category) {
   // Every target system returns the same status for both.
   if (category.name == categories::kEvictedPriority.name) return Cause::saturated;
@@ -38,21 +45,36 @@ std::optional<Cause> cause_of(const ReasonCategory& category) {
 
 Reactions::Reactions(const Reaction& everyone,
                      const std::vector<std::optional<Reaction>>& of_tenant, std::uint64_t seed)
-    : seed_(seed) {
+    : groups_(1), seed_(seed) {
   for (const std::optional<Reaction>& own : of_tenant) {
-    State state{own.value_or(everyone), {}};
-    for (const Retry& retry : state.reaction.retries) state.budgets.push_back(retry.budget_burst);
+    State state{.reaction = own.value_or(everyone), .group = own ? groups_.size() : 0};
+    if (own) groups_.emplace_back();
+    counts_attempts_ = counts_attempts_ || state.reaction.limits_concurrency();
+    for (const Retry& retry : state.reaction.retries) {
+      state.retry_budgets.push_back({retry.budget_ratio, retry.budget_burst});
+    }
+    if (const auto& hedge = state.reaction.hedge) {
+      state.hedge_budget = {hedge->budget_ratio, hedge->budget_burst};
+    }
     tenants_.push_back(std::move(state));
   }
 }
 
 void Reactions::first_attempt(sim::TenantId tenant) {
   State& state = tenants_[tenant.index()];
-  for (std::size_t i = 0; i < state.budgets.size(); ++i) {
-    const Retry& retry = state.reaction.retries[i];
-    state.budgets[i] =
-        std::min(retry.budget_burst, state.budgets[i] + retry.budget_ratio.value_or(0));
-  }
+  for (Budget& budget : state.retry_budgets) budget.grow();
+  state.hedge_budget.grow();
+}
+
+bool Reactions::Budget::pay() {
+  if (!ratio) return true;
+  if (left < 1) return false;
+  left -= 1;
+  return true;
+}
+
+bool Reactions::may_hedge(sim::TenantId tenant) {
+  return tenants_[tenant.index()].hedge_budget.pay();
 }
 
 std::optional<sim::Time> Reactions::wait(sim::TenantId tenant, Cause cause, std::int64_t attempts,
@@ -67,11 +89,16 @@ std::optional<sim::Time> Reactions::wait(sim::TenantId tenant, Cause cause, std:
   const sim::Time wait =
       obeys ? retry_after : sim::from_seconds(rule->wait_s(attempts, draws.uniform()));
   if (wait >= left) return std::nullopt;
-  if (rule->budget_ratio) {
-    double& budget = state.budgets[static_cast<std::size_t>(rule - rules.begin())];
-    if (budget < 1) return std::nullopt;
-    budget -= 1;
+  if (rule->active_share) {
+    const Group& group = group_of(tenant);
+    const double share = std::floor(*rule->active_share * static_cast<double>(group.active));
+    const std::int64_t most =
+        std::max(rule->min_concurrent_retries, static_cast<std::int64_t>(share));
+    if (group.retrying >= most) return std::nullopt;
   }
+  Budget& budget = state.retry_budgets[static_cast<std::size_t>(rule - rules.begin())];
+  if (!budget.pay()) return std::nullopt;
+  if (counts_attempts_) ++group_of(tenant).retrying;
   return wait;
 }
 

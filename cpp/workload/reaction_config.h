@@ -4,9 +4,11 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "sim/error.h"
 #include "sim/randomness.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/range.h"
@@ -16,7 +18,15 @@
 namespace spillway::workload {
 
 /// Why an attempt failed, as its client sees it.
-enum class Cause : std::uint8_t { rate_limited, saturated, queue_full, ttl_expired, timeout };
+enum class Cause : std::uint8_t {
+  rate_limited,
+  saturated,
+  queue_full,
+  ttl_expired,
+  timeout,
+  instance_lost,
+  gateway_lost
+};
 
 /// How the wait before a retry is randomized.
 enum class Jitter : std::uint8_t { none, full, equal, additive };
@@ -32,6 +42,8 @@ struct Retry {
   bool obeys_retry_after = false;
   std::optional<double> budget_ratio;
   double budget_burst = 10;
+  std::optional<double> active_share;
+  std::int64_t min_concurrent_retries = 3;
 
   static constexpr std::string_view type_name = "Retry";
   static constexpr std::string_view doc =
@@ -41,7 +53,8 @@ struct Retry {
     field("on", &Retry::on,
           "Causes after which this rule applies: rate_limited, saturated, queue_full and "
           "ttl_expired are the categories of rejections in result.requests; timeout is the "
-          "client's own. Empty: all of them.");
+          "client's own; instance_lost: a server failed; gateway_lost: the gateway did. Empty: all "
+          "of them.");
     field("max_attempts", &Retry::max_attempts, "Maximum number of attempts, including the first.")
         .unit("attempts")
         .range(sim::between(1, 1000));
@@ -72,6 +85,19 @@ struct Retry {
           "Initial and maximum amount of the budget, if there is one.")
         .unit("attempts")
         .range(sim::between(1, 1e9));
+    field("active_share", &Retry::active_share,
+          "Retries that wait or are under way, of all clients that share the reaction, as a share "
+          "of their attempts under way: a retry that would exceed it is not sent (Envoy's "
+          "retry_budget, whose default is 0.2). Unset: no such limit.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .search(0.05, 0.5);
+    field("min_concurrent_retries", &Retry::min_concurrent_retries,
+          "That many may wait or be under way in any case, with active_share (Envoy's "
+          "min_retry_concurrency).")
+        .unit("attempts")
+        .range(sim::between(0, 1e9))
+        .log_search(1, 100);
   }
   bool applies_to(Cause cause) const;
   /// Wait between attempt number `attempts`, counted from 1, and the next; `uniform` is drawn from
@@ -80,17 +106,53 @@ struct Retry {
   bool draws() const { return max_attempts > 1 && wait_s(1, 0) != wait_s(1, 0.5); }
 };
 
-/// How long clients wait and when they retry. Optional per tenant.
+/// When a client sends a second copy of a request.
+struct Hedge {
+  double after_s = 1;
+  std::optional<double> budget_ratio;
+  double budget_burst = 10;
+
+  static constexpr std::string_view type_name = "Hedge";
+  static constexpr std::string_view doc =
+      "When a client sends a second copy of a request: a hedged request (Dean & Barroso, \"The "
+      "Tail "
+      "at Scale\", CACM 2013; gRPC's hedging policy, with two attempts). The copy passes the "
+      "gateway as another attempt, and each copy is sent to another instance than the other one. "
+      "The first one with a first token answers, and the client withdraws the other. A copy that "
+      "is refused or lost leaves the request to the other copy.";
+  static void fields(auto field) {
+    field("after_s", &Hedge::after_s,
+          "Time from the arrival of the request at the gateway after which its client sends the "
+          "copy, unless there is a first token. Dean & Barroso take the 95th percentile of what "
+          "is expected.")
+        .unit("s")
+        .range(sim::between(0, sim::kLongestSpan_s))
+        .log_search(0.05, 30);
+    field("budget_ratio", &Hedge::budget_ratio,
+          "Amount that each request adds to the tenant's budget of copies. A copy takes 1 and is "
+          "only sent if the budget allows it. Unset: no budget.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .search(0, 0.2);
+    field("budget_burst", &Hedge::budget_burst,
+          "Initial and maximum amount of the budget, if there is one.")
+        .unit("copies")
+        .range(sim::between(1, 1e9));
+  }
+};
+
+/// How long clients wait, when they retry and when they hedge. Optional per tenant.
 struct Reaction {
   std::optional<double> timeout_s;
   std::optional<double> first_token_timeout_s;
   std::optional<double> deadline_s;
   std::vector<Retry> retries;
+  std::optional<Hedge> hedge;
 
   static constexpr std::string_view type_name = "Reaction";
   static constexpr std::string_view doc =
-      "How long clients wait and when they retry. A withdrawn request leaves a queue immediately, "
-      "and an instance at the end of the current step.";
+      "How long clients wait, when they retry and when they hedge. A withdrawn request leaves a "
+      "queue immediately, and an instance at the end of the current step.";
   static void fields(auto field) {
     const auto span = sim::positive_up_to(sim::kLongestSpan_s);
     field("timeout_s", &Reaction::timeout_s,
@@ -111,7 +173,11 @@ struct Reaction {
         .log_search(1, 600);
     field("retries", &Reaction::retries,
           "When clients retry; the first rule that applies to the cause decides.");
+    field("hedge", &Reaction::hedge,
+          "When clients send a second copy of a request; unset: never. Needs empty retries, as in "
+          "gRPC, where a method has one of both policies.");
   }
+  void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   static constexpr std::array reasons{
       Reason{"client_timeout",
              categories::kTimeout,
@@ -121,11 +187,15 @@ struct Reaction {
               "tenants[].reaction.deadline_s"}}};
 
   bool draws() const { return sim::can_draw(retries); }
+  bool limits_concurrency() const {
+    return std::ranges::any_of(retries,
+                               [](const Retry& retry) { return retry.active_share.has_value(); });
+  }
   bool obeys_retry_after() const {
     return std::ranges::any_of(retries, [](const Retry& retry) { return retry.obeys_retry_after; });
   }
   bool is_passive() const {
-    return !timeout_s && !first_token_timeout_s && !deadline_s && retries.empty();
+    return !timeout_s && !first_token_timeout_s && !deadline_s && retries.empty() && !hedge;
   }
 };
 
@@ -133,8 +203,9 @@ struct Reaction {
 
 template <>
 struct spillway::sim::EnumNames<spillway::workload::Cause> {
-  static constexpr std::array<std::string_view, 5> names{"rate_limited", "saturated", "queue_full",
-                                                         "ttl_expired", "timeout"};
+  static constexpr std::array<std::string_view, 7> names{
+      "rate_limited", "saturated",     "queue_full",  "ttl_expired",
+      "timeout",      "instance_lost", "gateway_lost"};
 };
 template <>
 struct spillway::sim::EnumNames<spillway::workload::Jitter> {

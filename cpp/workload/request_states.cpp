@@ -18,10 +18,12 @@ void for_each_column(RequestStates& states, const F& f) {
   f(states.preemptions, 0);
   f(states.outcome, Outcome::in_transit);
   f(states.reason, ReasonCode{});
+  if (states.resumes) f(states.resumptions, Resumption{});
   if (states.keeps_cached) f(states.cached_tokens, 0);
   if (states.has_ranks) f(states.rank, std::int16_t{-1});
   if (states.counts_attempts) f(states.attempts, std::uint16_t{1});
   if (states.keeps_retry_after) f(states.retry_after, sim::Time{0});
+  if (states.keeps_copies) f(states.copies, Copies::one);
   if (!states.reports) return;
   f(states.reported_ttft, sim::Time{0});
   f(states.reported_decode, sim::Time{0});

@@ -4,11 +4,13 @@
 #include <array>
 #include <charconv>
 #include <limits>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "sim/error.h"
 #include "sim/names.h"
+#include "workload/length_predictor.h"
 #include "workload/trace.h"
 
 namespace spillway::workload {
@@ -48,11 +50,24 @@ class RowName {
   std::size_t length_;
 };
 
+LengthPredictor::Facts facts_of(const RequestTable& requests, sim::RequestId id) {
+  return {.row = requests.row(id),
+          .input_tokens = requests.input_tokens(id),
+          .output_tokens = requests.target_output_tokens(id),
+          .max_tokens = requests.max_tokens(id),
+          .slo_class = requests.slo_class(id),
+          .group = requests.group(id)};
+}
+
 }  // namespace
+
+RequestTable::~RequestTable() = default;
 
 RequestTable::RequestTable(std::vector<Tenant> known_tenants, std::vector<SloClass> known_classes,
                            sim::Time warm_up)
-    : tenants(std::move(known_tenants)), slo_classes(std::move(known_classes)), warm_up_(warm_up) {}
+    : tenants(std::move(known_tenants)), slo_classes(std::move(known_classes)), warm_up_(warm_up) {
+  models_.position("");
+}
 
 RequestTable::RequestTable(std::shared_ptr<const Requests> source,
                            std::vector<Tenant> known_tenants, std::vector<SloClass> known_classes,
@@ -62,7 +77,7 @@ RequestTable::RequestTable(std::shared_ptr<const Requests> source,
   names_ = source_;
   columns_ = source_.get();
   arrivals_ = &columns_->arrival;
-  resolve(source_->tenants, source_->slo_classes);
+  resolve(source_->tenants, source_->slo_classes, source_->models);
 }
 
 RequestTable::RequestTable(std::unique_ptr<ArrivalStream> stream, bool keeps_all,
@@ -79,8 +94,24 @@ RequestTable::RequestTable(std::unique_ptr<ArrivalStream> stream, bool keeps_all
   }
   columns_ = taken_.get();
   arrivals_ = &columns_->arrival;
-  resolve(stream_->tenants(), stream_->slo_classes());
+  resolve(stream_->tenants(), stream_->slo_classes(), stream_->models());
   next_ = stream_->next();
+}
+
+void RequestTable::predict_lengths(const LengthPrediction& config, std::uint64_t seed) {
+  predictor_ = std::make_unique<LengthPredictor>(config, slo_classes.size(), num_groups(), seed);
+}
+
+// A learned prediction stays what it was at the arrival of the attempt.
+void RequestTable::arrived(sim::RequestId id) {
+  if (predictions_.size() <= id.index()) predictions_.resize(2 * id.index() + 1);
+  predictions_[id.index()] = predictor_->predict(facts_of(*this, id));
+}
+
+void RequestTable::completed(sim::RequestId id) { predictor_->completed(facts_of(*this, id)); }
+
+std::int32_t RequestTable::prediction_of(sim::RequestId id) const {
+  return predictor_->learns() ? predictions_[id.index()] : predictor_->predict(facts_of(*this, id));
 }
 
 void RequestTable::keep_attempts() {
@@ -98,12 +129,25 @@ void RequestTable::know(const std::vector<std::string>& tenant_names,
                         const std::vector<std::string>& class_names) {
   positions(tenant_names, tenants);
   positions(class_names, slo_classes);
+  note_models_of_tenants();
+}
+
+void RequestTable::know_models(const std::vector<std::string>& names) {
+  for (const std::string& name : names) position_of_model(name);
 }
 
 void RequestTable::resolve(const std::vector<std::string>& tenant_names,
-                           const std::vector<std::string>& class_names) {
+                           const std::vector<std::string>& class_names,
+                           const std::vector<std::string>& model_names) {
   tenant_of_ = positions(tenant_names, tenants);
   class_of_ = positions(class_names, slo_classes);
+  for (const std::string& name : model_names) model_of_.push_back(position_of_model(name));
+  note_models_of_tenants();
+}
+
+void RequestTable::note_models_of_tenants() {
+  model_of_tenant_.clear();
+  for (const Tenant& tenant : tenants) model_of_tenant_.push_back(position_of_model(tenant.model));
 }
 
 sim::Time RequestTable::next_arrival() const {
@@ -118,6 +162,7 @@ sim::RequestId RequestTable::take_next(sim::Time now) {
   arrival.time = now;
   const sim::RequestId id = add(arrival);
   if (keeps_names_) taken_->request_id[id.index()] = names_->request_id[num_of_source_];
+  if (moves_rows_) source_rows_[id.index()] = static_cast<std::uint32_t>(num_of_source_);
   ++num_of_source_;
   next_ = stream_->next();
   return id;
@@ -143,6 +188,8 @@ void RequestTable::copy_from_now_on() {
                             source_->segments.begin() + begin[next_row_]);
   }
   if (!source_->answer.empty()) taken_->answer = head(source_->answer);
+  if (!source_->max_tokens.empty()) taken_->max_tokens = head(source_->max_tokens);
+  if (!source_->model.empty()) taken_->model = head(source_->model);
   num_of_source_ = next_row_;
   stream_ = stream(source_, next_row_);
   next_ = stream_->next();
@@ -153,6 +200,21 @@ void RequestTable::copy_from_now_on() {
   } else {
     arrivals_ = &columns_->arrival;
   }
+}
+
+void RequestTable::keep_source_rows() {
+  if (moves_rows_ || attributes().empty()) return;
+  moves_rows_ = true;
+  source_rows_.resize(capacity(), Attribute::kNone);
+  for (std::size_t slot = 0; slot < capacity(); ++slot) {
+    const sim::RequestId id{slot};
+    if (in_use(id)) source_rows_[slot] = row(id);
+  }
+}
+
+std::uint32_t RequestTable::attribute(sim::RequestId id, std::size_t i) const {
+  const std::uint32_t of_source = moves_rows_ ? source_rows_[id.index()] : row(id);
+  return of_source == Attribute::kNone ? of_source : names_->attributes[i].code[of_source];
 }
 
 void RequestTable::keep_names() {
@@ -170,6 +232,7 @@ sim::RequestId RequestTable::add_from_outside(const Submission& request,
                                               std::size_t slo_class, sim::Time now) {
   if (!stream_) copy_from_now_on();
   keep_names();
+  keep_source_rows();
   // The columns hold indices of the source.
   const auto index_of = [](std::vector<std::uint16_t>& positions, std::size_t position) {
     const auto found = std::ranges::find(positions, position);
@@ -177,12 +240,19 @@ sim::RequestId RequestTable::add_from_outside(const Submission& request,
     if (found == positions.end()) positions.push_back(static_cast<std::uint16_t>(position));
     return index;
   };
-  const sim::RequestId id = add({.time = now,
-                                 .input_tokens = static_cast<std::int32_t>(request.input_tokens),
-                                 .output_tokens = static_cast<std::int32_t>(request.output_tokens),
-                                 .tenant = index_of(tenant_of_, tenant),
-                                 .slo_class = index_of(class_of_, slo_class),
-                                 .segments = segments});
+  std::uint16_t model = 0;
+  if (!request.model.empty()) {
+    model = static_cast<std::uint16_t>(1 + index_of(model_of_, position_of_model(request.model)));
+  }
+  const sim::RequestId id =
+      add({.time = now,
+           .input_tokens = static_cast<std::int32_t>(request.input_tokens),
+           .output_tokens = static_cast<std::int32_t>(request.output_tokens),
+           .tenant = index_of(tenant_of_, tenant),
+           .slo_class = index_of(class_of_, slo_class),
+           .segments = segments,
+           .max_tokens = static_cast<std::int32_t>(request.max_tokens.value_or(0)),
+           .model = model});
   if (keeps_names_) {
     taken_->request_id[id.index()] = "submitted-" + std::to_string(num_from_outside_);
   }
@@ -190,6 +260,7 @@ sim::RequestId RequestTable::add_from_outside(const Submission& request,
     from_outside_.resize(capacity());
     from_outside_[id.index()] = true;
   }
+  if (moves_rows_) source_rows_[id.index()] = Attribute::kNone;
   ++num_from_outside_;
   return id;
 }
@@ -205,8 +276,11 @@ sim::RequestId RequestTable::add(const Arrival& arrival) {
     taken_->output_tokens.emplace_back();
     taken_->tenant.emplace_back();
     taken_->slo_class.emplace_back();
+    if (!taken_->max_tokens.empty()) taken_->max_tokens.emplace_back();
+    if (!taken_->model.empty()) taken_->model.emplace_back();
     if (keeps_attempts_) attempts_.emplace_back();
     if (keeps_names_) taken_->request_id.emplace_back();
+    if (moves_rows_) source_rows_.push_back(Attribute::kNone);
     if (!keeps_all_) {
       segments_.emplace_back();
       if (stream_->shares_answers()) answers_.emplace_back();
@@ -222,6 +296,10 @@ sim::RequestId RequestTable::add(const Arrival& arrival) {
   taken_->output_tokens[slot] = arrival.output_tokens;
   taken_->tenant[slot] = arrival.tenant;
   taken_->slo_class[slot] = arrival.slo_class;
+  if (arrival.max_tokens > 0) taken_->max_tokens.resize(taken_->size());
+  if (!taken_->max_tokens.empty()) taken_->max_tokens[slot] = arrival.max_tokens;
+  if (arrival.model > 0) taken_->model.resize(taken_->size());
+  if (!taken_->model.empty()) taken_->model[slot] = arrival.model;
   if (keeps_attempts_) attempts_[slot] = arrival.time;
   const auto row = static_cast<std::uint32_t>(next_row_++);
   if (!keeps_all_) {
@@ -252,11 +330,14 @@ sim::RequestId RequestTable::retry_beside(sim::RequestId held, sim::Time now) {
                                  .tenant = taken_->tenant[from],
                                  .slo_class = taken_->slo_class[from],
                                  .segments = segments_[from],
-                                 .answer = answer(held)});
+                                 .answer = answer(held),
+                                 .max_tokens = max_tokens(held),
+                                 .model = taken_->model_of(from)});
   next_row_ = next_row;
   rows_[id.index()] = rows_[from];
   attempts_[id.index()] = now;
   if (keeps_names_) taken_->request_id[id.index()] = taken_->request_id[from];
+  if (moves_rows_) source_rows_[id.index()] = source_rows_[from];
   if (empty_outputs_fail_) {
     from_outside_.resize(capacity());
     from_outside_[id.index()] = is_from_outside(held);
@@ -288,6 +369,8 @@ sim::RequestId RequestTable::append_beside(sim::RequestId held) {
   repeat(taken_->tenant);
   repeat(taken_->slo_class);
   repeat(taken_->answer);
+  repeat(taken_->max_tokens);
+  repeat(taken_->model);
   if (!taken_->segment_begin.empty()) {
     const auto segments = taken_->segments_of(from);
     const std::vector<Segment> copy(segments.begin(), segments.end());
@@ -298,12 +381,17 @@ sim::RequestId RequestTable::append_beside(sim::RequestId held) {
   return id;
 }
 
-void RequestTable::settle(const std::function<void(sim::RequestId, sim::RequestId)>& moved) {
+void RequestTable::settle(const std::function<bool(sim::RequestId, sim::RequestId)>& moves) {
+  if (rows_beside_.empty()) return;
+  standing_.resize(first_beside_);
+  std::iota(standing_.begin(), standing_.end(), 0);
   for (std::size_t i = 0; i < rows_beside_.size(); ++i) {
     const sim::RequestId from{first_beside_ + i};
     const sim::RequestId to{static_cast<std::size_t>(rows_beside_[i])};
+    if (!moves(from, to)) continue;
     attempts_[to.index()] = attempts_[from.index()];
-    moved(from, to);
+    if (!predictions_.empty()) predictions_[to.index()] = predictions_[from.index()];
+    standing_[to.index()] = from.value;
   }
 }
 

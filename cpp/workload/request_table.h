@@ -13,12 +13,16 @@
 
 #include "sim/ids.h"
 #include "sim/time.h"
+#include "workload/names.h"
 #include "workload/prompts.h"
 #include "workload/requests.h"
 #include "workload/submission.h"
 #include "workload/tenants.h"
 
 namespace spillway::workload {
+
+class LengthPredictor;
+struct LengthPrediction;
 
 /// A request that may have left the system: its id may have been reassigned, but its row is unique.
 struct RequestHandle {
@@ -47,6 +51,7 @@ class RequestTable {
   RequestTable(std::unique_ptr<ArrivalStream> stream, bool keeps_all,
                std::shared_ptr<const Requests> names, std::vector<Tenant> known_tenants,
                std::vector<SloClass> known_classes, sim::Time warm_up);
+  ~RequestTable();
   // Not movable: `columns_` may point into the table itself.
   RequestTable(const RequestTable&) = delete;
   RequestTable& operator=(const RequestTable&) = delete;
@@ -59,7 +64,8 @@ class RequestTable {
   /// Adds a request from outside the source. Precondition: the source is a stream.
   sim::RequestId add(const Arrival& arrival);
   /// Adds a request from outside the workload, which arrives `now`, of a tenant and a class of the
-  /// table. From the first one on, requests that several runs share are copied as they arrive.
+  /// table, and names a model of the table, or none. From the first one on, requests that several
+  /// runs share are copied as they arrive.
   /// `segments` outlive the request.
   sim::RequestId add_from_outside(const Submission& request, std::span<const Segment> segments,
                                   std::size_t tenant, std::size_t slo_class, sim::Time now);
@@ -67,17 +73,28 @@ class RequestTable {
   /// differ.
   void know(const std::vector<std::string>& tenant_names,
             const std::vector<std::string>& class_names);
+  /// The same of models. Precondition: no request has been taken.
+  void know_models(const std::vector<std::string>& names);
   /// The client sends the next attempt. Precondition: `keep_attempts` was called before the first
   /// request.
   void retry(sim::RequestId id, sim::Time now) { attempts_[id.index()] = now; }
   void keep_attempts();
-  /// The client sends the next attempt while a server works on the last one, `held`, which keeps
+  /// The client sends the next attempt while the last one, `held`, is in the system, which keeps
   /// its id. Returns the new attempt's: of the same row. Precondition: as of `retry`. Throws
   /// UsageError where all requests are kept that arrive from a stream.
   sim::RequestId retry_beside(sim::RequestId held, sim::Time now);
   /// The run has ended: where all requests are kept, each row's id stands for its last attempt
-  /// again. Calls `moved(from, to)` for the states.
-  void settle(const std::function<void(sim::RequestId, sim::RequestId)>& moved);
+  /// again. Calls `moves(from, to)` for the states; false: the attempt `from` does not stand for
+  /// the row.
+  void settle(const std::function<bool(sim::RequestId, sim::RequestId)>& moves);
+  /// After `settle`: the row's id, if the attempt stands for the row. Precondition: all requests
+  /// are kept.
+  std::optional<sim::RequestId> settled(sim::RequestId id) const {
+    if (standing_.empty()) return id;
+    const std::uint32_t to = row(id);
+    return standing_[to] == id.value ? std::optional(sim::RequestId{std::size_t{to}})
+                                     : std::nullopt;
+  }
   /// From now on the source's requests without output fail. Precondition: none has been taken.
   void fail_empty_outputs() { empty_outputs_fail_ = true; }
   /// Requests from outside the workload may share segments. Precondition: none has been taken, and
@@ -86,6 +103,12 @@ class RequestTable {
   /// Every prefix cache holds these from the start. Precondition: no instance has been made.
   void start_warm(std::vector<CachedPart> parts) { warm_parts_ = std::move(parts); }
   std::span<const CachedPart> warm_parts() const { return warm_parts_; }
+  /// Output lengths are predicted. Precondition: no request has been taken, and all tenants and
+  /// classes are known.
+  void predict_lengths(const LengthPrediction& config, std::uint64_t seed);
+  /// An attempt has arrived, or a request is complete. To be called if predictions learn.
+  void arrived(sim::RequestId id);
+  void completed(sim::RequestId id);
   /// The request has left the system: its id may be reused. Does nothing where all requests are
   /// kept.
   void retire(sim::RequestId id);
@@ -117,6 +140,18 @@ class RequestTable {
   std::int32_t target_output_tokens(sim::RequestId id) const {
     return std::max(output_tokens(id), 1);
   }
+  /// Maximum of its output that its client states; 0: none.
+  std::int32_t max_tokens(sim::RequestId id) const { return columns_->max_tokens_of(id.index()); }
+  /// The further columns of the source; their codes are by row of the source.
+  std::span<const Attribute> attributes() const {
+    return names_ ? std::span(names_->attributes) : std::span<const Attribute>();
+  }
+  /// Number of the value of its i-th attribute; Attribute::kNone: it has none.
+  std::uint32_t attribute(sim::RequestId id, std::size_t i) const;
+  /// The output length that decisions see: at least 1.
+  std::int32_t predicted_output_tokens(sim::RequestId id) const {
+    return predictor_ ? prediction_of(id) : target_output_tokens(id);
+  }
   /// Whether it fails as it reaches its instance.
   bool fails(sim::RequestId id) const {
     return empty_outputs_fail_ && output_tokens(id) == 0 && !is_from_outside(id);
@@ -143,6 +178,14 @@ class RequestTable {
   }
   /// Index into `tenants`.
   std::uint16_t tenant(sim::RequestId id) const { return tenant_of_[columns_->tenant[id.index()]]; }
+  /// The models that requests may name; the first one, "", is none.
+  std::span<const std::string> models() const { return models_.names(); }
+  /// Index into `models` of the model that it names itself, or else its tenant.
+  std::uint16_t model(sim::RequestId id) const {
+    if (models().size() == 1) return 0;
+    const std::uint16_t own = columns_->model_of(id.index());
+    return own > 0 ? model_of_[own - 1] : model_of_tenant_[tenant(id)];
+  }
   /// Index into `slo_classes`.
   std::uint16_t slo_class(sim::RequestId id) const {
     return class_of_[columns_->slo_class[id.index()]];
@@ -166,21 +209,32 @@ class RequestTable {
  private:
   RequestTable(std::vector<Tenant> known_tenants, std::vector<SloClass> known_classes,
                sim::Time warm_up);
+  std::int32_t prediction_of(sim::RequestId id) const;
   bool is_from_outside(sim::RequestId id) const {
     return id.index() < from_outside_.size() && from_outside_[id.index()];
   }
   // From now on arrivals are copied from the source.
   void copy_from_now_on();
   sim::RequestId append_beside(sim::RequestId held);
-  // From now on `taken_` holds the names of the requests.
+  // From now on names are kept by request, because rows are not those of the source.
   void keep_names();
+  // The same of the rows of the source, if it has attributes.
+  void keep_source_rows();
   void resolve(const std::vector<std::string>& tenant_names,
-               const std::vector<std::string>& class_names);
+               const std::vector<std::string>& class_names,
+               const std::vector<std::string>& model_names);
+  std::uint16_t position_of_model(const std::string& name) {
+    return static_cast<std::uint16_t>(models_.position(name));
+  }
+  void note_models_of_tenants();
 
   sim::Time warm_up_;
   std::vector<CachedPart> warm_parts_;
   std::vector<std::uint16_t> tenant_of_;  // the source's index → index into `tenants`
   std::vector<std::uint16_t> class_of_;
+  InternedNames models_;
+  std::vector<std::uint16_t> model_of_;         // the source's index → index into `models_`
+  std::vector<std::uint16_t> model_of_tenant_;  // index into `models_`
 
   bool keeps_all_ = true;
   std::shared_ptr<const Requests> source_;
@@ -195,13 +249,19 @@ class RequestTable {
   // Attempts beside those that servers hold, where all requests are kept: ids behind all rows.
   std::uint32_t first_beside_ = std::numeric_limits<std::uint32_t>::max();
   std::vector<std::uint32_t> rows_beside_;
+  std::vector<std::uint32_t> standing_;  // the attempt that stands for each row; empty: its id
+
+  std::unique_ptr<LengthPredictor> predictor_;  // null: predictions are the true lengths
+  std::vector<std::int32_t> predictions_;       // by id; only if they learn
 
   // Only if requests come from a stream:
   std::unique_ptr<ArrivalStream> stream_;
   std::optional<Arrival> next_;
   std::shared_ptr<Requests> taken_;
-  bool keeps_names_ = false;         // in `taken_`, because rows are not those of the source
-  std::uint64_t num_of_source_ = 0;  // requests taken from the stream
+  bool moves_rows_ = false;  // rows are not those of the source, which has attributes
+  std::vector<std::uint32_t> source_rows_;  // by id, then
+  bool keeps_names_ = false;                // in `taken_`, because rows are not those of the source
+  std::uint64_t num_of_source_ = 0;         // requests taken from the stream
   std::uint64_t num_from_outside_ = 0;
   std::vector<bool> from_outside_;  // by id; only if empty outputs fail
   // Only if requests are not all kept:

@@ -20,6 +20,15 @@ struct Segment {
   std::uint32_t tokens = 0;
 };
 
+/// A further column of the requests, which only its name explains: texts, by number.
+struct Attribute {
+  static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+
+  std::string name;
+  std::vector<std::uint32_t> code;  ///< of each request; kNone: it has none
+  std::vector<std::string> values;
+};
+
 class ColumnFiles;
 
 /// The offered requests: immutable columns, one row per request in order of arrival, shared by
@@ -41,9 +50,14 @@ struct Requests : sim::Attachment {
   /// Tokens at the beginning of each prompt that are in every prefix cache when the run starts;
   /// empty: none. They are among its shared segments.
   std::vector<std::int32_t> warm_tokens;
-  std::vector<std::uint8_t> accepted;         ///< accepted drafts of each request, in turn
+  std::vector<std::int32_t> max_tokens;  ///< limit of each answer, 0: none; empty: none has one
+  std::vector<std::uint8_t> accepted;    ///< accepted drafts of each request, in turn
   std::vector<std::uint32_t> accepted_begin;  ///< size() + 1 offsets; empty: not stated
   std::vector<std::string> request_id;        ///< the source's names; empty: the row numbers
+  std::vector<Attribute> attributes;          ///< their names differ
+  /// The model that each names: 0: none, i: the i-th of `models`; empty: none names one.
+  std::vector<std::uint16_t> model;
+  std::vector<std::string> models;
   std::vector<std::string> tenants;
   std::vector<std::string> slo_classes;
   std::shared_ptr<const ColumnFiles> files;  ///< where the columns are if not here, which are empty
@@ -62,6 +76,10 @@ struct Requests : sim::Attachment {
     return std::span(accepted).subspan(accepted_begin[row],
                                        accepted_begin[row + 1] - accepted_begin[row]);
   }
+  std::int32_t max_tokens_of(std::size_t row) const {
+    return max_tokens.empty() ? 0 : max_tokens[row];
+  }
+  std::uint16_t model_of(std::size_t row) const { return model.empty() ? 0 : model[row]; }
   std::uint64_t answer_of(std::size_t row) const { return answer.empty() ? 0 : answer[row]; }
 };
 
@@ -74,6 +92,8 @@ struct Arrival {
   std::uint16_t slo_class = 0;
   std::span<const Segment> segments;  ///< valid as long as the stream
   std::uint64_t answer = 0;           ///< as in `Requests`
+  std::int32_t max_tokens = 0;        ///< as in `Requests`
+  std::uint16_t model = 0;            ///< as in `Requests`
 };
 
 /// Requests in order of arrival, one at a time.
@@ -83,6 +103,8 @@ class ArrivalStream {
   virtual std::optional<Arrival> next() = 0;
   virtual const std::vector<std::string>& tenants() const = 0;
   virtual const std::vector<std::string>& slo_classes() const = 0;
+  /// The models that requests name.
+  virtual std::vector<std::string> models() const { return {}; }
   /// Whether any prompt has a shared segment.
   virtual bool shares_segments() const = 0;
   /// Whether any prompt may repeat an earlier answer.

@@ -41,6 +41,8 @@ struct Submission {
   std::string slo_class = "standard";
   std::int64_t input_tokens = 512;
   std::int64_t output_tokens = 128;
+  std::optional<std::int64_t> max_tokens;
+  std::string model;
   std::vector<PromptSegment> segments;
   std::optional<std::int64_t> instance;
 
@@ -59,6 +61,12 @@ struct Submission {
     field("output_tokens", &Submission::output_tokens, "Length of its output.")
         .unit("tokens")
         .range(sim::between(0, kMaxTokens));
+    field("max_tokens", &Submission::max_tokens,
+          "Maximum of its output that its client states; at least output_tokens; unset: none.")
+        .unit("tokens")
+        .range(sim::between(1, kMaxTokens));
+    field("model", &Submission::model,
+          "Model that it names: one of instances[].models. Empty: that of its tenant, if any.");
     field("segments", &Submission::segments,
           "What its prompt begins with; the rest is shared with no other prompt.");
     field("instance", &Submission::instance,

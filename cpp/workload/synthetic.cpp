@@ -37,7 +37,9 @@ class ClientSource {
       : arrivals_(std::visit([&](const auto& config) { return make(config, rate_per_s); },
                              client.arrivals)),
         clock_(client.start_s, client.rate_profile, client.rate_period_s),
-        lengths_(client.input_tokens, client.output_tokens, client.length_correlation),
+        lengths_(client.input_tokens, client.output_tokens, client.length_correlation,
+                 client.max_tokens),
+        max_tokens_(static_cast<std::int32_t>(client.max_tokens.value_or(0))),
         prefix_tokens_(client.prefix_tokens),
         index_(index),
         count_(static_cast<std::uint64_t>(client.num_requests.value_or(kUnboundedCount))),
@@ -57,7 +59,8 @@ class ClientSource {
     const Arrival arrival{.time = next_time_,
                           .input_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(
                               own.input_tokens + prefix_tokens_, kMaxTokens)),
-                          .output_tokens = static_cast<std::int32_t>(own.output_tokens)};
+                          .output_tokens = static_cast<std::int32_t>(own.output_tokens),
+                          .max_tokens = max_tokens_};
     ++ordinal_;
     draw_arrival();
     return arrival;
@@ -74,6 +77,7 @@ class ClientSource {
   std::unique_ptr<ArrivalProcess> arrivals_;
   RateClock clock_;
   LengthPair lengths_;
+  std::int32_t max_tokens_;
   std::int64_t prefix_tokens_;
   std::size_t index_;
   std::uint64_t count_;
@@ -102,6 +106,7 @@ class SyntheticStream final : public ArrivalStream {
       clients_.emplace_back(client, i, rate_per_s, client.end(end), seed, sim::Quantum(quantum_ns));
       named_.push_back(intern(client, names_));
       converses_ = converses_ || (client.closed_loop() && client.closed_loop()->turns > 1);
+      states_max_tokens_ = states_max_tokens_ || client.max_tokens.has_value();
       order_.push_back(i);
     }
     std::make_heap(order_.begin(), order_.end(), Later{*this});
@@ -117,6 +122,7 @@ class SyntheticStream final : public ArrivalStream {
     const NamedClient& named = named_[*client];
     arrival.tenant = named.tenant;
     arrival.slo_class = named.slo_class;
+    arrival.model = named.model;
     if (named.prefix.tokens > 0) arrival.segments = {&named.prefix, 1};
     return arrival;
   }
@@ -124,10 +130,12 @@ class SyntheticStream final : public ArrivalStream {
   const std::vector<std::string>& slo_classes() const override {
     return names_.slo_classes.names();
   }
+  std::vector<std::string> models() const override { return names_.models.names(); }
   bool shares_segments() const override {
     return !names_.prefix_groups.names().empty() || converses_;
   }
   bool shares_answers() const override { return converses_; }
+  bool states_max_tokens() const { return states_max_tokens_; }
 
  private:
   /// Position of the client with the next request, if any.
@@ -151,6 +159,7 @@ class SyntheticStream final : public ArrivalStream {
   Names names_;
   std::vector<NamedClient> named_;  // by client
   bool converses_ = false;          // some users have conversations of several turns
+  bool states_max_tokens_ = false;
   std::int64_t left_;
 };
 
@@ -192,6 +201,7 @@ std::shared_ptr<const Requests> generate(const Synthetic& config, std::uint64_t 
   auto requests = std::make_shared<Requests>();
   requests->tenants = source.tenants();
   requests->slo_classes = source.slo_classes();
+  requests->models = source.models();
   const bool shares = source.shares_segments();
   if (shares) requests->segment_begin.push_back(0);
   // Reserve everything where the number is known, so that no column is ever copied.
@@ -211,6 +221,8 @@ std::shared_ptr<const Requests> generate(const Synthetic& config, std::uint64_t 
     if (requests->size() % kRequestsBetweenChecks == 0 && interrupted && interrupted()) {
       throw sim::Interrupted();
     }
+    if (source.states_max_tokens()) requests->max_tokens.push_back(arrival->max_tokens);
+    if (!requests->models.empty()) requests->model.push_back(arrival->model);
     if (source.shares_answers()) requests->answer.push_back(arrival->answer);
     if (!shares) continue;
     requests->segments.insert(requests->segments.end(), arrival->segments.begin(),

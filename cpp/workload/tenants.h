@@ -48,10 +48,9 @@ struct Tenant {
         .runtime();
     field("reaction", &Tenant::reaction,
           "How long its clients wait and when they retry; unset: the simulation's reaction.");
-    field(
-        "model", &Tenant::model,
-        "Model that its requests name: one of instances[].models, whose instances alone get them. "
-        "Empty: none, and any instance serves them.");
+    field("model", &Tenant::model,
+          "Model of its requests that name none themselves: one of instances[].models, whose "
+          "instances alone get them. Empty: none, and any instance serves them.");
   }
 };
 

@@ -1,6 +1,7 @@
 #include "workload/trace.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <variant>
 
@@ -33,13 +34,14 @@ class TraceStream final : public ArrivalStream {
   std::optional<Arrival> next() override {
     if (row_ == requests_->size()) return std::nullopt;
     const std::size_t row = row_++;
-    return Arrival{requests_->arrival[row],       requests_->input_tokens[row],
-                   requests_->output_tokens[row], requests_->tenant[row],
-                   requests_->slo_class[row],     requests_->segments_of(row),
-                   requests_->answer_of(row)};
+    return Arrival{
+        requests_->arrival[row],   requests_->input_tokens[row],  requests_->output_tokens[row],
+        requests_->tenant[row],    requests_->slo_class[row],     requests_->segments_of(row),
+        requests_->answer_of(row), requests_->max_tokens_of(row), requests_->model_of(row)};
   }
   const std::vector<std::string>& tenants() const override { return requests_->tenants; }
   const std::vector<std::string>& slo_classes() const override { return requests_->slo_classes; }
+  std::vector<std::string> models() const override { return requests_->models; }
   bool shares_segments() const override { return !requests_->segments.empty(); }
   bool shares_answers() const override { return !requests_->answer.empty(); }
 
@@ -93,9 +95,29 @@ void check_requests(const Requests& requests, const std::string& path,
   if (requests.input_tokens.size() != n || requests.output_tokens.size() != n ||
       requests.tenant.size() != n || requests.slo_class.size() != n ||
       (!requests.answer.empty() && requests.answer.size() != n) ||
+      (!requests.max_tokens.empty() && requests.max_tokens.size() != n) ||
       (!requests.warm_tokens.empty() && requests.warm_tokens.size() != n) ||
+      (!requests.model.empty() && requests.model.size() != n) ||
       (!requests.request_id.empty() && requests.request_id.size() != n)) {
     out.push_back({path, "", "all columns must be of the same length"});
+    return;
+  }
+  const auto is_unknown = [&](std::uint16_t model) { return model > requests.models.size(); };
+  if (std::ranges::any_of(requests.model, is_unknown)) {
+    out.push_back({path + ", model", "a number", "must be 0 (none) or that of one of the models"});
+    return;
+  }
+  for (std::size_t i = 0; i < requests.attributes.size(); ++i) {
+    const Attribute& attribute = requests.attributes[i];
+    const bool is_new =
+        std::ranges::none_of(std::span(requests.attributes).first(i),
+                             [&](const Attribute& other) { return other.name == attribute.name; });
+    const bool has_values = std::ranges::all_of(attribute.code, [&](std::uint32_t code) {
+      return code == Attribute::kNone || code < attribute.values.size();
+    });
+    if (is_new && has_values && attribute.code.size() == n && !attribute.name.empty()) continue;
+    out.push_back({path + ", attribute", "'" + attribute.name + "'",
+                   "must have a name of its own and one known value, or none, per request"});
     return;
   }
   const auto& accepted = requests.accepted_begin;
@@ -107,6 +129,15 @@ void check_requests(const Requests& requests, const std::string& path,
   }
   check_tokens(requests.input_tokens, 1, "input_tokens", path, out);
   check_tokens(requests.output_tokens, 0, "output_tokens", path, out);
+  for (std::size_t row = 0; row < requests.max_tokens.size(); ++row) {
+    const std::int32_t most = requests.max_tokens[row];
+    const std::int32_t output = requests.output_tokens[row];
+    if (most == 0 || (most >= output && most <= kMaxTokens && most > 0)) continue;
+    out.push_back({path + " row " + std::to_string(row) + ", max_tokens", std::to_string(most),
+                   "must be 0 (none), or >= output_tokens (" + std::to_string(output) +
+                       ") and <= " + std::to_string(kMaxTokens)});
+    return;
+  }
   for (std::size_t row = 0; row < n; ++row) {
     const std::int64_t shared = shared_tokens(requests.segments_of(row));
     if (shared <= requests.input_tokens[row]) continue;

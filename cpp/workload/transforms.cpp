@@ -248,7 +248,11 @@ class Transformation {
   Requests operator()(const CapLengths& cap) const {
     Requests to = from_;
     for (std::size_t row = 0; row < from_.size(); ++row) {
-      if (cap.output_tokens) lower(to.output_tokens[row], *cap.output_tokens);
+      if (cap.output_tokens) {
+        lower(to.output_tokens[row], *cap.output_tokens);
+        if (!to.max_tokens.empty())
+          lower(to.max_tokens[row], std::max<std::int64_t>(*cap.output_tokens, 1));
+      }
       if (cap.input_tokens) lower(to.input_tokens[row], *cap.input_tokens);
     }
     if (!cap.input_tokens || from_.segment_begin.empty()) return to;
@@ -281,7 +285,7 @@ class Transformation {
       if (output) {
         Draws other(seed_, sim::Stream::traffic, row, position_ << 1 | 1);
         to.output_tokens[row] = static_cast<std::int32_t>(
-            std::clamp<std::int64_t>(output->tokens(other), 0, kMaxTokens));
+            std::clamp<std::int64_t>(output->tokens(other), 0, most_output(row)));
       }
     }
     return to;
@@ -322,6 +326,10 @@ class Transformation {
           to.output_tokens[row] =
               static_cast<std::int32_t>(scaled(from_.output_tokens[row], part.output_factor));
         }
+        if (from_.max_tokens_of(row) > 0) {
+          to.max_tokens[row] =
+              static_cast<std::int32_t>(scaled(from_.max_tokens[row], part.output_factor));
+        }
       }
       if (from_.segment_begin.empty()) continue;
       std::int64_t left = to.input_tokens[row];
@@ -347,6 +355,12 @@ class Transformation {
       lower(to.warm_tokens[row], shared_tokens(to.segments_of(row)));
     }
     return to;
+  }
+
+  /// The longest output that the request allows.
+  std::int64_t most_output(std::size_t row) const {
+    const std::int32_t most = from_.max_tokens_of(row);
+    return most > 0 ? most : kMaxTokens;
   }
 
   static std::uint32_t index(std::size_t row) { return static_cast<std::uint32_t>(row); }
@@ -423,6 +437,11 @@ class Transformation {
     Requests to;
     to.tenants = from_.tenants;
     to.slo_classes = from_.slo_classes;
+    to.models = from_.models;
+    for (const Attribute& attribute : from_.attributes) {
+      to.attributes.push_back({attribute.name, {}, attribute.values});
+      for (const Pick& pick : picks) to.attributes.back().code.push_back(attribute.code[pick.row]);
+    }
     if (!from_.segment_begin.empty()) to.segment_begin.push_back(0);
     if (!from_.accepted_begin.empty()) to.accepted_begin.push_back(0);
     for (const Pick& pick : picks) {
@@ -442,6 +461,8 @@ class Transformation {
         const bool changes = pick.copy > 0 && private_contents.contains(answer);
         to.answer.push_back(changes ? copied(answer, pick.copy) : answer);
       }
+      if (!from_.max_tokens.empty()) to.max_tokens.push_back(from_.max_tokens[row]);
+      if (!from_.model.empty()) to.model.push_back(from_.model[row]);
       if (!from_.warm_tokens.empty()) to.warm_tokens.push_back(from_.warm_tokens[row]);
       if (!from_.accepted_begin.empty()) {
         const auto accepted = from_.accepted_of(row);

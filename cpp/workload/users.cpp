@@ -36,7 +36,9 @@ Users::Users(const Synthetic& config, std::uint64_t seed, std::int64_t quantum_n
     sources_.push_back(
         {.loop = *loop,
          .client = i,
-         .lengths = {client.input_tokens, client.output_tokens, client.length_correlation},
+         .lengths = {client.input_tokens, client.output_tokens, client.length_correlation,
+                     client.max_tokens},
+         .max_tokens = static_cast<std::int32_t>(client.max_tokens.value_or(0)),
          .named = named,
          .end = client.end(workload_end),
          .left = client.num_requests.value_or(std::numeric_limits<std::int64_t>::max()),
@@ -94,7 +96,9 @@ Arrival Users::ask(std::size_t which) {
       .tenant = source.named.tenant,
       .slo_class = source.named.slo_class,
       .segments = user.conversation,
-      .answer = user.ordinal % turns == 0 ? 0 : content_of(which, user.ordinal, 1)};
+      .answer = user.ordinal % turns == 0 ? 0 : content_of(which, user.ordinal, 1),
+      .max_tokens = source.max_tokens,
+      .model = source.named.model};
 }
 
 sim::Time Users::answered(std::size_t which, std::int32_t tokens, sim::Time now) {

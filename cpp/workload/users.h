@@ -40,6 +40,7 @@ class Users {
     ClosedLoop loop;
     std::size_t client = 0;
     LengthPair lengths;
+    std::int32_t max_tokens = 0;  // 0: none
     NamedClient named;
     sim::Time end{0};
     std::int64_t left = 0;  // requests that may still be announced

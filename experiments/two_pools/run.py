@@ -1,6 +1,6 @@
-"""Prompts that a prefill pool computes for a decode pool that then refuses them.
+"""Two pathologies of prefill and decode pools: prompts computed in vain, and a gate for both.
 
-Writes README.md and goodput.svg.
+Writes README.md, goodput.svg and shared_gate.svg.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from experiments import common
 from experiments.common import exceeds, markdown, mean_interval, paired, shown, values
+from experiments.two_pools import shared_gate
 from spillway import Simulation, instance, router, run_many, workload
 from spillway.report import style
 
@@ -91,9 +92,11 @@ def draw(loads_per_s: Sequence[float], runs: Sequence[dict[str, Results]], path:
     style.save(figure, path)
 
 
-_TEXT = """# Prefills for a decode pool that refuses
+_TEXT = """# Two pathologies of prefill and decode pools
 
 Written by `make experiments NAME=two_pools`.
+
+## Prefills for a decode pool that refuses
 
 **Question.** Does it matter whether a router asks the decode pool before or after a prompt is
 computed, once the decode pool is full?
@@ -118,35 +121,38 @@ is full, and is refused when its prompt is ready. The prompts that are computed 
 waiting whose requests would be served. With the decode server first, as in llm-d, such a request is
 refused at its arrival.
 
+{other}
 ## Threats
 
-- The limit counts requests in flight at the gateway. Dynamo's own thresholds are of KV blocks and
-  prompt tokens, and reach the router late.
-- All requests are of one length. With shorter prompts the prefill pool has room for what is wasted,
-  and the difference disappears, as at low load here.
+- The limit of the first part counts requests in flight at the gateway. Dynamo's own thresholds are
+  of KV blocks and prompt tokens, and reach the router late.
+- All its requests are of one length. With shorter prompts the prefill pool has room for what is
+  wasted, and the difference disappears, as at low load here.
 - Refused requests are not tried again. Retries would add to the load on prefill.
+- In the second part the shares of chats and documents, and the limit of 50 requests in flight, are
+  ours. A decode pool that is itself full shuts every gate.
 - Step times come from datasheets.
-- The other pathology of two pools, a saturation that is the maximum over both and so also holds
-  back requests that would be served by the decode pool alone, is not part of this experiment.
 """
 
 
 def report(
     loads_per_s: Sequence[float],
+    documents_per_s: Sequence[float],
     *,
     num_requests: int,
     num_seeds: int,
     threads: int | None,
-    picture: Path,
+    folder: Path,
 ) -> str:
-    """Runs the experiment, draws its figure and returns its page."""
+    """Runs the experiment, draws its figures into a folder and returns its page."""
+    seeds = range(_FIRST_SEED, _FIRST_SEED + num_seeds)
     runs = []
     for load_per_s in loads_per_s:
         common.say(f"{load_per_s:g} requests/s")
         both = [simulation(order, load_per_s, num_requests) for order in _ORDERS]
-        results = run_many(both, range(_FIRST_SEED, _FIRST_SEED + num_seeds), threads=threads)
+        results = run_many(both, seeds, threads=threads)
         runs.append(dict(zip(_ORDERS, results, strict=True)))
-    draw(loads_per_s, runs, picture)
+    draw(loads_per_s, runs, folder / "goodput.svg")
     header = (
         "requests/s",
         *(f"goodput, {_NAMES[order]}" for order in _ORDERS),
@@ -172,6 +178,13 @@ def report(
         target=_TARGET_S,
         margin=_MARGIN,
         table=markdown(header, rows),
+        other=shared_gate.section(
+            documents_per_s,
+            seeds,
+            num_requests=num_requests,
+            threads=threads,
+            picture=folder / "shared_gate.svg",
+        ),
     )
 
 
@@ -183,10 +196,11 @@ def main() -> None:
     options = parser.parse_args()
     text = report(
         _LOADS_PER_S,
+        shared_gate.DOCUMENTS_PER_S,
         num_requests=options.requests,
         num_seeds=options.seeds,
         threads=options.threads,
-        picture=options.output.with_name("goodput.svg"),
+        folder=options.output.parent,
     )
     common.publish(text, options.output)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from spillway.config import files
 from spillway.config.classes import config_error
-from spillway.config.formatting import number, table
+from spillway.config.formatting import number, table, wrapped
 from spillway.config.messages import checked
 from spillway.data.intervals import Interval, interval
 from spillway.data.targets import has_targets
@@ -58,7 +58,8 @@ class Trial:
     in_time, lost
         Share of the requests in time, and of those that were lost, in the mean over the seeds.
     tails_ms
-        The figures p99_ttft_ms, p99_tpot_ms and p99_e2el_ms in the mean over the seeds.
+        The figures p99_ttft_ms, p99_tpot_ms and p99_e2el_ms in the mean over the seeds, and with
+        several classes those of each, such as p99_ttft_ms[gold].
     refused
         Why it could not be tried; empty if it was.
     """
@@ -128,7 +129,7 @@ class Diagnosis:
             for i, trial in enumerate(self.trials, 1)
         ]
         settings = [
-            f"{i}: {trial.refused or as_settings(trial.settings)}"
+            f"{i}: {trial.refused or as_settings(trial.settings)}{self._of_classes(trial)}"
             for i, trial in enumerate(self.trials, 1)
         ]
         meaning = (
@@ -136,8 +137,25 @@ class Diagnosis:
             if self.has_targets
             else "in time: as fast as nine in ten requests are now, because no class has a target"
         )
-        head = f"remedies, {len(self.seeds)} paired seeds, intervals of 95% together; {meaning}"
-        return "\n".join([text, "", head, table(rows), "", *settings])
+        best = self.trials[0]
+        conclusion = "None of the remedies that were tried helps."
+        if best.helps:
+            conclusion = (
+                f"Set {as_settings(best.settings)}: {best.in_time:.1%} of the requests are in time "
+                f"instead of {self.in_time:.1%}, p99 TTFT is {_ms(best, 'p99_ttft_ms')} instead of "
+                f"{_ms(self, 'p99_ttft_ms')}."
+            )
+        head = (
+            f"remedies, {len(self.seeds)} paired seeds, intervals of 95% together; {meaning}; "
+            "lost: of all attempts"
+        )
+        return "\n".join([text, "", wrapped(conclusion), "", head, table(rows), "", *settings])
+
+    def _of_classes(self, trial: Trial) -> str:
+        """What a remedy does to each class, below its settings; empty without classes."""
+        names = [name for name in trial.tails_ms if name.startswith("p99_ttft_ms[")]
+        texts = [f"{name} {_ms(trial, name)} instead of {_ms(self, name)}" for name in names]
+        return "".join(f"\n   {text}" for text in texts)
 
     def __repr__(self) -> str:
         return self.text()
@@ -202,6 +220,11 @@ class Diagnosis:
             Explanation(findings, causes), trials, known["in_time"], known["lost"],
             known["tails_ms"], tuple(known["seeds"]), known["has_targets"],
         )  # fmt: skip
+
+
+def _ms(of: Trial | Diagnosis, figure: str) -> str:
+    value = of.tails_ms[figure]
+    return "unknown" if math.isnan(value) else f"{number(value)} ms"
 
 
 def _shown(gain: Interval | None) -> str:
@@ -347,11 +370,18 @@ def _in_time(result: Result, bounds: tuple[float, float] | None) -> float:
 
 
 def _tails_ms(runs: Sequence[Result]) -> dict[str, float]:
-    summaries = [run.summary() for run in runs]
-    return {
-        name: float(np.mean([math.nan if of[name] is None else of[name] for of in summaries]))
-        for name in _TAILS
-    }
+    summaries: list[dict[str, Mapping[str, Any]]] = [
+        {"": run.summary(), **{f"[{name}]": of for name, of in run.by_class().items()}}
+        for run in runs
+    ]
+    populations = list(summaries[0]) if len(summaries[0]) > 2 else [""]
+    found = {}
+    for population in populations:
+        for name in _TAILS:
+            values = [of.get(population, {}).get(name) for of in summaries]
+            known = [math.nan if value is None else value for value in values]
+            found[f"{name}{population}"] = float(np.mean(known))
+    return found
 
 
 def _numbers(tails_ms: Mapping[str, float]) -> list[str]:

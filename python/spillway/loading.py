@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway import _core
 from spillway._core.cluster import Simulation
-from spillway.config import files, profiles, schema
+from spillway.config import acceptance, files, profiles, schema
 from spillway.config.classes import config_error
 from spillway.config.messages import checked
 
@@ -77,9 +77,20 @@ def from_settings(
     simulation = profiles.to_simulation({k: v for k, v in settings.items() if k != "traffic"})
     if not read_trace:
         return simulation
+    if isinstance(given, Path):
+        simulation = _judged(simulation, acceptance.file_of(given))
     if isinstance(simulation.workload, _core.workload.Trace):
         simulation = _with_requests(simulation, simulation.workload, base, changes=changes)
     return with_traffic(simulation, changes)
+
+
+def _judged(simulation: Simulation, verdicts: Path) -> Simulation:
+    """The simulation with what recordings say of servers that its file states."""
+    if not verdicts.is_file():
+        return simulation
+    return simulation.replace(
+        instances=[acceptance.marked(group, verdicts) for group in simulation.instances]
+    )
 
 
 def traffic_changes(given: Path | Mapping[str, Any]) -> Sequence[str]:

@@ -20,26 +20,24 @@ the policy is defined, its parameters and the hash of its source code.
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import hashlib
 import importlib
 import inspect
 import json
-import marshal
 import operator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from spillway import _core, gateway, router
-from spillway._core.policies import Queues, Reading, Request, View
+from spillway._c_functions import address_of, check_compiled
+from spillway._core.policies import Legs, Queues, Reading, Request, View
+from spillway._source_code import source_sha256
 from spillway.config.classes import config_error
 from spillway.config.messages import note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from types import CodeType
 
     import numpy as np
 
@@ -49,8 +47,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Admission",
     "Controller",
+    "Decider",
     "Fairness",
     "Filter",
+    "Legs",
     "Limit",
     "Picker",
     "PolicyError",
@@ -65,10 +65,12 @@ __all__ = [
     "View",
     "bound",
     "compiled_admission",
+    "compiled_decider",
     "compiled_scorer",
     "described",
     "include_dir",
     "instance_dtype",
+    "legs_dtype",
     "load",
     "parameter_field",
     "request_dtype",
@@ -301,6 +303,23 @@ class Picker(Protocol):
         ...
 
 
+class Decider(Protocol):
+    """Decides where the prompt of a request is computed, with a prefill and a decode pool.
+
+    Lifetimes are those of `Admission`. A decider draws no random numbers. Before it is asked, the
+    router of each pool says which instance it would choose now, and reserves nothing; with `order:
+    decode_first` the decode instance has been chosen. These are the instances of `legs`.
+    """
+
+    def is_local(self, request: Request, legs: Legs) -> bool:
+        """Whether the prompt is computed by the instance that continues the request.
+
+        Otherwise it is computed in the prefill pool, and its KV blocks are moved. Called at each
+        dispatch of a request while an instance of the prefill pool is ready.
+        """
+        ...
+
+
 class Scheduler(Protocol):
     """Orders the waiting queue of an engine. Each engine has its own policy."""
 
@@ -326,6 +345,7 @@ _SEAMS = {
     "keep": router.PythonFilter,
     "score": router.PythonScorer,
     "choose": router.PythonPicker,
+    "is_local": router.PythonDecider,
     "rank": _core.instance.PythonScheduler,
 }
 
@@ -382,7 +402,7 @@ def described(policy: _Maker, path: str = "policy") -> Mapping[str, Any] | None:
         "kind": "python",
         "policy": name,
         "parameters": written,
-        "source_sha256": _source_sha256(target),
+        "source_sha256": source_sha256(target),
         "factory": _core.policies.Factory(target, target.__qualname__),
     }
 
@@ -512,10 +532,10 @@ def compiled_admission(
         "first_token": first_token,
         "finished": finished,
     }
-    _check_compiled(name, version, abi)
+    check_compiled(name, version, abi)
     functions = _core.policies.AdmissionFunctions(
-        decide=_address("decide", decide, 5),
-        **{event: 0 if f is None else _address(event, f, 3) for event, f in notified.items()},
+        decide=address_of("decide", decide, 5),
+        **{event: 0 if f is None else address_of(event, f, 3) for event, f in notified.items()},
         owner=(decide, *notified.values()),
     )
     fields: dict[str, Any] = {
@@ -542,8 +562,8 @@ def compiled_scorer(
 
     Raises ConfigError if an argument is invalid.
     """
-    _check_compiled(name, version, abi)
-    functions = _core.policies.ScorerFunctions(score=_address("score", score, 6), owner=score)
+    check_compiled(name, version, abi)
+    functions = _core.policies.ScorerFunctions(score=address_of("score", score, 6), owner=score)
     fields: dict[str, Any] = {
         "weight": weight,
         "name": name,
@@ -552,6 +572,26 @@ def compiled_scorer(
         "functions": functions,
     }
     return router.CompiledScorer(**fields)
+
+
+def compiled_decider(
+    is_local: Any, *, name: str, version: str, state: Sequence[float] = (), abi: int = 1
+) -> router.CompiledDecider:
+    """A decider in a C function, a `spillway_is_local`; otherwise as `compiled_admission`.
+
+    Raises ConfigError if an argument is invalid.
+    """
+    check_compiled(name, version, abi)
+    functions = _core.policies.DeciderFunctions(
+        is_local=address_of("is_local", is_local, 4), owner=is_local
+    )
+    fields: dict[str, Any] = {
+        "name": name,
+        "version": version,
+        "state": [*state],
+        "functions": functions,
+    }
+    return router.CompiledDecider(**fields)
 
 
 def include_dir() -> Path:
@@ -571,42 +611,10 @@ def instance_dtype() -> np.dtype[Any]:
     return dtype
 
 
-def _check_compiled(name: str, version: str, abi: int) -> None:
-    wrong = [
-        (key, repr(value), "must be a text that is not empty")
-        for key, value in (("name", name), ("version", version))
-        if not (isinstance(value, str) and value)
-    ]
-    if abi != _core.policies.policy_abi:
-        wrong.append(("abi", repr(abi), f"must be {_core.policies.policy_abi}"))
-    if wrong:
-        raise config_error(wrong)
-
-
-def _address(what: str, function: Any, arguments: int) -> int:
-    """The address of a C function with this many arguments."""
-    address = found = None
-    if isinstance(function, int) and not isinstance(function, bool):
-        address = function
-    elif isinstance(getattr(function, "address", None), int):  # numba.cfunc
-        address = function.address
-        found = len(signature.args) if (signature := getattr(function, "_sig", None)) else None
-    elif isinstance(function, ctypes._CFuncPtr):  # type: ignore[attr-defined]
-        address = ctypes.cast(function, ctypes.c_void_p).value
-        types = function.argtypes or getattr(function, "_argtypes_", None)
-        found = len(types) if types else None
-    elif type(function).__module__ == "_cffi_backend":
-        ffi = importlib.import_module("cffi").FFI()
-        type_ = ffi.typeof(function)
-        if type_.kind == "function":
-            address, found = int(ffi.cast("uintptr_t", function)), len(type_.args)
-    if address is None or address <= 0:
-        allowed = "must be a C function: an address, or one of ctypes, cffi or numba.cfunc"
-        raise config_error([(what, repr(function), allowed)])
-    if found not in (None, arguments):
-        allowed = f"must take {arguments} arguments, see spillway_policy.h"
-        raise config_error([(what, f"a function of {found} arguments", allowed)])
-    return address
+def legs_dtype() -> np.dtype[Any]:
+    """The NumPy type of a `spillway_legs`."""
+    dtype: np.dtype[Any] = _core.policies.legs_dtype()
+    return dtype
 
 
 def load(simulation: Simulation) -> Simulation:
@@ -674,23 +682,3 @@ def _loaded(policy: Any, path: str) -> Any:
     if policy.source_sha256 not in ("", known["source_sha256"]):
         note(f"{path}: the source code of {policy.policy} is not the recorded one")
     return policy.replace(source_sha256=known["source_sha256"], factory=known["factory"])
-
-
-def _source_sha256(target: Any) -> str:
-    """Hash of the source of a class or function; of its byte code where there is no source."""
-    try:
-        content = inspect.getsource(target).encode()
-    except (OSError, TypeError):
-        codes = _codes(target) if inspect.isclass(target) else [target.__code__]
-        content = b"".join(marshal.dumps(_stripped(code)) for code in codes)
-    return hashlib.sha256(content).hexdigest()
-
-
-def _codes(cls: type) -> list[CodeType]:
-    return [
-        member.__code__ for _, member in sorted(vars(cls).items()) if inspect.isfunction(member)
-    ]
-
-
-def _stripped(code: CodeType) -> CodeType:
-    return code.replace(co_filename="", co_firstlineno=1)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spillway.analysis.regret import AdmissionRegret
     from spillway.analysis.stationarity import Saturation
     from spillway.analysis.steady_state import SteadyState
+    from spillway.data.figures import Groups
     from spillway.findings.explanation import Explanation
     from spillway.findings.finding import Finding
     from spillway.findings.why import Why
@@ -78,6 +79,21 @@ class Result(ResultData):
 
             self._regret = admission_regret(self)
         return self._regret
+
+    def by(self, column: str) -> Groups:
+        """Figures of the requests with each value of a column of `requests`.
+
+        For example `by("attribute.user")` with a trace that has this column, `by("instance")`, or
+        `by("max_tokens")`. Keys are the values as text; the figures are those of `summary` that do
+        not depend on the duration of a run, without gaps between tokens. For classes and tenants,
+        `by_class` and `by_tenant` have all figures, also of streaming runs.
+
+        Raises UsageError if the requests were not kept, or if there is no such column, or it has
+        fractions or more than 10,000 values.
+        """
+        from spillway.analysis.by_column import figures_by
+
+        return figures_by(self, column)
 
     def recovery(
         self, start_s: float, end_s: float, *, step_s: float = 1.0, share: float = 0.9

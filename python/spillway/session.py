@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway import _core
-from spillway._core.sim import Calls, ConfigError, Exclusive, UsageError
+from spillway._core.cluster import Change
+from spillway._core.sim import Calls, Exclusive, UsageError
 from spillway._core.workload import PromptSegment, Submission
 from spillway.config import memory
 from spillway.config.classes import config_error
 from spillway.config.exclusive import exclusive
 from spillway.config.limits import LONGEST_SPAN_S
-from spillway.session_record import Record, recorded
+from spillway.session_record import Record, checked_changes, recorded
 from spillway.simulate import _checked_seed
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def start(
     *,
     open_ended: bool = False,
     record: str | int | Path = "all",
+    may_fail: bool = False,
 ) -> Session:
     """Begins a run that can be held at any instant.
 
@@ -56,6 +57,9 @@ def start(
         nothing can be replayed, so there is no `fork`. "none": no change is kept; a number: the
         last ones, as `recent_changes`; a path: each is appended to that file, and `recorded` reads
         the simulation back. With `metrics.streaming` the memory of the run is bounded, too.
+    may_fail : bool
+        Whether `fail` acts immediately, also where the simulation states no fault. What becomes of
+        requests does not depend on it.
 
     Returns
     -------
@@ -65,7 +69,7 @@ def start(
     Raises
     ------
     ConfigError
-        If the simulation cannot be run.
+        If the simulation cannot be run, or `may_fail` and its instances cannot fail.
 
     Examples
     --------
@@ -81,7 +85,11 @@ def start(
     from spillway import loading
 
     return Session(
-        loading.as_simulation(simulation), _checked_seed(seed), open_ended=open_ended, record=record
+        loading.as_simulation(simulation),
+        _checked_seed(seed),
+        open_ended=open_ended,
+        record=record,
+        may_fail=may_fail,
     )
 
 
@@ -90,7 +98,8 @@ class Event(NamedTuple):
 
     `kind` is dispatched (by the gateway), first_token or ended, at `time_s` (s); `instance` is -1
     without one. `state` and `reason` are as in `Status` when the event was taken, and at the end
-    how the request ended and why; the counts are as in `Status`, and final at the end.
+    how the request ended and why; counts and `scheduled_s` are as in `Status`, and final at the
+    end.
     """
 
     kind: str
@@ -102,6 +111,7 @@ class Event(NamedTuple):
     output_tokens: int
     cached_tokens: int
     preemptions: int
+    scheduled_s: float
 
 
 @dataclass(frozen=True)
@@ -219,17 +229,24 @@ class Session:
         *,
         open_ended: bool = False,
         record: str | int | Path = "all",
+        may_fail: bool = False,
     ) -> None:
         self._calls = (Exclusive("session", "now_s and seed"),)
         memory.check([simulation])
+        if may_fail:
+            crash = {"kind": "crash", "instance": 0}
+            checked_changes(simulation, [{"at_s": _NS, "faults": [crash]}])
         self._start = simulation
         self._changes: list[dict[str, Any]] = []
         self.seed = seed
         self._open_ended = open_ended
+        self._may_fail = may_fail
         self._record = Record(record, simulation)
         self._num_instances = sum(group.count for group in simulation.instances)
         self._has_pools = any(group.role != "both" for group in simulation.instances)
-        self._core: Any = _core.cluster.Session(simulation, seed, open_ended=open_ended)
+        self._core: Any = _core.cluster.Session(
+            simulation, seed, open_ended=open_ended, may_fail=may_fail
+        )
         self._last: list[Status] = []  # of the submitted requests, once the session is over
 
     @property
@@ -350,6 +367,7 @@ class Session:
 
             With `oracle`, waiting, running and kv_utilization are the true ones of all instances,
             as in `Timeline`. `instances` has them of every instance, with in_flight, is_ready,
+            state (up, hung, restarting: from its crash until it serves again, or down for good),
             prefill_tokens (still to be computed) and what it has counted since the start: requests
             entered, refused, completed and cancelled, preemptions, steps, tokens_emitted, kv_hits
             and kv_lookups (blocks of prompts).
@@ -359,11 +377,22 @@ class Session:
         return state
 
     @exclusive
+    def activity(self) -> list[tuple[str, int, int]]:
+        """Of each instance its state, as `observe(oracle=True)` has it, steps and output tokens.
+
+        Both are counted since the start. It costs less than `observe`.
+        """
+        found: list[tuple[str, int, int]] = self._running.activity()
+        return found
+
+    @exclusive
     def submit(
         self,
         *,
         input_tokens: int,
         output_tokens: int,
+        max_tokens: int | None = None,
+        model: str = "",
         tenant: str = "default",
         slo_class: str = "standard",
         segments: Iterable[tuple[int, int]] = (),
@@ -384,6 +413,10 @@ class Session:
         ----------
         input_tokens, output_tokens : int
             Lengths of prompt (>= 1) and output (>= 0).
+        max_tokens : int
+            Maximum of its output that the client states, at least `output_tokens`; None: none.
+        model : str
+            Model that it names: one of `instances[].models`; "": that of its tenant, if any.
         tenant, slo_class : str
             A tenant and a class that the simulation or its workload names.
         segments : sequence of pairs
@@ -403,8 +436,8 @@ class Session:
         Raises
         ------
         ConfigError
-            For an unknown tenant, class or instance, a length out of its range, or at the horizon.
-            The session is as before.
+            For an unknown tenant, class, model or instance, a length out of its range, or at the
+            horizon. The session is as before.
 
         """
         horizon_s = self._start.horizon_s
@@ -416,6 +449,8 @@ class Session:
             slo_class=slo_class,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
+            max_tokens=max_tokens,
+            model=model,
             segments=[
                 PromptSegment(content=content, tokens=tokens) for content, tokens in segments
             ],
@@ -431,7 +466,7 @@ class Session:
         number = self._running.submit(request, change["at_s"])
         if number is None:
             if not self._running.knows(request):  # without the changes so far: they may be many
-                _checked(self._start, [change])
+                checked_changes(self._start, [change])
             self._replay_with(change)
             number = self._core.num_submitted - 1
         self._note(change)
@@ -525,6 +560,35 @@ class Session:
         return self
 
     @exclusive
+    def fail(self, *faults: Any) -> Session:
+        """Lets instances and gateways fail now, after the events of this instant; returns itself.
+
+        The faults are part of `simulation` from then on, as an entry of its `changes`. The first
+        one of the gateway, and one of an instance unless the session began with `may_fail`, of a
+        simulation without such faults replays the run up to now, which takes as long as the run so
+        far; all others act immediately.
+
+        Parameters
+        ----------
+        faults : fleet.Crash, Hang, Slowdown, KvLoss or GatewayCrash, or mapping
+            What fails, and for how long, as in `Simulation.changes`, e.g. `{"kind": "crash",
+            "instance": 3, "for_s": 200}`.
+
+        Raises
+        ------
+        ConfigError
+            For what does not exist or cannot fail. The session is as before.
+
+        """
+        change = Change(at_s=self.now_s + _NS, faults=list(faults))
+        checked_changes(self._start, [change])
+        noted = {"at_s": change.at_s, "faults": list(change.faults)}
+        if not self._running.fail(change, change.at_s):
+            self._replay_with(noted)
+        self._note(noted)
+        return self
+
+    @exclusive
     def fork(self) -> Session:
         """An independent session with the same past, held at the same instant.
 
@@ -577,11 +641,13 @@ class Session:
         self._core = self._replayed(self._with([change]))._core
 
     def _with(self, further: list[dict[str, Any]]) -> Simulation:
-        return _checked(self._start, [*self._start.changes, *self._changes, *further])
+        return checked_changes(self._start, [*self._start.changes, *self._changes, *further])
 
     def _replayed(self, simulation: Simulation) -> Session:
         now_s = self.now_s
-        return Session(simulation, self.seed, open_ended=self._open_ended).advance(now_s)
+        return Session(
+            simulation, self.seed, open_ended=self._open_ended, may_fail=self._may_fail
+        ).advance(now_s)
 
     @property
     def _running(self) -> Any:
@@ -598,16 +664,6 @@ class Session:
         if self._core is None:
             return f"<Session of seed {self.seed}, finished>"
         return f"<Session of seed {self.seed} at {self.now_s:g} s>"
-
-
-def _checked(begin: Simulation, changes: list[Any]) -> Simulation:
-    try:
-        return begin.replace(changes=changes)
-    except ConfigError as error:
-        place = re.compile(r"changes\[\d+\]\.(?:set\[(.*)\]|submit\[\d+\]\.(\w+))")
-        raise config_error(
-            [(place.sub(r"\1\2", path), value, why) for path, value, why in error.violations]
-        ) from None
 
 
 def _advance_by(

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway._core.sim import UsageError
+from spillway._core.sim import ConfigError, UsageError
 from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
+
+
+def checked_changes(begin: Simulation, changes: list[Any]) -> Simulation:
+    """The simulation with these changes; an error names the setting instead of its place."""
+    try:
+        return begin.replace(changes=changes)
+    except ConfigError as error:
+        place = re.compile(r"changes\[\d+\]\.(?:set\[(.*)\]|(?:submit|faults)\[\d+\]\.(\w+))")
+        raise config_error(
+            [(place.sub(r"\1\2", path), value, why) for path, value, why in error.violations]
+        ) from None
 
 
 def recorded(path: str | Path) -> Simulation:
@@ -69,6 +81,8 @@ class Record:
         line = dict(change)
         if "submit" in change:
             line["submit"] = [request.to_dict() for request in change["submit"]]
+        if "faults" in change:
+            line["faults"] = [fault.to_dict() for fault in change["faults"]]
         self._write(line)
 
     def must_be_whole(self, what: str) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.effort import trials
+from support.effort import in_parts, trials
 from support.engine_trials import CLASSES, server_of, trace_of
 from support.pools import LATENCY, group
+from support.runs import steady
 from support.twins.instance import Request
 from support.twins.pools import Conditional, DeadlockError, Link, Pools, PoolsRun
 
-from spillway import LivelockError, Simulation, instance, router, simulate, workload
+from spillway import LivelockError, Simulation, gateway, instance, router, simulate, trace, workload
 from spillway.testing import check_conservation
 
 if TYPE_CHECKING:
@@ -65,8 +67,8 @@ def twin(simulation: Simulation, requests: list[Request]) -> PoolsRun:
     servers: list[tuple[str, Any]] = []
     for member in simulation.instances:
         server = server_of(simulation.replace(instances=(member.replace(role="both"),)))
-        servers += [(member.role, server)] * member.count
-    has_prefill = any(role != "decode" for role, _ in servers)
+        servers += [(member.role, server, member.data_parallel_size)] * member.count
+    has_prefill = any(role != "decode" for role, _, _ in servers)
     pools = Pools(
         servers,
         link_of(simulation),
@@ -74,6 +76,8 @@ def twin(simulation: Simulation, requests: list[Request]) -> PoolsRun:
         order=simulation.disaggregation.order,
         is_remote=lambda request: has_prefill and is_remote(simulation, request),
         conditional=conditional_of(simulation),
+        ends_at_first_token=simulation.disaggregation.ends_at_first_token,
+        reads_on=simulation.disaggregation.reads_on,
     )
     return pools.run(requests)
 
@@ -96,9 +100,9 @@ def assert_same(simulation: Simulation, requests: list[Request]) -> PoolsRun | N
         check_conservation(result)
         assert_same_rows(result, requests, expected)
         steps = [report["steps"] for report in result.instances]
-        assert steps == [engine.steps for engine in expected.instances]
+        assert steps == by_worker(expected, "steps")
         wasted = [report["tokens_wasted"] for report in result.instances]
-        assert wasted == [engine.wasted for engine in expected.instances]
+        assert wasted == by_worker(expected, "wasted")
         legs = result.ledger["legs"]
         assert legs["transfers_begun"] == expected.transfers
         moved = legs["moved_blocks"] * simulation.instances[0].block_size_tokens
@@ -106,15 +110,26 @@ def assert_same(simulation: Simulation, requests: list[Request]) -> PoolsRun | N
     return expected
 
 
+def by_worker(run: PoolsRun, count: str) -> list[int]:
+    sums: Counter[int] = Counter()
+    for engine in run.instances:
+        sums[engine.worker] += getattr(engine, count)
+    return [sums[worker] for worker in sorted(sums)]
+
+
 def assert_same_rows(result: Result, requests: list[Request], expected: PoolsRun) -> None:
     columns = result.requests
     for row, (request, job) in enumerate(zip(requests, expected.jobs, strict=True)):
-        outcome = job.decode_leg.outcome if job.decode_leg else None
-        first_ns = outcome.first_token_ns if outcome else None
+        leg = job.prefill_leg if job.is_answered else job.decode_leg
+        outcome = leg.outcome if leg else None
+        first_ns = getattr(job, "first_token_ns", None)  # by an instance that it has lost
+        if first_ns is None and outcome:
+            first_ns = outcome.first_token_ns
         finished_ns = outcome.finished_ns if outcome else None
         stays = outcome is not None and job.decode_leg is job.prefill_leg
         has_prompt = job.transfer_end_ns is not None or stays
         scheduled_ns = outcome.scheduled_ns if outcome and has_prompt else None
+        last = job.prefill if job.is_answered else job.decode
         is_done = job.outcome == "completed"
         transfer_ns = None
         if job.transfer_end_ns is not None and job.transfer_begin_ns is not None:
@@ -130,7 +145,7 @@ def assert_same_rows(result: Result, requests: list[Request], expected: PoolsRun
             "prefill_end": job.prefill_end_ns,
             "transfer": transfer_ns,
             "decode_queue": queue_ns,
-            "prefill_instance": job.prefill.index if job.prefill else -1,
+            "prefill_instance": job.prefill.worker if job.prefill else -1,
             "wasted_tokens": job.wasted_tokens,
         }
         got = {
@@ -142,8 +157,11 @@ def assert_same_rows(result: Result, requests: list[Request], expected: PoolsRun
             got[name] = nanoseconds(float(columns[f"{name}_s"][row]))
         assert got == want, request
         if is_done:
-            assert job.decode is not None
-            assert int(columns["instance"][row]) == job.decode.index
+            assert last is not None
+            assert int(columns["instance"][row]) == last.worker
+            if "rank" in columns:
+                first = next(it.index for it in expected.instances if it.worker == last.worker)
+                assert int(columns["rank"][row]) == last.index - first
 
 
 def random_case(rng: random.Random) -> tuple[Simulation, list[Request]]:
@@ -160,6 +178,7 @@ def random_case(rng: random.Random) -> tuple[Simulation, list[Request]]:
         return group(
             role,
             count=rng.randint(1, 3),
+            data_parallel_size=rng.choice((1, 1, 1, 2, 3) if may_have_ranks else (1,)),
             max_num_seqs=rng.randint(1, 5),
             max_num_batched_tokens=rng.choice((3, 8, 64)),
             max_model_len=rng.choice((0, 0, 0, 35)),
@@ -201,6 +220,9 @@ def random_case(rng: random.Random) -> tuple[Simulation, list[Request]]:
         )
     ] * 3
     decider = rng.choice(deciders)
+    may_have_ranks = decider.kind != "conditional"
+    handoff = rng.choice(("after_prefill", "after_prefill", "at_dispatch"))
+    may_end = handoff == "after_prefill" and order == "prefill_first"
     knows_prompts = decider.kind == "uncached_tokens"
     at_ns = 0
     requests = []
@@ -225,7 +247,9 @@ def random_case(rng: random.Random) -> tuple[Simulation, list[Request]]:
         instances=[random_group("prefill"), random_group("decode")],
         disaggregation=router.Disaggregation(
             order=order,
-            handoff=rng.choice(("after_prefill", "after_prefill", "at_dispatch")),
+            handoff=handoff,
+            ends_at_first_token=may_end and rng.random() < 0.4,
+            reads_on=rng.random() < 0.4,
             decider=decider,
             link=link,
         ),
@@ -250,10 +274,47 @@ def test_twin(seed: int) -> None:
     assert_same(*random_case(random.Random(seed)))
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", in_parts(range(300, 1500), 12), ids=str)
+def test_twin_of_many(seeds: range) -> None:
+    for seed in seeds:
+        assert_same(*random_case(random.Random(seed)))
+
+
 @pytest.mark.parametrize("seed", [761, 1249, 1309, 1721])
 def test_twin_of_simultaneous_withdrawals(seed: int) -> None:
     """An idle engine sees that its queue has lost its head; blocks are freed in one order."""
     assert_same(*random_case(random.Random(seed)))
+
+
+def test_withdrawn_requests_that_are_read_on_may_wait_for_each_other() -> None:
+    """A prompt preempts itself at each step: all clients have left, so no one frees memory."""
+    prompts = [1, 1, 1, 1, 1, 1, 20, 13, 18, 19, 1, 1, 1, 1, 1, 1, 16]
+    at_us = [200] * 5 + [600, 1000] + [1200] * 4 + [1700] + [2200] * 5
+    answers = [1, 4, 4, 6, 10, 2, 0, 0, 1, 0, 0, 0, 2, 0, 2, 0, 0]
+    cold = instance.KvCache(prefix_caching=False, reserve_full_prompt=False)
+    small = {"num_kv_blocks": 24, "block_size_tokens": 2, "kv_cache": cold, "scheduler": "sjf"}
+    steps = {"latency": steady(0.1), "max_num_seqs": 64, "kv_bytes_per_token": 1000}
+    mixed = instance.InstanceGroup(count=2, max_num_batched_tokens=4, **small, **steps)
+    decode = instance.InstanceGroup(role="decode", max_num_batched_tokens=64, **small, **steps)
+    simulation = Simulation(
+        workload=trace(
+            arrival_s=np.array(at_us) / 1e6, input_tokens=prompts, output_tokens=answers
+        ).replace(empty_outputs="served"),
+        reaction=workload.Reaction(timeout_s=0.001),
+        gateway=gateway.Gateway(replicas=2),
+        instances=[mixed, decode],
+        disaggregation=router.Disaggregation(
+            order="decode_first",
+            decider=router.Conditional(rule="prefill_load", prefill_busy_threshold=1),
+            link=router.KvLink(bandwidth_gb_per_s=None),
+            reads_on=True,
+        ),
+    )
+    report = simulate(simulation.replace(horizon_s=0.5)).instances[1]
+    assert report["preemptions"] > 1000
+    with pytest.raises(LivelockError, match="wait for each other's memory"):
+        simulate(simulation)
 
 
 # Theory: one seat per pool, so that each is a queue of its own.

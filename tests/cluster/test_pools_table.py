@@ -17,8 +17,10 @@ from support.paths import ROOT
 from support.pools import group
 
 from spillway import (
+    ConfigError,
     LivelockError,
     Simulation,
+    fleet,
     gateway,
     instance,
     router,
@@ -41,8 +43,8 @@ CELLS = {
     "1 L": f"{_HERE}::test_groups_of_role_both_alone_are_no_pools",
     "2 D": f"{_HERE}::test_without_a_prefill_pool_requests_are_local",
     "2 L": f"{_HERE}::test_without_a_prefill_pool_requests_are_local",
-    "3 D": NOT_SIMULATED + "a fleet with pools is constant",
-    "3 L": NOT_SIMULATED + "a fleet with pools is constant",
+    "3 D": f"{_HERE}::test_requests_are_local_once_the_prefill_worker_has_left",
+    "3 L": f"{_HERE}::test_requests_are_local_once_the_prefill_worker_has_left",
     "4 L": f"{_HERE}::test_uncached_tokens_decide_inclusively",
     "5 L": f"{_HERE}::test_uncached_tokens_decide_inclusively",
     "12 D": f"{_HERE}::test_busy_prefill_pool_rejects_before_anything_is_computed",
@@ -53,19 +55,19 @@ CELLS = {
     "14 L": f"{_HERE}::test_saturated_decode_pool_keeps_requests_queued",
     "15 D": f"{_HERE}::test_decode_threshold_holds_for_the_prefill_pool_too",  # inferred
     "16 D": f"{_HERE}::test_prefill_tokens_count_where_the_prompt_is_computed",  # inferred
-    "17 D": NOT_SIMULATED + "ranks in pools",
+    "17 D": f"{_HERE}::test_worker_with_a_free_rank_is_not_overloaded",
     "18 D": f"{_HERE}::test_changed_thresholds_bite_at_the_next_load_event",
     "19 D": "tests/signals/test_busy_monitor.py::test_the_latch_also_uses_what_the_engine_reports",
-    "20 D": NOT_SIMULATED + "the decode leg of an answer of one token is sent regardless",
+    "20 D": f"{_HERE}::test_answer_of_one_token_ends_with_its_prefill",
     "20 L": f"{_HERE}::test_decode_leg_follows_an_answer_of_one_token",
-    "21 D": NOT_SIMULATED + "a withdrawn request frees its blocks on both sides at once",
+    "21 D": f"{_HERE}::test_prompt_is_read_although_its_client_has_left",
     "21 L": f"{_HERE}::test_client_that_leaves_frees_both_sides",  # inferred
     "22 L": f"{_HERE}::test_saturated_prefill_pool_keeps_local_requests_queued",
     "23 L": f"{_HERE}::test_mixed_instances_are_part_of_both_pools",
-    "24 D": NOT_SIMULATED + "failures of an instance",
-    "24 L": NOT_SIMULATED + "failures of an instance",
-    "25 D": NOT_SIMULATED + "failures of an instance",
-    "25 L": NOT_SIMULATED + "failures of an instance",
+    "24 D": f"{_HERE}::test_request_fails_with_its_prefill",
+    "24 L": f"{_HERE}::test_prefill_is_tried_again_at_the_same_pod",
+    "25 D": f"{_HERE}::test_request_goes_on_when_its_decode_worker_dies",
+    "25 L": f"{_HERE}::test_request_fails_with_its_decode_worker",
     "26 D": f"{_HERE}::test_transfer_takes_its_bytes_and_the_latency",
     "26 L": f"{_HERE}::test_transfer_takes_its_bytes_and_the_latency",
     "27 D": f"{_HERE}::test_blocks_of_the_decode_leg_precede_the_prefill",
@@ -98,7 +100,7 @@ def run(
     if isinstance(output_tokens, int):
         output_tokens = [output_tokens] * len(arrival_us)
     pools: dict[str, Any] = {}
-    for name in ("order", "decider", "link", "handoff"):
+    for name in router.Disaggregation().to_dict():
         if name in settings:
             pools[name] = settings.pop(name)
     workload = settings.pop("prefixes", {})
@@ -166,6 +168,20 @@ def test_uncached_tokens_decide_inclusively(
     )
     assert outcomes(result) == ["completed"] * 2
     assert (result.requests["prefill_instance"][1] == -1) == is_local
+
+
+def crash(at_us: float, number: int, **settings: Any) -> dict[str, Any]:
+    """A change by which an instance crashes."""
+    return {"at_s": at_us * US, "faults": [fleet.Crash(instance=number, **settings)]}
+
+
+@pytest.mark.parametrize("order", ["prefill_first", "decode_first"])
+def test_requests_are_local_once_the_prefill_worker_has_left(order: str) -> None:
+    """The first is served, the second loses its prompt, the third finds no prefill worker."""
+    result = run([0, 5000, 6000], [30, 30, 30], 4, order=order, changes=[crash(5200, 0)])
+    assert outcomes(result) == ["completed", "instance_lost", "completed"]
+    assert list(result.requests["prefill_instance"]) == [0, 0, -1]
+    assert result.ledger["legs"]["local"] == 1
 
 
 # ---- rows 12 to 19: Dynamo's busy workers --------------------------------------------------------
@@ -250,6 +266,23 @@ def test_prefill_tokens_count_where_the_prompt_is_computed() -> None:
     assert outcomes(remote) == ["completed"] * 2
     local = run([0, 10], [60, 60], 12, **settings, decider=router.NeverRemote())
     assert outcomes(local) == ["completed", "all_workers_busy"]
+
+
+@pytest.mark.parametrize("policy", [router.RoundRobin(), router.KvCost()])
+def test_worker_with_a_free_rank_is_not_overloaded(policy: Any) -> None:
+    """The second prompt goes to the other rank; then both are over."""
+    result = run(
+        [0, 10, 20],
+        [60, 60, 60],
+        4,
+        (group("prefill", data_parallel_size=2), group("decode")),
+        gateway=BUSY,
+        busy_monitor=signals.BusyMonitor(active_prefill_tokens_threshold=10),
+        router=policy,
+    )
+    assert outcomes(result) == ["completed", "completed", "all_workers_busy"]
+    computed_s = (result.requests["prefill_end_s"] - result.requests["arrival_s"])[:2]
+    assert computed_s == pytest.approx([700 * US] * 2, abs=1e-9)
 
 
 def test_changed_thresholds_bite_at_the_next_load_event() -> None:
@@ -349,6 +382,59 @@ def test_decode_leg_follows_an_answer_of_one_token() -> None:
     assert result.ledger["legs"]["transfers_ended"] == 1
 
 
+def test_answer_of_one_token_ends_with_its_prefill() -> None:
+    result = run([0, 5000], [8, 8], [1, 2], ends_at_first_token=True)
+    requests, legs = result.requests, result.ledger["legs"]
+    assert outcomes(result) == ["completed"] * 2
+    assert list(requests["instance"]) == [0, 1]
+    assert list(requests["prefill_instance"]) == [0, 0]
+    assert requests["ttft_s"][0] == requests["e2e_s"][0] == requests["prefill_end_s"][0]
+    assert requests["ttft_s"][0] == pytest.approx(180 * US, abs=1e-9)
+    assert (legs["answered"], legs["transfers_begun"], legs["decode_entered"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("setting", [{"order": "decode_first"}, {"handoff": "at_dispatch"}])
+def test_decode_leg_that_is_chosen_first_is_not_left_out(setting: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="chosen after the prefill"):
+        router.Disaggregation(ends_at_first_token=True, **setting)
+
+
+@pytest.mark.parametrize("timeout_us", [300, 720])
+@pytest.mark.parametrize("order", ["prefill_first", "decode_first"])
+def test_prompt_is_read_although_its_client_has_left(order: str, timeout_us: float) -> None:
+    """During the prefill of 700 us, and during the transfer."""
+    for reads_on in (True, False):
+        result = run(
+            [0], [60], 5, order=order, reads_on=reads_on, reaction={"timeout_s": timeout_us * US}
+        )
+        legs = result.ledger["legs"]
+        assert outcomes(result) == ["client_timeout"]
+        assert result.requests["wasted_tokens"][0] == 60
+        assert legs["transfers_ended"] == legs["prefill_ended"] * reads_on
+        assert legs["prefill_ended"] == (reads_on or timeout_us > 700)
+
+
+def test_prompt_of_a_client_that_has_left_may_get_no_instance() -> None:
+    """It is withdrawn all the same, and not rejected."""
+    busy = signals.BusyMonitor(active_decode_blocks_threshold=0.1)
+    result = decode_is_full(
+        gateway=BUSY, busy_monitor=busy, reads_on=True, reaction={"timeout_s": 0.0005}
+    )
+    assert outcomes(result) == ["client_timeout"] * 2
+
+
+def test_choice_that_is_not_used_counts_for_nothing() -> None:
+    """Both pools choose the same instance; what the prefill router booked there is taken back."""
+    result = run(
+        [5000.0 * i for i in range(40)],
+        [8] * 40,
+        groups=(group("both"), group("prefill")),
+        order="decode_first",
+        router=router.KvCost(),
+    )
+    assert 5 < result.ledger["legs"]["local"] < 35
+
+
 @pytest.mark.parametrize("timeout_us", [300, 720])
 def test_client_that_leaves_frees_both_sides(timeout_us: float) -> None:
     """During the prefill of 700 us, and during the transfer."""
@@ -408,6 +494,160 @@ def test_blocks_of_the_decode_leg_precede_the_prefill() -> None:
     mixed = (group("both", count=2, num_kv_blocks=3),)
     with pytest.raises(LivelockError, match="request 0 holds blocks of instance 0"):
         run([0, 0], [9, 8], 1, (*mixed, group("prefill", num_kv_blocks=1)))
+
+
+# ---- rows 24 and 25: failures --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["prefill_first", "decode_first"])
+def test_request_fails_with_its_prefill(order: str) -> None:
+    """It reaches a prefill worker that has crashed, and works again when the next one does."""
+    result = run(
+        [1000, 5000],
+        [30, 30],
+        4,
+        order=order,
+        changes=[crash(500, 0, for_s=1000 * US)],
+        fleet=fleet.Fleet(health=fleet.Health(detected_after_s=1)),
+    )
+    assert outcomes(result) == ["instance_lost", "completed"]
+    assert result.requests["wasted_tokens"][0] == 0
+    assert result.faults[0]["lost_requests"] == 1
+
+
+def prefill_refuses(for_us: float, retries: int, **settings: Any) -> Result:
+    """The first of two prefill pods refuses what reaches it from 500 us on, for this long."""
+    return run(
+        [1000],
+        [30],
+        4,
+        (group("prefill", count=2), group("decode")),
+        order="decode_first",
+        prefill_max_retries=retries,
+        changes=[crash(500, 0, for_s=for_us * US)],
+        fleet=fleet.Fleet(health=fleet.Health(detected_after_s=10), startup_s=0),
+        **settings,
+    )
+
+
+def test_prefill_is_tried_again_at_the_same_pod() -> None:
+    """Refused at 1,000 us, sent again 0.2 s later; the prompt takes 400 us."""
+    result = prefill_refuses(1000, 1)
+    assert outcomes(result) == ["completed"]
+    assert list(result.requests["prefill_instance"]) == [0]
+    assert result.requests["prefill_end_s"][0] == pytest.approx(0.2014, abs=1e-9)
+    assert result.ledger["legs"]["lost"]["prefill_retries"] == 1
+    assert result.time_by_cause().ns[0][-1] == 200_000_000
+
+
+@pytest.mark.parametrize(("retries", "outcome"), [(0, "instance_lost"), (1, "instance_lost"),
+                                                  (2, "completed")])  # fmt: skip
+def test_error_of_the_last_try_is_that_of_the_request(retries: int, outcome: str) -> None:
+    """The pod works again after the second try, at 201 ms, and before the third one, at 401 ms."""
+    result = prefill_refuses(300_000, retries)
+    assert outcomes(result) == [outcome]
+    assert result.faults[0]["lost_requests"] == min(retries, 1) + 1
+
+
+def test_client_that_leaves_between_two_tries_withdraws_the_request() -> None:
+    """At 51 ms: its permit returns, and the second request is dispatched then."""
+    result = run(
+        [1000, 2000],
+        [30, 30],
+        4,
+        (group("prefill"), group("decode")),
+        order="decode_first",
+        prefill_max_retries=1,
+        changes=[crash(500, 0, for_s=2000 * US)],
+        fleet=fleet.Fleet(health=fleet.Health(detected_after_s=10), startup_s=0),
+        gateway=gateway.Gateway(limit=gateway.FixedLimit(max_in_flight=1)),
+        tenants=[{"name": "default", "reaction": {"timeout_s": 0.05}}],
+    )
+    assert outcomes(result)[0] == "client_timeout"
+    assert queued_us(result)[1] == 49_000
+
+
+@pytest.mark.parametrize("setting", [{"order": "prefill_first"}, {"handoff": "at_dispatch"}])
+def test_prefill_that_no_sidecar_sends_is_not_tried_again(setting: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="has the prompt computed"):
+        router.Disaggregation(**({"order": "decode_first"} | setting), prefill_max_retries=1)
+
+
+def test_prefill_is_not_tried_again_where_requests_migrate() -> None:
+    with pytest.raises(ConfigError, match="prefill_max_retries"):
+        run(
+            [0],
+            [30],
+            order="decode_first",
+            prefill_max_retries=1,
+            changes=[crash(500, 0)],
+            fleet=fleet.Fleet(migration=fleet.Migration(limit=1)),
+        )
+
+
+@pytest.mark.parametrize(
+    ("at_us", "detected_us", "outcome", "wasted", "lost_legs"),
+    [
+        (300, 0, "no_decode_instance", 30, 0),
+        (300, 1000, "instance_lost", 30, 0),
+        (420, 0, "instance_lost", 30, 1),
+        (750, 0, "instance_lost", 31, 0),
+    ],
+    ids=["known", "refuses", "in the transfer", "after two tokens"],
+)
+def test_request_fails_with_its_decode_worker(
+    at_us: float, detected_us: float, outcome: str, wasted: int, lost_legs: int
+) -> None:
+    """The prompt takes 400 us, the transfer 93 us, the first token 110 us, the next ones 101 us."""
+    result = run(
+        [0],
+        [30],
+        9,
+        link=router.KvLink(bandwidth_gb_per_s=0.75),
+        changes=[crash(at_us, 1)],
+        fleet=fleet.Fleet(health=fleet.Health(detected_after_s=detected_us * US)),
+    )
+    assert outcomes(result) == [outcome]
+    assert list(result.requests["wasted_tokens"]) == [wasted]
+    legs = result.ledger["legs"]
+    assert legs["lost"]["decode"] == legs["transfers_cut"] == lost_legs
+
+
+def test_request_goes_on_when_its_decode_worker_dies() -> None:
+    """Two tokens, at 602.67 and 703.67 us, are part of the prompt of the next pass.
+
+    That takes 420 us from 750 us on, 92.67 us to the other decode worker, and a step of 101 us for
+    each of the seven tokens that are left.
+    """
+    result = run(
+        [0],
+        [30],
+        9,
+        (group("prefill"), group("decode", count=2)),
+        link=router.KvLink(bandwidth_gb_per_s=0.75),
+        changes=[crash(750, 1)],
+        fleet=fleet.Fleet(migration=fleet.Migration(limit=1)),
+    )
+    requests = result.requests
+    assert outcomes(result) == ["completed"]
+    assert (requests["prefill_instance"][0], requests["instance"][0]) == (0, 2)
+    assert requests["prefill_end_s"][0] == pytest.approx(1170 * US, abs=1e-9)
+    assert requests["ttft_s"][0] == pytest.approx(602.667 * US, abs=1e-9)
+    assert requests["e2e_s"][0] == pytest.approx((1262.667 + 7 * 101) * US, abs=1e-9)
+    assert result.summary()["mean_itl_ms"] == pytest.approx((0.66 + 7 * 0.101) / 8)
+    for name, known in (
+        ("migrations", 1), ("recomputed_tokens", 31), ("wasted_tokens", 31), ("output_tokens", 9),
+    ):  # fmt: skip
+        assert requests[name][0] == known, name
+    assert result.ledger["migrations"] == {"new_request": 0, "ongoing_request": 1}
+    legs = result.ledger["legs"]
+    assert (legs["prefill_entered"], legs["transfers_ended"], legs["moved_blocks"]) == (2, 2, 16)
+    (fault,) = result.faults
+    assert (fault["lost_requests"], fault["migrated_requests"]) == (1, 1)
+    causes = result.time_by_cause()
+    assert causes.seconds(0)["failure"] == pytest.approx(420 * US, abs=1e-9)
+    again = "\n".join(result.why(0).splitlines())
+    assert "31 of its tokens were computed again" in again
 
 
 def test_kept_prompt_has_no_transfer_and_its_queue_ends_at_its_seat() -> None:

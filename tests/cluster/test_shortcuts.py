@@ -92,19 +92,16 @@ def random_simulation(seed: int) -> Simulation:
         quantum_ns=1_000_000,
         horizon_s=rng.choice((None, 0.5)),
     )
+    retry = workload.Retry(
+        on=["rate_limited", "saturated", "timeout"], max_attempts=2, jitter="none"
+    )
     return base.with_(
         {
             "reaction": rng.choice(
                 (
                     workload.Reaction(),
-                    workload.Reaction(
-                        first_token_timeout_s=0.02,
-                        retries=[
-                            workload.Retry(
-                                on=["rate_limited", "saturated", "timeout"], max_attempts=2
-                            )
-                        ],
-                    ),
+                    workload.Reaction(first_token_timeout_s=0.02, retries=[retry]),
+                    workload.Reaction(timeout_s=0.02, retries=[retry]),
                 )
             ),
             "metrics.timeline_step_s": rng.choice((None, 0.01)),

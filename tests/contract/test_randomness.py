@@ -78,7 +78,7 @@ BASE = Simulation(
             source="e2e", aggregation="mean", tick_s=0.05, window_s=0.2, min_samples=1
         ),
         guard=gateway.Guard(floor=2, ceiling=40, cooldown_ticks=0),
-        bands=gateway.Band(queue=gateway.Queue(timeout_s=1)),
+        bands=gateway.Band(queue=gateway.Queue(timeout_s=1, ordering="shortest_output")),
         replicas=2,
     ),
     router=router.Weighted(
@@ -117,6 +117,7 @@ STREAM_OF = {
     "gateway.split": "gateways",
     "reaction": "retries",
     "tenants[1].reaction": "retries",
+    "length_prediction": "predictions",
 }
 
 

@@ -60,7 +60,8 @@ RANK = {
 ROOM_OF = {
     **dict.fromkeys(
         ("fleet", "gateway", "metrics", "policies", "router", "signals", "workload"), "config"
-    )
+    ),
+    **dict.fromkeys(("_c_functions", "_source_code"), "config"),
 }
 
 

@@ -20,6 +20,7 @@ try:
     from experiments.head_to_head import run as head_to_head
     from experiments.iteration_14 import run as iteration_14
     from experiments.predictive_vs_gated import run as predictive_vs_gated
+    from experiments.server_failure import run as server_failure
     from experiments.two_pools import run as two_pools
 finally:
     sys.path.remove(_ROOT)
@@ -152,14 +153,39 @@ def test_published_rows_are_all_there() -> None:
 
 
 def test_two_pools_wastes_prefills_only_if_prefill_is_first(tmp_path: Path) -> None:
-    picture = tmp_path / "goodput.svg"
-    text = two_pools.report([2, 40], num_requests=400, num_seeds=2, threads=1, picture=picture)
-    assert picture.is_file()
+    text = two_pools.report(
+        [2, 40], [3, 30], num_requests=400, num_seeds=2, threads=1, folder=tmp_path
+    )
+    for name in ("goodput.svg", "shared_gate.svg"):
+        assert (tmp_path / name).is_file()
     rows = [line.split(" | ") for line in text.splitlines()]
     low, high = (row for row in rows if row[0] in ("| 2", "| 40"))
     assert low[-1].startswith("0.000")
     assert not high[-1].startswith("0.000")
     assert two_pools.wasted(simulate(two_pools.simulation("decode_first", 40, 400), 0)) == 0
+    # A saturated prefill pool holds back what it would not serve, unless its saturation is ignored.
+    low, high = (row for row in rows if row[0] in ("| 3", "| 30"))
+    chats = [[float(cell.split()[0]) for cell in row[1:5]] for row in (low, high)]
+    assert min(chats[0]) > 0.99
+    assert max(chats[1][:2]) < 0.5
+    assert min(chats[1][2:]) > 0.9
+    assert (low[6], high[6]) == ("refuted", "confirmed")
+
+
+@pytest.mark.slow
+def test_migration_saves_requests_only_where_servers_have_room() -> None:
+    tried = [server_failure.NOTHING, server_failure.MIGRATED]
+    tried += [server_failure.LIMITED, server_failure.BOTH]
+    kind = server_failure.Fleet(4, "least requests", (0.8, 1.25))
+    low, high = (
+        server_failure.measure(kind, tried, load, seeds=range(2), num_requests=8000, threads=1)
+        for load in kind.loads
+    )
+    assert all(cell.peace == [0, 0] for found in (low, high) for cell in found.values())
+    for seed in range(2):
+        below, above = ({name: found[name].crash[seed] for name in found} for found in (low, high))
+        assert below["migration"] == 0 < below["nothing"]
+        assert above["migration"] > above["nothing"] > above["limit"] > above["migration and limit"]
 
 
 def test_predictive_vs_gated_reports_every_contender() -> None:

@@ -10,6 +10,7 @@ QUEUE_SCALER = Specimen(
 )
 TARGET_SCALER = Specimen(
     fleet.TargetScaler,
+    weight=1.8,
     examples=[fleet.TargetScaler(metric="running", target=4, poll_s=0.5, down_stabilization_s=2)],
     ranges={
         "min_instances": (1, 2),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.changes import targets
 from support.runs import flat, simulated, steady
+from support.scaling import recommended
 
 from spillway import ConfigError, Result, Simulation, fleet, gateway, instance, simulate, workload
 
@@ -278,29 +279,6 @@ def test_autoscaler_follows_its_rule(seed: int) -> None:
 
 
 # --- Kubernetes' rule -----------------------------------------------------------------------------
-
-
-def recommended(config: fleet.TargetScaler, loads: list[float], poll_s: float) -> list[int]:
-    """The rule of the horizontal pod autoscaler, written down plainly."""
-    instances, wishes, result = 1, [], []
-    for k, total in enumerate(loads, start=1):
-        now = k * poll_s
-        wish = math.ceil(total / config.target)
-        if instances and abs(total / (config.target * instances) - 1) <= config.tolerance:
-            wish = instances
-        wishes.append((now, min(max(wish, config.min_instances), config.max_instances)))
-        up = min(w for t, w in wishes if now - t <= config.up_stabilization_s)
-        down = max(w for t, w in wishes if now - t <= config.down_stabilization_s)
-        if up > instances and now >= config.up_stabilization_s:
-            most = max(
-                math.floor(instances * (1 + config.up_share)), instances + config.up_instances
-            )
-            instances = min(up, most)
-        elif down < instances and now >= config.down_stabilization_s:
-            least = math.ceil(instances * (1 - config.down_share))
-            instances = max(down, min(least, instances - 1))
-        result.append(instances)
-    return result
 
 
 BURST = workload.Synthetic(

@@ -57,7 +57,7 @@ CONFIGURATIONS = 5000
 PLOTS = 150
 CHUNK = 20
 MEMORY_BYTES = 8 * 2**30
-LEAST_PER_10_000 = 100
+LEAST_PER_10_000 = 200
 """How often each alternative must occur."""
 LEAST_SHEDDING = 0.3
 """Share of the runs that must shed more than half of their requests."""
@@ -161,8 +161,8 @@ def shortage(report: Report, configurations: int) -> list[str]:
     """What occurred too rarely."""
     rare = []
     least = LEAST_PER_10_000 * configurations // 10_000
-    if configurations < CONFIGURATIONS:  # a part, in which two standard deviations are by chance
-        least = max(1, round(least - 2 * math.sqrt(least)))
+    if configurations < CONFIGURATIONS:  # a part: three standard deviations, of 500 alternatives
+        least = max(1, round(least - 3 * math.sqrt(least)))
     for alternative in ALTERNATIVES:
         count = report.alternatives[str(alternative)]
         if count < least:

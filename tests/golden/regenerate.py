@@ -17,7 +17,17 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.specimens import at
 
-from spillway import Simulation, gateway, instance, router, signals, simulate, trace, workload
+from spillway import (
+    Simulation,
+    fleet,
+    gateway,
+    instance,
+    router,
+    signals,
+    simulate,
+    trace,
+    workload,
+)
 from spillway.config.profiles import BLIS_SERVER
 from spillway.systems.llm_d import presets as llm_d
 
@@ -112,6 +122,12 @@ def busy_threshold() -> Simulation:
     )
 
 
+def overload_cooldown() -> Simulation:
+    """The same with rare events: a worker that has refused is tried again before its next event."""
+    changes = {"signals.period_s": 2, "busy_monitor.overload_cooldown_s": 0.15}
+    return busy_threshold().with_(changes)
+
+
 def predictive() -> Simulation:
     """Three prefix groups, the last of which starts late, on two slow servers by priority."""
     rows = range(NUM_REQUESTS)
@@ -159,6 +175,102 @@ def longest_prefix() -> Simulation:
     )
 
 
+def _grouped(groups: tuple[str | None, ...]) -> workload.Trace:
+    """Prompts of these groups in turn, which share two blocks."""
+    rows = range(NUM_REQUESTS)
+    names = [groups[row % len(groups)] for row in rows]
+    return requests(prefix_group=names, prefix_tokens=[32 if name else 0 for name in names])
+
+
+def pools() -> Simulation:
+    """Two pools; short prompts, and all while the prefill pool is busy, stay out of it."""
+    small = BLIS_SERVER.replace(num_kv_blocks=120, max_num_batched_tokens=512)
+    return Simulation(
+        workload=_grouped(("system", None)),
+        router=router.KvCost(overlap="sent"),
+        disaggregation=router.Disaggregation(
+            decider=router.Conditional(
+                rule="isl_or_load",
+                uncached_tokens_threshold=150,
+                uncached_share_threshold=0.9,
+                prefill_busy_threshold=2,
+                decode_busy_threshold=0.8,
+            )
+        ),
+        instances=[small.replace(role="prefill"), small.replace(role="decode", count=2)],
+    )
+
+
+def failing_pools() -> Simulation:
+    """Two pools of two; in each an instance crashes, one hangs and is killed, one is slow."""
+    small = BLIS_SERVER.replace(num_kv_blocks=120, max_num_batched_tokens=512)
+    faults = [
+        (0.155, fleet.Crash(instance=0, for_s=0.3)),
+        (0.2, fleet.Slowdown(instance=1, for_s=0.5)),
+        (0.61, fleet.Crash(instance=2, for_s=0.4)),
+        (1.2, fleet.Hang(instance=3)),
+        (1.5, fleet.Crash(instance=1)),
+        (1.52, fleet.Crash(instance=0)),
+    ]
+    return Simulation(
+        workload=_grouped(("system", None)),
+        fleet=fleet.Fleet(startup_s=0.05, health=fleet.Health(detected_after_s=0.02)),
+        changes=[{"at_s": at_s, "faults": [fault]} for at_s, fault in faults],
+        disaggregation=router.Disaggregation(link=router.KvLink(base_latency_s=0.01)),
+        instances=[small.replace(role="prefill", count=2), small.replace(role="decode", count=2)],
+    )
+
+
+def routed_by(policy: object) -> Simulation:
+    """Decisions that overlap, by old metrics, before three servers of which one is small."""
+    return Simulation(
+        workload=_grouped(("system", "agent", "system", None)),
+        gateway=gateway.Gateway(
+            limit=gateway.FixedLimit(max_in_flight=9), decision_latency_s=0.002
+        ),
+        router=policy,
+        signals=signals.Scraped(period_s=0.05),
+        instances=[
+            BLIS_SERVER.replace(count=2, num_kv_blocks=120, max_num_seqs=2),
+            BLIS_SERVER.replace(num_kv_blocks=60, max_num_seqs=4),
+        ],
+    )
+
+
+def router_queue() -> Simulation:
+    """Dynamo's queue in the router: two classes wait while both workers compute prompts."""
+    return Simulation(
+        workload=_grouped(("system", None)),
+        gateway=gateway.Gateway(
+            admission=gateway.BusyThreshold(),
+            bands=gateway.Band(
+                fairness=gateway.PolicyClasses(
+                    classes=[
+                        gateway.PolicyClass(
+                            name="short", quantum_tokens=300, max_requests_per_worker=1
+                        ),
+                        gateway.PolicyClass(
+                            name="long",
+                            min_uncached_tokens=256,
+                            quantum_tokens=500,
+                            order="wspt",
+                            max_prompt_tokens_per_worker=500,
+                        ),
+                    ],
+                    requests=[
+                        gateway.PolicyRequest(slo_class="critical", strict_priority=1),
+                        gateway.PolicyRequest(slo_class="batch", priority_jump_s=0.1),
+                    ],
+                )
+            ),
+            limit=gateway.PrefillBusy(threshold=0.1),
+        ),
+        busy_monitor=signals.BusyMonitor(active_decode_blocks_threshold=1),
+        router=router.KvCost(prefill_unit="tokens", overlap_refresh_after_s=0.05),
+        instances=[BLIS_SERVER.replace(count=2, num_kv_blocks=120, max_num_batched_tokens=512)],
+    )
+
+
 _CLASSES = [
     workload.SloClass(name="critical", priority=4, target_ttft_s=0.1),
     workload.SloClass(name="standard", priority=3, target_ttft_s=0.3, target_e2e_s=0.5),
@@ -203,12 +315,20 @@ def flow_control() -> Simulation:
 RUNS = {
     "busy_threshold": busy_threshold,
     "longest_prefix": longest_prefix,
+    "overload_cooldown": overload_cooldown,
+    "pools": pools,
+    "pools_failing": failing_pools,
+    "router_queue": router_queue,
     "predictive_ttft": predictive,
     "token_bucket_least_loaded": token_bucket_least_loaded,
     "flow_control": flow_control,
     **{
         name: functools.partial(run, policy)
-        for seam, run in {"Band.fairness": fair_queueing, "Gateway.admission": admitted_by}.items()
+        for seam, run in {
+            "Band.fairness": fair_queueing,
+            "Gateway.admission": admitted_by,
+            "Simulation.router": routed_by,
+        }.items()
         for specimen in at(seam)
         for name, policy in specimen.golden.items()
     },

@@ -16,7 +16,11 @@ PRIORITY_FCFS = Specimen(
     own={"ClassPriority.name": lambda d: d.rng.choice(d.classes)},
     random=lambda rng: instance.PriorityFcfs(priority=rng.choice(PRIORITIES)),
 )
-SJF = Specimen(instance.Sjf, random=lambda _: instance.Sjf())
+SJF = Specimen(
+    instance.Sjf,
+    examples=[instance.Sjf(), instance.Sjf(length="output")],
+    random=lambda _: instance.Sjf(),
+)
 LONGEST_PREFIX = Specimen(
     instance.LongestPrefix,
     examples=[instance.LongestPrefix(aging_tokens_per_step=40, max_sorted_requests=6)],

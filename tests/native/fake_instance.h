@@ -19,8 +19,10 @@ class FakeInstance final : public spillway::instance::Instance {
                                      .max_num_batched_tokens = 1000,
                                      .num_kv_blocks = 100,
                                      .block_size_tokens = 10};
-  std::int64_t emitted_tokens = 0;  ///< of the first group of requests
-  std::int64_t found_blocks = 0;    ///< of every prompt
+  std::int64_t emitted_tokens = 0;           ///< of the first group of requests
+  std::vector<std::int32_t> emits_at_reads;  ///< by request; what `note_emitted` writes to `states`
+  spillway::workload::RequestStates* states = nullptr;
+  std::int64_t found_blocks = 0;  ///< of every prompt
   int reads = 0;
 
   spillway::signals::InstanceSignal read(spillway::sim::Time now) override {
@@ -39,7 +41,9 @@ class FakeInstance final : public spillway::instance::Instance {
   void add_emitted(std::span<std::int64_t> by_group, spillway::sim::Time) override {
     by_group[0] += emitted_tokens;
   }
-  void note_emitted(spillway::sim::Time) override {}
+  void note_emitted(spillway::sim::Time) override {
+    for (std::size_t i = 0; i < emits_at_reads.size(); ++i) states->emitted[i] = emits_at_reads[i];
+  }
   spillway::sim::Time next_token(spillway::sim::Time) override { return spillway::sim::kForever; }
 
   spillway::sim::Time entry_delay(spillway::sim::RequestId) const override { return {}; }

@@ -292,7 +292,10 @@ def usage_limit(case: Case) -> Any:
 
 @pytest.mark.parametrize("steps", runs_of("ceiling"))
 def test_ceilings(steps: list[Case]) -> None:
-    """The state of a policy is that of all steps, so a run that lacks its first ones is skipped."""
+    """The state of a policy is that of all steps, so a run that lacks its first ones is skipped.
+
+    soft-reflective-ceiling-policy answers whether a band is open, 1 or 0.
+    """
     first = steps[0]
     bands = [
         gateway.Band(priority=priority, ceiling=given(first).get("threshold", 1))
@@ -304,6 +307,8 @@ def test_ceilings(steps: list[Case]) -> None:
         if case["step"] != number:
             pytest.skip("some of its steps are kept aside")
         ceilings = [max(0, ceiling) for ceiling in limit.decide(case["saturation"])]
+        if case["type"] != "soft-reflective-ceiling-policy":
+            assert ceilings == pytest.approx(case["ceilings"], rel=0, abs=1e-9)
         closed = [case["saturation"] >= ceiling for ceiling in ceilings]
         assert closed == [case["saturation"] >= ceiling for ceiling in case["ceilings"]]
 

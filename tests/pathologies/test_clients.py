@@ -49,30 +49,34 @@ def storm(retries: list[workload.Retry], surge_per_s: float = 12) -> Simulation:
 BLIND = workload.Retry(max_attempts=6, backoff_s=0.5, multiplier=1, jitter="none")
 SPREAD = workload.Retry(max_attempts=6, backoff_s=5, jitter="full")
 CURED = workload.Retry(max_attempts=6, backoff_s=1, budget_ratio=0.1, jitter="full")
+SHARED = workload.Retry(max_attempts=6, backoff_s=1, active_share=0.2, jitter="full")
 
 
 @pytest.mark.slow
 def test_p29_a_retry_storm_outlives_its_trigger_and_a_budget_cures_it() -> None:
-    storms = [storm(rules) for rules in ([], [BLIND], [SPREAD], [CURED])]
+    storms = [storm(rules) for rules in ([], [BLIND], [SPREAD], [CURED], [SHARED])]
     replications = run_many(storms, SEEDS, keep_requests=True)
-    silent, blind, spread, cured = (
+    silent, blind, spread, cured, shared = (
         [result.recovery(*TRIGGER_S, step_s=10) for result in results] for results in replications
     )
     attempts = [
         np.mean([r.ledger["attempts"] / r.ledger["logical_requests"] for r in results])
         for results in replications
     ]
-    assert min(run.before for runs in (silent, blind, spread, cured) for run in runs) > 0.9
+    assert min(run.before for runs in (silent, blind, spread, cured, shared) for run in runs) > 0.9
     # No request is served in time for the remaining 450 s, at three quarters of the capacity.
     for runs in (blind, spread):
         assert all(run.is_metastable for run in runs), "longer and random waits are not enough"
         assert max(run.after for run in runs) < 0.02
-    for runs in (silent, cured):
+    for runs in (silent, cured, shared):
         assert max(run.recovered_after_s for run in runs) <= 60
-        assert min(run.after for run in runs) > 0.9
+    assert min(run.after for run in (*silent, *cured)) > 0.9
+    # A fifth of what is under way is more than a tenth of what arrives.
+    assert min(run.after for run in shared) > 0.85
     assert attempts[0] == 1
     assert attempts[1] > attempts[2] > 4
     assert attempts[3] < 1.1
+    assert attempts[4] < 1.1
 
 
 def test_p29_without_a_trigger_the_same_retries_do_no_harm() -> None:

@@ -6,13 +6,12 @@ import ctypes
 import functools
 import pickle
 import re
-import shutil
-import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.c_functions import c_library
 
 from spillway import (
     ConfigError,
@@ -26,6 +25,7 @@ from spillway import (
     run_many,
     simulate,
     testing,
+    trace,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ LOADED = Simulation(
 )
 
 SOURCE = """
+#include <string.h>
 #include "spillway_policy.h"
 
 /* state: capacity, refill per second, tokens, last */
@@ -71,6 +72,15 @@ int32_t few(const spillway_request *request, const spillway_instance *instances,
   int64_t in_flight = 0;
   for (int64_t i = 0; i < num_instances; ++i) in_flight += instances[i].in_flight;
   return in_flight < state[0];
+}
+
+int32_t only_ann(const spillway_request *request, const spillway_instance *instances,
+                 int64_t num_instances, double now_s, double *state) {
+  for (int64_t i = 0; i < request->num_attributes; ++i) {
+    const spillway_attribute *one = &request->attributes[i];
+    if (!strcmp(one->name, "user")) return !strcmp(one->value, "ann");
+  }
+  return SPILLWAY_REJECT_UNSERVABLE;
 }
 
 int32_t admit(const spillway_request *request, const spillway_instance *instances,
@@ -100,12 +110,26 @@ void shortest(const spillway_request *request, const spillway_instance *instance
 """
 
 
+class Attribute(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("value", ctypes.c_char_p),
+        ("number", ctypes.c_int64),
+    ]
+
+
 class Request(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("id", "input_tokens", "tenant", "slo_class")),
         ("priority", ctypes.c_int64),
         ("arrival_s", ctypes.c_double),
         ("uniform", ctypes.c_double),
+        ("max_tokens", ctypes.c_int64),
+        ("predicted_output_tokens", ctypes.c_int64),
+        ("model", ctypes.c_int64),
+        ("model_name", ctypes.c_char_p),
+        ("num_attributes", ctypes.c_int64),
+        ("attributes", ctypes.POINTER(Attribute)),
     ]
 
 
@@ -122,17 +146,12 @@ NOTIFY = ctypes.CFUNCTYPE(None, ctypes.POINTER(Request), ctypes.c_double, _STATE
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
     """The functions of SOURCE."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
+    made = c_library(SOURCE)
+    if made is None:
         pytest.skip("there is no C compiler")
-    folder = tmp_path_factory.mktemp("compiled")
-    (folder / "mine.c").write_text(SOURCE)
-    command = [compiler, "-O2", "-std=c99", "-Wall", "-pedantic", "-shared", "-fPIC"]
-    command += ["-ffp-contract=off", f"-I{HEADER.parent}", "-o", "mine.so", "mine.c"]
-    subprocess.run(command, cwd=folder, check=True)
-    return ctypes.CDLL(str(folder / "mine.so"))
+    return made
 
 
 def admitted_by(policy: Any, seed: int = 1) -> Any:
@@ -162,10 +181,15 @@ def declarations() -> Any:
     [
         ("spillway_request", policies.request_dtype()),
         ("spillway_instance", policies.instance_dtype()),
+        ("spillway_legs", policies.legs_dtype()),
     ],
 )
 def test_header_has_the_layout_of_the_core(name: str, dtype: np.dtype[Any]) -> None:
-    kinds = {"int64_t": np.dtype(np.int64), "double": np.dtype(np.float64)}
+    kinds = {
+        "int64_t": np.dtype(np.int64),
+        "double": np.dtype(np.float64),
+        **dict.fromkeys(("char *", "spillway_attribute *"), np.dtype(np.uint64)),  # addresses
+    }
     type_ = declarations().typeof(name)
     in_header = [(name, each.offset, kinds[each.type.cname]) for name, each in type_.fields]
     assert dtype.fields is not None
@@ -212,6 +236,70 @@ def test_policy_sees_what_one_in_python_sees() -> None:
     np.testing.assert_equal(seen[:400], seen[400:])
     assert {len(columns[0]) for _, _, columns in seen} == {3}
     assert any(max(columns[1]) > 0 for _, _, columns in seen)
+
+
+NAMED = trace(
+    arrival_s=np.arange(40) / 10,
+    input_tokens=[20] * 40,
+    output_tokens=[30] * 40,
+    max_tokens=[0, 100] * 20,
+    model=["large", "", "small", "large"] * 10,
+    attributes={"user": ["ann", "", "Zoë", "bob"] * 10, "region": ["eu", "us"] * 20},
+)
+
+
+def test_policy_sees_models_attributes_and_predictions() -> None:
+    """As one in Python does, also in a trace of which requests are moved and streamed."""
+    seen: list[Any] = []
+
+    class Looking:
+        def decide(self, request: policies.Request, view: policies.View) -> bool:  # noqa: ARG002
+            lengths = request.max_tokens, request.predicted_output_tokens
+            seen.append((request.id, request.model, request.attributes, lengths))
+            return True
+
+    def look(request: Any, _instances: int, _count: int, _now_s: float, _state: Any) -> int:
+        one = request[0]
+        values = [one.attributes[i] for i in range(one.num_attributes)]
+        attributes = {each.name.decode(): each.value.decode() for each in values}
+        for each in values:
+            assert (each.number == -1) == (each.value == b"")
+        assert (one.model == 0) == (one.model_name == b"")
+        lengths = one.max_tokens, one.predicted_output_tokens
+        seen.append((one.id, one.model_name.decode(), attributes, lengths))
+        return 1
+
+    submitted = {"input_tokens": 7, "output_tokens": 5, "model": "third"}
+    around = LOADED.with_(
+        {
+            "workload": NAMED,
+            "tenants": [{"name": "default", "model": "usual"}],
+            "length_prediction": {"model": "class_mean", "prior_tokens": 44},
+        }
+    )
+    for more in (
+        {},
+        {"metrics.streaming": True},
+        {"changes": [{"at_s": 1.25, "submit": [submitted]}]},
+    ):
+        seen.clear()
+        for policy in (Looking, made(DECIDE(look))):
+            simulate(around.with_({"gateway.admission": policy, **more}), 1)
+        half = len(seen) // 2
+        assert half == 40 + ("changes" in more)
+        assert seen[:half] == seen[half:]
+        assert {model for _, model, _, _ in seen} >= {"large", "usual", "small"}
+        assert {found["user"] for _, _, found, _ in seen} == {"ann", "", "Zoë", "bob"}
+        assert {lengths[0] for _, _, _, lengths in seen} == {0, 100}
+        assert 44 in {lengths[1] for _, _, _, lengths in seen}
+
+
+def test_compiled_code_reads_attributes(library: ctypes.CDLL) -> None:
+    around = LOADED.with_({"workload": NAMED})
+    result = simulate(around.with_({"gateway.admission": made(library.only_ann)}), 1)
+    users = result.requests["attribute.user"]
+    assert set(users[result.requests["outcome"] == "completed"]) == {"ann"}
+    assert (result.requests["outcome"] == "completed").sum() == 10
 
 
 def test_instances_are_left_out_on_request() -> None:

@@ -492,3 +492,69 @@ def test_instances_count_what_they_do() -> None:
     assert all(held[i]["is_ready"] for i in (0, 1))
     result = session.finish()
     assert [report["completed"] for report in result.instances] == [20, 10]
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+def test_instances_that_may_fail_and_do_not_change_nothing() -> None:
+    """Random fleets and gateways; those whose instances cannot fail are refused."""
+    num_compared = 0
+    for seed in trials(30):
+        try:
+            begin = emptied(random_simulation(seed).simulation)
+            may = spillway.start(begin, 5, open_ended=True, may_fail=True)
+        except ConfigError:  # not of servers that cannot fail, or without its tenants
+            continue
+        plain = spillway.start(begin, 5, open_ended=True)
+        for each in (may, plain):
+            submit_at_random(each, random.Random(seed), [tenant.name for tenant in begin.tenants])
+            each.advance(until_s=0.5)
+            submit_at_random(each, random.Random(-seed), [tenant.name for tenant in begin.tenants])
+        assert {state for state, _, _ in may.activity()} == {"up"}
+        results = [each.finish() for each in (may, plain)]
+        for name, column in results[0].requests.items():
+            other = results[1].requests[name]
+            assert np.array_equal(column, other, equal_nan=column.dtype.kind == "f"), name
+        num_compared += 1
+    assert num_compared > len(trials(30)) // 4
+
+
+@pytest.mark.parametrize("record", ["all", "file", "none"])
+def test_a_fault_acts_at_once_and_its_record_repeats_it(tmp_path: Path, record: str) -> None:
+    path = tmp_path / "run.jsonl"
+    begin = fleet(3, **{"fleet.startup_s": 0.3})
+    session = spillway.start(
+        begin, 1, open_ended=True, record=path if record == "file" else record, may_fail=True
+    )
+    for _ in range(9):
+        session.submit(input_tokens=60, output_tokens=50)
+    session.advance(until_s=0.1)
+    session.fail(
+        {"kind": "crash", "instance": 0, "for_s": 0.2},
+        {"kind": "hang", "instance": 1, "for_s": 0.1},
+        {"kind": "crash", "instance": 2},
+    )
+    before = session.activity()
+    assert [state for state, _, _ in before] == ["up"] * 3  # not before the next instant
+    session.advance(until_s=0.15)
+    seen = session.observe(oracle=True)["instances"]
+    assert [seen[i]["state"] for i in range(3)] == ["restarting", "restarting", "down"]
+    assert session.activity() == [
+        (seen[i]["state"], seen[i]["steps"], seen[i]["tokens_emitted"]) for i in range(3)
+    ]
+    session.advance(until_s=3)
+    assert [state for state, _, _ in session.activity()] == ["up", "up", "down"]
+    if record == "none":
+        return
+    result = session.finish()
+    kept = result.simulation if record == "all" else sessions.recorded(path)
+    assert len(kept.changes[-1].faults) == 3
+    assert spillway.simulate(kept, 1).digest == result.digest
+    assert result.ledger["failed"] > 0
+
+
+def test_instances_that_cannot_fail_are_refused_at_the_start() -> None:
+    begin = fleet(**{"instances[0].data_parallel_size": 2, "instances[0].lockstep_ranks": True})
+    with pytest.raises(ConfigError, match="lockstep_ranks"):
+        spillway.start(begin, may_fail=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import spillway
-from spillway import ConfigError, Simulation, traffic, workload
+from spillway import ConfigError, Simulation, fleet, instance, traffic, workload
 from spillway.cli import main
 from spillway.traffic.changes import parsed
 
@@ -295,3 +295,41 @@ def test_the_command_line_changes_traffic(
     config.write_text("schema: 1\ntraffic: 'B: rate x2 from 10s to 20s'\n")
     assert main(arguments[:-1]) == 0
     assert "350 requests" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "at_s", "fault"),
+    [
+        ("instance 3 crashes at 300s for 200s", 300, fleet.Crash(instance=3, for_s=200)),
+        ("instance 3 crashes at 5 min for 200 s", 300, fleet.Crash(instance=3, for_s=200)),
+        ("instance 0 hangs for 1.5min", 0, fleet.Hang(instance=0, for_s=90)),
+        ("instance 1 slows x2.5 at 500ms", 0.5, fleet.Slowdown(instance=1, factor=2.5)),
+        (" instance 2 crashes", 0, fleet.Crash(instance=2)),
+        ("instance 2 loses its KV at 5s", 5, fleet.KvLoss(instance=2)),
+    ],
+)
+def test_an_instance_fails(text: str, at_s: float, fault: Any) -> None:
+    simulation = Simulation(instances=instance.InstanceGroup(count=4))
+    (change,) = traffic.changed(simulation, text).changes
+    assert change.at_s == at_s
+    assert change.faults == (fault,)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("instance 4 crashes", "must be one of the 4 instances"),
+        ("instance one crashes", "must be the number of an instance"),
+        ("instance 1 explodes", "must be instance N crashes"),
+        ("instance 1 crashes at noon", "must be a time with its unit"),
+        ("instance 1 crashes at 1s at 2s", "must be at TIME, for TIME, or both"),
+        ("instance 1 slows", "must be slows xF"),
+        ("instance 1 loses its KV for 5s", "must be at TIME, or nothing"),
+    ],
+)
+def test_a_failure_is_refused(text: str, message: str) -> None:
+    simulation = Simulation(instances=instance.InstanceGroup(count=4))
+    with pytest.raises(ConfigError, match=message):
+        traffic.changed(simulation, text)
+    with pytest.raises(ConfigError, match="requests alone have no instances"):
+        traffic.changed(workload.Synthetic(), text)

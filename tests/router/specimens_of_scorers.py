@@ -29,10 +29,12 @@ LORA_AFFINITY = Specimen(router.LoraAffinity)
 NO_HIT_LRU = Specimen(router.NoHitLru, examples=(router.NoHitLru(), router.NoHitLru(memory=1)))
 PRECISE_PREFIX_CACHE = Specimen(
     router.PrecisePrefixCache,
+    weight=1.3,
     examples=(router.PrecisePrefixCache(), router.PrecisePrefixCache(scale="prompt")),
 )
 PREDICTED_LATENCY = Specimen(
     router.PredictedLatency,
+    weight=1.5,
     examples=(router.PredictedLatency(), router.PredictedLatency(strategy="most", kv_weight=3)),
 )
 PREFIX_AFFINITY = Specimen(

@@ -311,6 +311,43 @@ def test_a_range_must_not_be_empty() -> None:
         )
 
 
+# --- caps and gates of loads ----------------------------------------------------------------------
+
+
+@given(
+    loads=st.lists(st.integers(0, 12), min_size=1, max_size=8),
+    threshold=st.integers(1, 12),
+    load=st.sampled_from(["in_flight", "running"]),
+)
+def test_unequal_loads_leave_the_least_loaded(loads: list[int], threshold: int, load: Any) -> None:
+    """The other load says the opposite."""
+    other = "running" if load == "in_flight" else "in_flight"
+    seen = [InstanceSignals(**{load: count, other: 12 - count}) for count in loads]
+    built = testing.build(router.LoadImbalance(threshold=threshold, load=load))
+    is_unequal = max(loads) - min(loads) >= threshold
+    expected = [i for i, count in enumerate(loads) if count == min(loads) or not is_unequal]
+    assert list(built.decide(Request(), instances=seen)) == expected
+
+
+@pytest.mark.parametrize("threshold", [1, 3, None])
+def test_a_gate_before_prefix_routing_bounds_what_a_popular_prefix_can_do(
+    threshold: int | None,
+) -> None:
+    """20 prompts of one prefix: without the gate, one of two servers takes all of them."""
+    gate = [] if threshold is None else [router.LoadImbalance(threshold=threshold)]
+    arrivals = [i * MS for i in range(20)]
+    result = run_ns(
+        arrivals,
+        32,
+        prefixes=[("A", 32)] * 20,
+        instances={"count": 2, "latency": steady(1000)},
+        router=router.Weighted(filters=gate, scorers=["prefix_affinity"]),
+    )
+    sent = np.array(chosen(result))
+    ahead = np.abs(np.cumsum(sent == 0) - np.cumsum(sent == 1)).max()  # none has ended
+    assert ahead == (threshold or 20)
+
+
 # --- no candidate ---------------------------------------------------------------------------------
 
 

@@ -12,8 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.runs import MS, ROUTER_STREAM, instants_ns, ns, run_ns, steady
 
-from spillway import ConfigError, Result, Simulation, _core, instance, router, simulate, trace
+from spillway import (
+    ConfigError,
+    Result,
+    Simulation,
+    _core,
+    instance,
+    router,
+    simulate,
+    testing,
+    trace,
+)
 from spillway.config.profiles import BLIS_SERVER
+from spillway.testing import InstanceSignals, Request
 
 NEVER = 2**62
 
@@ -405,6 +416,8 @@ def test_rows_that_are_used_again_change_no_cost(completion: str, overlap: Any, 
         {"prefill_load_scale": math.inf},
         {"request_weight": -1},
         {"temperature": -0.1},
+        {"host_cache_hit_weight": -1},
+        {"disk_cache_hit_weight": math.inf},
     ],
 )
 def test_settings_are_checked(setting: dict[str, Any]) -> None:
@@ -434,3 +447,75 @@ def test_overlap_is_that_of_the_queue_until_it_is_refreshed(after_s: float, cost
         metrics={"traced_candidates": 1},
     )
     assert costs_of(result) == [[10], [cost]]
+
+
+# --- tiers, which only tests script ---------------------------------------------------------------
+
+PROMPT = Request(input_tokens=160)  # 10 blocks
+
+
+def costs_with(held: InstanceSignals, **cost: Any) -> list[float]:
+    """Of an instance that holds nothing, and of one that holds this."""
+    built = testing.build(router.KvCost(**cost))
+    decision = built.decide(PROMPT, instances=[InstanceSignals(), held], learn=False)
+    return [-score for score in decision.scores]
+
+
+TIERED = InstanceSignals(cached_blocks=2, host_blocks=4, disk_blocks=2)
+
+
+@pytest.mark.parametrize(
+    ("cost", "saved"),
+    [
+        ({}, 2 + 0.75 * 4 + 0.25 * 2),
+        ({"host_cache_hit_weight": 1}, 2 + 4 + 0.25 * 2),
+        ({"disk_cache_hit_weight": 0}, 2 + 0.75 * 4),
+        ({"overlap_credit": 0.5}, 1 + 0.75 * 4 + 0.25 * 2),
+        ({"overlap_credit": 0}, 0.75 * 4 + 0.25 * 2),
+        ({"track_prefill": False}, 2 + 0.75 * 4 + 0.25 * 2),
+        ({"track_prefill": False, "overlap_credit": 0}, 0),
+    ],
+)
+def test_a_block_in_another_tier_is_worth_its_weight(cost: dict[str, Any], saved: float) -> None:
+    without, held = costs_with(TIERED, **cost)
+    assert without - held == saved
+
+
+def test_records_of_what_was_sent_know_no_tiers() -> None:
+    assert costs_with(InstanceSignals(sent_blocks=2, host_blocks=4), overlap="sent") == [20, 18]
+
+
+def test_tiers_that_hold_more_than_the_prompt_make_it_count_for_that() -> None:
+    """10 and 4 blocks are 13; credit 0.5 leaves 5 of the 10, and the 3, to be saved."""
+    full = InstanceSignals(cached_blocks=10, host_blocks=4)
+    assert costs_with(full, overlap_credit=0.5)[1] == 10 + 13 - (5 + 3)
+    assert costs_with(InstanceSignals(cached_blocks=10), overlap_credit=0.5)[1] == 10 + 5
+
+
+def test_a_request_is_charged_for_what_no_tier_holds() -> None:
+    built = testing.build(router.KvCost())
+    seen = [InstanceSignals(), TIERED]
+    assert built.decide(PROMPT, instances=seen).instance == 1
+    nothing = [InstanceSignals()] * 2
+    scores = built.decide(PROMPT, instances=nothing, learn=False).scores
+    assert [-score for score in scores] == [20, 20 + 10 + (10 - 5.5)]
+
+
+def test_decay_spares_the_other_tiers() -> None:
+    """The second prompt is of 10 blocks, which are the load of one instance to begin with.
+
+    There the credit for 2 blocks halves, that for the other tiers does not.
+    """
+    built = testing.build(router.KvCost(overlap_decay=1))
+    busy = built.decide(PROMPT, instances=[InstanceSignals()] * 2).instance
+    scores = built.decide(PROMPT, instances=[TIERED] * 2, learn=False).scores
+    assert -scores[1 - busy] == 20 - (2 + 3.5)
+    assert -scores[busy] == 40 - (2 / 2 + 3.5)
+
+
+def test_a_run_has_no_tiers() -> None:
+    runs = [
+        run([0, 10, 20], [80] * 3, [1] * 3, groups="AAA", **weights)
+        for weights in ({}, {"host_cache_hit_weight": 1000, "disk_cache_hit_weight": 1000})
+    ]
+    assert costs_of(runs[0]) == costs_of(runs[1])

@@ -88,7 +88,8 @@ def test_generated_tokens_count_if_they_are_tracked() -> None:
     assert all(row >= 8 for row in late[True])
 
 
-def test_generated_tokens_leave_with_their_requests() -> None:
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_generated_tokens_leave_with_their_requests(replicas: int) -> None:
     monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.5, track_output_blocks=True)
     result = asked(
         [0.2 * i for i in range(50)],
@@ -96,8 +97,11 @@ def test_generated_tokens_leave_with_their_requests() -> None:
         output_tokens=200,
         instances=instance.InstanceGroup(num_kv_blocks=60, max_num_seqs=3),
         busy_monitor=monitor,
+        gateway=gateway.Gateway(replicas=replicas, admission=BUSY),
     )
     assert rejected(result)
+    # Each replica sees its own requests alone, and none that has ended.
+    assert result.ledger["completed"] >= 8 * replicas
     (rank,) = result.ranks
     assert rank["active_decode_blocks"] == rank["active_prefill_tokens"] == 0
     assert not rank["worker_is_busy"]

@@ -88,6 +88,8 @@ OF_STEPS = (
     "registers_when_known",
 )
 DEFAULTS = ("continues", "last", "oldest_first")
+_DECODES_LATER = ("prefill_first", "after_prefill")
+_TRIES_AGAIN = ("decode_first", "after_prefill")
 
 
 def agree(name: str, drawn: dict[str, Any]) -> None:
@@ -115,6 +117,10 @@ def agree(name: str, drawn: dict[str, Any]) -> None:
             drawn["lockstep_ranks"] = False
     if name == "Disaggregation" and drawn["decider"]["kind"] == "uncached_tokens":
         drawn["order"] = "decode_first"
+    if name == "Disaggregation" and (drawn["order"], drawn["handoff"]) != _DECODES_LATER:
+        drawn["ends_at_first_token"] = False
+    if name == "Disaggregation" and (drawn["order"], drawn["handoff"]) != _TRIES_AGAIN:
+        drawn["prefill_max_retries"] = 0
     if name == "Conditional" and drawn["prefill_busy_threshold"] is None:
         drawn["rule"] = "isl_bounding"
     if name == "Client":
@@ -130,3 +136,4 @@ def agree(name: str, drawn: dict[str, Any]) -> None:
         for key in drawn["own"]:
             key["tenant"] = key["tenant"] if "tenant" in drawn["key"] else None
             key["slo_class"] = key["slo_class"] if "class" in drawn["key"] else None
+            key["model"] = key["model"] if "model" in drawn["key"] else None

@@ -21,7 +21,7 @@ import spillway
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-MOST_CPU_S = 2.0
+MOST_CPU_S = 3.0
 """What follows an interruption takes less than that of the process's time."""
 
 _MOST_S = 120.0  # of the clock on the wall: a process that hangs

@@ -9,7 +9,6 @@ import json
 import re
 import subprocess
 import sys
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +52,12 @@ def written_fleet(folder: Path, count: int) -> Path:
 
 def application(simulation: Simulation | None = None, **given: Any) -> App:
     """In mode servers, instance i is at port i."""
-    defaults = {"mode": "fleet", "seed": 1, "speed": 0, "model": "m", "status_profile": None,
-                "record": None}  # fmt: skip
+    defaults: dict[str, Any] = {
+        "mode": "fleet", "seed": 1, "speed": 0, "model": "m", "status_profile": None, "record": None
+    }  # fmt: skip
+    admin_port = given.pop("admin_port", None)
     served = settings.served(simulation or fleet(), **(defaults | given))
-    return App(served, range(len(served.max_model_lens)))
+    return App(served, range(len(served.max_model_lens)), admin_port)
 
 
 @dataclass
@@ -87,10 +88,11 @@ async def call(
     headers: dict[str, str] | None = None,
     leave: asyncio.Event | None = None,
     seen: Callable[[Reply], None] | None = None,
+    abort: Callable[[], None] | None = None,
 ) -> Reply:
-    """A request; `leave`: when its client goes."""
+    """A request; `leave`: when its client goes; `abort`: breaks its connection."""
     reply = Reply()
-    data = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
+    data = body if isinstance(body, bytes) else json.dumps({} if body is None else body).encode()
     messages = [{"type": "http.request", "body": data, "more_body": False}]
 
     async def receive() -> dict[str, Any]:
@@ -110,7 +112,8 @@ async def call(
 
     pairs = [(k.encode(), v.encode()) for k, v in (headers or {}).items()]
     method = "GET" if body is None else "POST"
-    scope = {"type": "http", "method": method, "path": path, "headers": pairs, "server": ("", port)}
+    scope = {"type": "http", "method": method, "path": path, "headers": pairs, "server": ("", port),
+             "spillway.abort": abort}  # fmt: skip
     await app(scope, receive, send)
     return reply
 
@@ -119,26 +122,69 @@ def run(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     return asyncio.run(asyncio.wait_for(work(), 60))
 
 
+_BARE_LOOP = """
+import asyncio, sys
+
+async def work():
+    loop = asyncio.get_running_loop()
+    ended = loop.run_in_executor(None, sys.stdin.read)
+    late_s = []
+    while not ended.done():
+        due_s = loop.time() + 0.02
+        await asyncio.sleep(0.02)
+        late_s.append(loop.time() - due_s)
+    print(sorted(late_s)[int(0.99 * len(late_s))])
+
+asyncio.run(work())
+"""
+
+
+class BareLoop:
+    """How late an event loop that does nothing else is beside the test, in a process of its own."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BARE_LOOP],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ended(self) -> float:
+        """Ends it; returns the p99 of its lateness (s)."""
+        out, _ = self._process.communicate("", timeout=30)
+        return float(out)
+
+
 @contextlib.contextmanager
-def bare_loop() -> Iterator[Callable[[], float]]:
-    """How late an event loop that does nothing else is beside the test: the p99 so far (s)."""
-    late_s: list[float] = []
-    has_ended = threading.Event()
-
-    async def work() -> None:
-        loop = asyncio.get_running_loop()
-        while not has_ended.is_set():
-            due_s = loop.time() + 0.02
-            await asyncio.sleep(0.02)
-            late_s.append(loop.time() - due_s)
-
-    thread = threading.Thread(target=asyncio.run, args=(work(),))
-    thread.start()
+def bare_loop() -> Iterator[BareLoop]:
+    loop = BareLoop()
     try:
-        yield lambda: sorted(late_s)[int(0.99 * len(late_s))]
+        yield loop
     finally:
-        has_ended.set()
-        thread.join()
+        loop._process.kill()
+        loop._process.communicate()
+
+
+class LateLoop(asyncio.SelectorEventLoop):
+    """An event loop on a virtual clock that jumps to the next timer, and beyond by `late_s()`."""
+
+    def __init__(self, late_s: Callable[[], float]) -> None:
+        super().__init__()
+        self._now_s = 0.0
+        selector: Any = self._selector  # type: ignore[attr-defined]
+        look = selector.select
+
+        def select(timeout: float | None) -> Any:
+            assert timeout is not None, "nothing is due, and nothing can arrive"
+            if timeout > 0:
+                self._now_s += timeout + late_s()
+            return look(0)
+
+        selector.select = select
+
+    def time(self) -> float:
+        return self._now_s
 
 
 class Server:
@@ -154,7 +200,7 @@ class Server:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.said.append(line)
-            if found := re.search(r"serves .* at http://127\.0\.0\.1:(\d+)/v1", line):
+            if found := re.search(r"serves .* at http://[\d.]+:(\d+)/v1", line):
                 self.ports.append(int(found[1]))
                 if len(self.ports) == count:
                     return

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from support.blis_scenario import SCENARIO
 from support.paths import ROOT
+from support.production_runs import STEP, offered, recorded, served_by
 from support.study_problems import SMALL_SPACE, overloaded
 from support.vllm_cases import write_recordings
 
@@ -23,6 +24,7 @@ from spillway.study import Objective, solvers, sweeps
 from spillway.study.files import run_sweep
 from spillway.testing import check_policy
 from spillway.validation import blis, real, vllm_scheduler
+from spillway.validation.recording import validate as validate_recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,6 +202,12 @@ def in_vllm(folder: Path) -> Callable[[], object]:
     return lambda: vllm_scheduler.validate(folder)
 
 
+def in_a_recording(_: Path) -> Callable[[], object]:
+    server = served_by(STEP)
+    recording = recorded(server, offered(4.0, 1000, 1), 1)
+    return lambda: validate_recording(server, recording)
+
+
 def reading(folder: Path) -> Callable[[], object]:
     write_csv(trace(200_000), folder / "trace.csv")
     return lambda: spillway.read_trace(folder / "trace.csv")
@@ -295,6 +303,7 @@ CASES: dict[str, Callable[[Path], Callable[[], object]]] = {
     ),
     "validate real": given(measured, real.validate),
     "validate blis": in_blis,
+    "validate recording": in_a_recording,
     "validate vllm-scheduler": in_vllm,
     "fit": given(lambda _: trace(), traffic.fit),
     "fit_sessions": given(lambda _: turns(), traffic.fit_sessions),
@@ -336,6 +345,7 @@ CASES_OF: dict[str, str] = {
     "spillway.traffic.sessions.fit_sessions": "fit_sessions",
     "spillway.validation.blis.validate": "validate blis",
     "spillway.validation.real.validate": "validate real",
+    "spillway.validation.recording.validate": "validate recording",
     "spillway.validation.vllm_scheduler.validate": "validate vllm-scheduler",
 }
 """The case of every function that takes threads, an executor, or a listener to its progress."""

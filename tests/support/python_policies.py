@@ -120,6 +120,18 @@ class Picker:
         return int(rng.below(len(scores)))
 
 
+class Decider:
+    """Computes short prompts in the decode pool, and more while the prefill pool is busy."""
+
+    def __init__(self, tokens: int = 100) -> None:
+        self.tokens = tokens
+
+    def is_local(self, request: Any, legs: Any) -> bool:
+        assert legs.prompt_tokens >= request.input_tokens
+        uncached = legs.prompt_tokens - legs.decode_cached_tokens
+        return uncached < self.tokens + legs.prefill_pending_tokens // 2
+
+
 class Scheduler:
     def rank(self, request: Any) -> int:
         return int(request.input_tokens)
@@ -136,6 +148,7 @@ PLACES: dict[str, tuple[str, type]] = {
     "Scorer": ("router.scorers", Scorer),
     "Filter": ("router.filters", Filter),
     "Picker": ("router.picker", Picker),
+    "Decider": ("disaggregation.decider", Decider),
     "Scheduler": ("instances[0].scheduler", Scheduler),
 }
 #: Those and others.
@@ -178,6 +191,9 @@ def loaded(seam: str, policy: type | None = None) -> Simulation:
         around["gateway.limit"] = [{"kind": "fixed", "max_in_flight": 2}]
     if seam in ("Scorer", "Filter", "Picker"):
         around["router"] = router.Weighted(scorers=["queue_depth"])
+    if seam == "Decider":
+        servers = BUSY.instances[0].replace(count=1)
+        around["instances"] = [servers.replace(role=role) for role in ("prefill", "decode")]
     others = {"UsageLimit": "Limit", "Controller": "Limit", "Limit": "Controller"}
     if seam in others:
         around.update(_placed(*PLACES[others[seam]]))

@@ -7,32 +7,39 @@ search under a constraint, the HTML page. Each is compared with what it must equ
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import html.parser
 import random
-import shutil
-import subprocess
-import tempfile
 import warnings
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from support.c_functions import c_library
 from support.changes import another, runtime_fields
-from support.python_policies import ALL
+from support.python_policies import ALL, PLACES
 from support.views import Looking
 
 import spillway
-from spillway import ConfigError, Result, Simulation, policies, simulate
+from spillway import (
+    ConfigError,
+    Result,
+    Simulation,
+    _core,
+    fleet,
+    instance,
+    policies,
+    simulate,
+    workload,
+)
 from spillway._core.sim import UsageError
 from spillway.config import describe
+from spillway.data.shared_prompts import model_column
 from spillway.files.deployments import TARGETS, export, import_
 from spillway.instance import Server
 from spillway.study import Study
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from support.views import Failure
 
@@ -55,26 +62,24 @@ void score(const spillway_request *request, const spillway_instance *instances,
            int64_t num_instances, double now_s, double *state, double *scores) {
   for (int64_t i = 0; i < num_instances; ++i) scores[i] = 1.0 / (1 + instances[i].waiting);
 }
+int32_t is_local(const spillway_request *request, const spillway_legs *legs, double now_s,
+                 double *state) {
+  ++state[1];
+  if (legs->decode_instance < 0) return SPILLWAY_REMOTE;
+  return request->input_tokens - legs->decode_cached_tokens < state[0] || now_s < 0;
+}
 """
 
 
-@functools.cache
-def _library() -> ctypes.CDLL | None:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "mine.c").write_text(_SOURCE)
-        command = [compiler, "-O2", "-shared", "-fPIC", f"-I{policies.include_dir()}"]
-        subprocess.run([*command, "-o", "mine.so", "mine.c"], cwd=folder, check=True)
-        return ctypes.CDLL(f"{folder}/mine.so")
-
-
-def _in_c(rng: random.Random) -> tuple[str, Any] | None:
-    """A place, and a policy in C functions for it; None without a compiler."""
-    library = _library()
+def _in_c(rng: random.Random, place: str) -> tuple[str, Any] | None:
+    """A policy in C functions for the place, or for another one; None without a compiler."""
+    library = c_library(_SOURCE)
     if library is None:
         return None
+    if place == "disaggregation.decider":
+        state = [rng.randint(16, 500), 0]
+        decider = policies.compiled_decider(library.is_local, name="s", version="1", state=state)
+        return place, decider
     if rng.random() < 0.5:
         policy: Any = policies.compiled_admission(
             library.decide,
@@ -100,8 +105,11 @@ def _if_valid(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation
 
 def with_own_policies(simulation: Simulation, rng: random.Random) -> Simulation:
     """With policies in Python or C functions in one to three places, where they are valid."""
-    for drawn in rng.sample(ALL, rng.randint(1, 3)):
-        in_c = _in_c(rng) if rng.random() < 0.3 else None
+    places = rng.sample(ALL, rng.randint(1, 3))
+    if rng.random() < 0.5 and any(group.role != "both" for group in simulation.instances):
+        places.append(PLACES["Decider"])
+    for drawn in places:
+        in_c = _in_c(rng, drawn[0]) if rng.random() < 0.3 else None
         place, policy = in_c or drawn
         if place.startswith("router.") and simulation.router.kind != "weighted":
             simulation = _if_valid(simulation, {"router": "weighted"})
@@ -182,6 +190,7 @@ def _act_from_outside(session: spillway.Session, rng: random.Random) -> None:
             session.submit(
                 input_tokens=rng.randint(16, 300),
                 output_tokens=rng.randint(0, 100),
+                max_tokens=rng.choice((None, 100)),
                 tenant=rng.choice([t.name for t in simulation.tenants] or ["default"]),
                 slo_class=rng.choice(simulation.slo_classes).name,
                 segments=[(rng.randint(1, 3), 16)] if rng.random() < 0.3 else [],
@@ -333,8 +342,46 @@ def with_late_notices(simulation: Simulation, rng: random.Random) -> Simulation:
     return _if_valid(simulation, impatient)
 
 
+def with_hedges(simulation: Simulation, rng: random.Random) -> Simulation:
+    """With clients that send second copies, some within a budget, at times beside time-outs."""
+    hedge = workload.Hedge(
+        after_s=rng.choice((0.0, 0.001, 0.02, 0.5)),
+        budget_ratio=rng.choice((None, None, 0.05, 0.5)),
+        budget_burst=rng.choice((1, 5)),
+    )
+    reaction = simulation.reaction.replace(
+        retries=[], hedge=hedge, timeout_s=rng.choice((None, None, 0.1, 2.0))
+    )
+    groups = [
+        group.replace(
+            completion="step_end",
+            models=[],
+            notices_departure_after_s=rng.choice((0.0, 0.0, None, 0.002, 0.5)),
+        )
+        for group in simulation.instances
+    ]
+    groups[0] = groups[0].replace(count=groups[0].count + 1)
+    tenants = [tenant.replace(model="") for tenant in simulation.tenants]
+    if tenants and rng.random() < 0.4:  # some of them alone
+        tenants[0] = tenants[0].replace(reaction=reaction)
+        reaction = simulation.reaction
+    hedged = {
+        "reaction": reaction,
+        "tenants": tenants,
+        "instances": groups,
+        "gateway.decision_latency_s": 0,
+        "metrics.accounting": "clock",
+        "fleet": fleet.Fleet(),
+    }
+    for streaming in (True, False):  # each result is compared with that of the other mode
+        changes = {**hedged, "metrics.streaming": streaming, "metrics.traced_candidates": 0}
+        if _if_valid(simulation, changes) is simulation:
+            return simulation
+    return _if_valid(simulation, hedged)
+
+
 def with_models(simulation: Simulation, rng: random.Random) -> Simulation:
-    """With up to three models, which some tenants name, and groups serve all or some of."""
+    """With up to three models, which some tenants and requests name, and groups serve some of."""
     models = ["small", "large", "odd/name"][: rng.randint(1, 3)]
     groups = [
         group.replace(
@@ -348,7 +395,130 @@ def with_models(simulation: Simulation, rng: random.Random) -> Simulation:
     router = simulation.router
     if router.kind == "round_robin":
         router = router.replace(per_model=rng.random() < 0.5)
-    return _if_valid(simulation, {"instances": groups, "tenants": tenants, "router": router})
+    changes = [
+        change.replace(
+            submit=[sent.replace(model=rng.choice(("", *served))) for sent in change.submit]
+        )
+        for change in simulation.changes
+    ]
+    limits = [
+        limit.replace(models=rng.sample(served, rng.randint(0, len(served))))
+        if limit.kind == "group"
+        else limit
+        for limit in simulation.gateway.limit
+    ]
+    settings = {
+        "instances": groups,
+        "tenants": tenants,
+        "router": router,
+        "changes": changes,
+        "gateway.limit": limits,
+        "workload": _naming(simulation.workload, models, served, rng),
+    }
+    return _if_valid(simulation, settings)
+
+
+def _naming(of: Any, models: list[str], served: list[str], rng: random.Random) -> Any:
+    """A workload whose requests name models; those of a trace also some that nothing serves."""
+    if isinstance(of, workload.Synthetic):
+        clients = [client.replace(model=rng.choice(("", *served))) for client in of.clients]
+        return of.replace(clients=clients)
+    columns = dict(of._columns())
+    names = rng.choices(("", *models), k=len(columns["arrival_ns"]))
+    made = _core.workload.make_trace(**columns, **model_column(names))
+    kept = ("transforms", "session_segments", "empty_outputs", "max_in_flight")
+    return made.replace(**{name: getattr(of, name) for name in kept})
+
+
+def fault_of(kind: str, of: int, rng: random.Random, span_s: float) -> dict[str, Any]:
+    """A fault of an instance."""
+    fault: dict[str, Any] = {"kind": kind, "instance": of}
+    if kind == "kv_loss":
+        return fault | {"cached_only": rng.random() < 0.3}
+    return fault | {"for_s": rng.choice((None, rng.uniform(0.001, span_s)))}
+
+
+def with_faults(simulation: Simulation, rng: random.Random) -> Simulation:
+    """With instances that fail at stated times, at random, or both, if all of them have steps."""
+    if any(group.plant.kind != "step_loop" for group in simulation.instances):
+        return simulation
+    instances = sum(group.count for group in simulation.instances)
+    span_s = rng.choice((0.05, 0.5, 5.0))
+    kinds = ["crash", "crash", "hang", "slowdown"]
+    if all(group.role == "both" for group in simulation.instances):
+        kinds.append("kv_loss")
+    changes = [
+        {
+            "at_s": rng.choice((0.0, rng.uniform(0, span_s), round(rng.uniform(0, span_s), 2))),
+            "faults": [
+                fault_of(rng.choice(kinds), rng.randrange(instances), rng, span_s)
+                for _ in range(rng.choice((1, 1, 3)))
+            ],
+        }
+        for _ in range(rng.choice((0, 1, 4)))
+    ]
+    breakdowns = None
+    if not changes or rng.random() < 0.5:
+        breakdowns = fleet.Breakdowns(
+            mttf_s=rng.choice((0.2, 2.0)), mttr_s=rng.choice((0.02, 0.5)), hangs=rng.random() < 0.5
+        )
+    health = fleet.Health(
+        detected_after_s=rng.choice((0.0, 0.01, 0.3)),
+        undetected=rng.choice(("refused", "swallowed")),
+    )
+    may_migrate = all(
+        group.preemption == "keep_emitted" and group.speculative_decoding.num_drafts == 0
+        for group in simulation.instances
+    )
+    migration = fleet.Migration(
+        limit=rng.choice((0, 1, 3)) if may_migrate else 0,
+        max_seq_len_tokens=rng.choice((None, None, rng.randint(1, 2000))),
+        answered=rng.random() < 0.8,
+    )
+    own = simulation.fleet.replace(
+        startup_s=rng.choice((0.0, 0.05, 1.0)),
+        reported_ready_after_s=rng.choice((None, None, 0.02)),
+        breakdowns=breakdowns,
+        health=health,
+        migration=migration,
+    )
+    groups = [
+        group.replace(completion="step_end", front_end=instance.FrontEnd(), lockstep_ranks=False)
+        for group in simulation.instances
+    ]
+    failing = {
+        "fleet": own,
+        "instances": groups,
+        "changes": [*simulation.changes, *changes],
+        "metrics.accounting": "clock",
+    }
+    return _if_valid(simulation, failing)
+
+
+def with_gateway_crashes(simulation: Simulation, rng: random.Random) -> Simulation:
+    """With replicas of the gateway that crash, some of them while they are down."""
+    span_s = rng.choice((0.05, 0.5, 5.0))
+    crashes = [
+        {
+            "at_s": rng.choice((0.0, rng.uniform(0, span_s), round(rng.uniform(0, span_s), 2))),
+            "faults": [
+                {
+                    "kind": "gateway_crash",
+                    "gateway": rng.randrange(simulation.gateway.replicas),
+                    "for_s": rng.choice((None, 1e-9, rng.uniform(0.001, span_s))),
+                }
+            ],
+        }
+        for _ in range(rng.choice((1, 1, 4)))
+    ]
+    groups = [group.replace(notices_departure_after_s=0.0) for group in simulation.instances]
+    own = simulation.fleet.replace(migration=fleet.Migration())
+    failing = {
+        "fleet": own,
+        "instances": groups,
+        "changes": [*simulation.changes, *crashes],
+    }
+    return _if_valid(simulation, failing)
 
 
 EXTENSIONS: Mapping[str, float] = {
@@ -358,6 +528,9 @@ EXTENSIONS: Mapping[str, float] = {
     "a scaler": 0.12,
     "late notices": 0.15,
     "models": 0.15,
+    "faults": 0.2,
+    "hedges": 0.15,
+    "gateway crashes": 0.15,
 }
 """Share of the simulations that are to get each."""
 
@@ -371,6 +544,9 @@ def extended(simulation: Simulation, rng: random.Random) -> tuple[Simulation, li
         with_a_scaler,
         with_late_notices,
         with_models,
+        with_faults,
+        with_hedges,
+        with_gateway_crashes,
     )
     made = []
     for (name, share), extend in zip(EXTENSIONS.items(), functions, strict=True):

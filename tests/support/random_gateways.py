@@ -23,6 +23,8 @@ def random_cost(rng: random.Random, **fixed_settings: Any) -> gateway.Cost:
         "charge_at": rng.choice(("enqueue", "dispatch", "first_token", "token", "completion")),
         "settles": rng.random() < 0.5,
     }
+    if settings["output_estimate"] == "oracle" and settings["prompt_weight"] == 1:
+        settings["output_estimate"] = "predicted"  # the draws of the others stay as they are
     return gateway.Cost(**(settings | fixed_settings))
 
 

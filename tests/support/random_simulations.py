@@ -122,8 +122,13 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "InstanceGroup.block_size_tokens": (4, 64),
     "InstanceGroup.num_kv_blocks": (8, 4000),
     "KvLink.max_transfers": (1, 4),
+    "Disaggregation.prefill_max_retries": (1, 3),
+    "Disaggregation.prefill_retry_after_s": (0.0005, 0.5),
     "Fleet.initial_instances": (1, 3),
     "Fleet.target_instances": (1, 3),
+    "Fleet.max_pool_instances": (2, 6),
+    "PoolSize.initial_instances": (1, 2),
+    "PoolSize.target_instances": (0, 2),
     "FitnessTerm.weight": (0.1, 10),
     "Metrics.traced_candidates": (1, 4),
     "Metrics.timeline_step_s": (0.02, 2),
@@ -147,6 +152,8 @@ _STATED: Mapping[str, float] = {
     "Tenant.reaction": 0.2,
     "Fleet.initial_instances": 0.25,
     "Fleet.target_instances": 0.25,
+    "PoolSize.initial_instances": 0.25,
+    "PoolSize.target_instances": 0.25,
     "BusyMonitor.active_decode_blocks_threshold": 0.25,
     "BusyMonitor.active_prefill_tokens_threshold": 0.25,
     "BusyMonitor.active_prefill_tokens_threshold_frac": 0.25,
@@ -156,6 +163,9 @@ _STATED: Mapping[str, float] = {
     "Simulation.horizon_s": 0.3,
     "Client.requests_per_s": 0.2,
 }
+
+# Numbers of entries, one of which is drawn, where the usual ones leave too few of an alternative.
+_LENGTHS: Mapping[str, tuple[int, ...]] = {"Gateway.admission": (1, 2, 2, 3, 4)}
 
 # --- what makes it shed nothing, or nearly all ----------------------------------------------------
 
@@ -294,7 +304,8 @@ class Drawing:
         if not field.get("sequence"):
             return self.one(seam, field)
         least = 1 if field["default"] or forced else 0
-        return [self.one(seam, field) for _ in range(self.rng.choice((least, 1, 1, 2, 3)))]
+        lengths = _LENGTHS.get(seam, (least, 1, 1, 2, 3))
+        return [self.one(seam, field) for _ in range(self.rng.choice(lengths))]
 
     def _preferred_value(self, field: Mapping[str, Any], value: Any) -> Any:
         """The value, with the settings that it leaves open as they come."""
@@ -426,7 +437,16 @@ _RULES = [
     *(instance.EngineRules.preset(name).to_dict() for name in instance.EngineRules.presets()),
 ]
 
+
 # Settings that follow from what else there is, instead of from their own range.
+def _pool_scaler(drawing: Drawing) -> dict[str, Any]:
+    """Most have an autoscaler: pools are drawn too seldom to leave them without."""
+    (of_fleet,) = (field["of"] for field in DESCRIPTION["fields"] if field["name"] == "fleet")
+    (scaler,) = (field for field in of_fleet["fields"] if field["name"] == "autoscaler")
+    none, *others = scaler["alternatives"]
+    return drawing.noun(none if drawing.chance(0.05) else drawing.rng.choice(others))
+
+
 _OWN: Mapping[str, Any] = {
     **merged("own"),
     "tenant": lambda d: d.rng.choice(d.tenants),
@@ -453,7 +473,8 @@ _OWN: Mapping[str, Any] = {
     "InstanceGroup.cost_per_hour": lambda _: 0.0,
     "InstanceGroup.models": lambda _: [],
     "Tenant.model": lambda _: "",
-    "RoundRobin.per_model": lambda _: True,
+    "Reaction.hedge": lambda _: None,
+    "RoundRobin.per_model": lambda d: d.chance(0.6),
     "InstanceGroup.engine_rules": lambda d: (
         d.noun(instance.EngineRules._describe())
         if d.chance(0.25) or any(name.startswith("EngineRules.") for name in d.force)
@@ -467,10 +488,22 @@ _OWN: Mapping[str, Any] = {
     "Change.at_s": _instants,
     "Change.set": _changed_settings,
     "Change.cancel": lambda _: [],
+    "Change.faults": lambda _: [],
+    "PoolSize.autoscaler": _pool_scaler,
+    "Fleet.breakdowns": lambda d: _breakdowns(d) if "Fleet.breakdowns" in d.force else None,
     "Submission.segments": lambda _: [],
     "Submission.instance": lambda _: None,
     "Submission.input_tokens": lambda d: d.rng.randint(1, 400),
     "Submission.output_tokens": lambda d: d.rng.randint(0, 150),
+    "Submission.max_tokens": lambda d: d.rng.choice((None, 150, 400)),
+    "Submission.model": lambda _: "",  # of all of these: see random_experiments.with_models
+    "Client.model": lambda _: "",
+    "GroupLimit.models": lambda _: [],
+    "KeyRate.model": lambda d: d.rng.choice((None, "")),
+    "Client.max_tokens": _optionally(lambda d: d.rng.randint(1, 200), 0.3),
+    "LengthPrediction.prior_tokens": lambda d: d.rng.randint(1, 200),
+    "LengthPrediction.sigma": lambda d: d.rng.choice((0, 0.3, 2)),
+    "Retry.min_concurrent_retries": lambda d: d.rng.choice((0, 1, 3)),
 }
 
 
@@ -493,8 +526,17 @@ def _together(name: str, drawn: dict[str, Any], drawing: Drawing) -> None:
             drawn["data_parallel_size"] = max(2, drawn["data_parallel_size"])
     if name == "Disaggregation" and drawing.force.get(f"{name}.order") == "prefill_first":
         drawn["decider"] = router.AlwaysRemote().to_dict()
-    if name == "Simulation" and _has_pools(drawing):
-        _make_pools(drawn, drawing)
+    if f"{name}.ends_at_first_token" in drawing.force:
+        drawn |= {"order": "prefill_first", "handoff": "after_prefill"}
+        drawn["decider"] = router.AlwaysRemote().to_dict()
+    if f"{name}.prefill_max_retries" in drawing.force:
+        drawn |= {"order": "decode_first", "handoff": "after_prefill"}
+    if name == "Simulation":
+        sizes = {name: drawn["fleet"].pop(name) for name in _SIZES_OF_POOLS}
+        drawn["fleet"] |= {name: Simulation().fleet.to_dict()[name] for name in _SIZES_OF_POOLS}
+        if _has_pools(drawing):
+            _make_pools(drawn, drawing)
+            _size_pools(drawn, sizes)
     if name == "Simulation" and drawn["metrics"]["accounting"] != "clock":
         for group in drawn["instances"]:
             group["async_scheduling"] = False
@@ -510,12 +552,14 @@ def _together(name: str, drawn: dict[str, Any], drawing: Drawing) -> None:
 
 
 def _has_pools(drawing: Drawing) -> bool:
-    """If what is forced is about pools, or at times if nothing is."""
+    """If what is forced is about pools, or at times if it goes with them."""
     if drawing.force.get("InstanceGroup.role", "both") != "both":
         return True
-    if any(seam.startswith(("Disaggregation.", "KvLink.")) for seam in drawing.force):
+    of_pools = ("Disaggregation.", "KvLink.", "PoolSize.")
+    if any(seam.startswith(of_pools) for seam in drawing.force):
         return True
-    return not drawing.force and drawing.chance(0.15)
+    is_of_traffic = "Simulation.workload" in drawing.force
+    return (is_of_traffic or not drawing.force) and drawing.chance(0.35)
 
 
 def _make_pools(drawn: dict[str, Any], drawing: Drawing) -> None:
@@ -538,10 +582,12 @@ def _make_pools(drawn: dict[str, Any], drawing: Drawing) -> None:
             # Little memory lets requests on mixed instances wait for each other.
             blocks = 200_000 // group["block_size_tokens"]
             group["num_kv_blocks"] = max(group["num_kv_blocks"], blocks)
+        if drawn["disaggregation"]["decider"]["kind"] == "conditional":
+            group["data_parallel_size"] = 1
         group["kv_cache"]["allocation"] = "check_then_act"
         group["speculative_decoding"]["num_drafts"] = 0
     drawn["gateway"]["decision_latency_s"] = 0.0
-    drawn["metrics"] |= {"traced_candidates": 0, "accounting": "clock"}
+    drawn["metrics"]["accounting"] = "clock"
     drawn["fleet"] = Simulation().fleet.to_dict()
     for change in drawn["changes"]:
         kept = {at: to for at, to in change["set"].items() if at.startswith("busy_monitor.")}
@@ -551,7 +597,6 @@ def _make_pools(drawn: dict[str, Any], drawing: Drawing) -> None:
 
 
 _NOT_IN_POOLS = (
-    "data_parallel_size",
     "lockstep_ranks",
     "front_end",
     "ingress",
@@ -562,6 +607,34 @@ _NOT_IN_POOLS = (
     "long_prefill_token_threshold_adaptive",
     "engine_rules",
 )
+
+
+_SIZES_OF_POOLS = ("prefill", "decode", "max_pool_instances")
+
+
+def _size_pools(drawn: dict[str, Any], sizes: dict[str, Any]) -> None:
+    """Pools change their sizes, where no instance is in both."""
+    counts = dict.fromkeys(("prefill", "decode", "both"), 0)
+    for group in drawn["instances"]:
+        counts[group["role"]] += group["count"]
+    if counts["both"]:
+        return
+    least = 0
+    for pool in ("prefill", "decode"):
+        size = sizes[pool]
+        for name in ("initial_instances", "target_instances"):
+            if size[name] is not None:
+                size[name] = min(size[name], counts[pool])
+        scaler = size["autoscaler"]
+        if "max_instances" in scaler:
+            scaler["max_instances"] = min(scaler["max_instances"], counts[pool])
+            scaler["min_instances"] = min(scaler["min_instances"], scaler["max_instances"])
+            least += scaler["min_instances"]
+        if scaler.get("metric") in ("sensor", "limit_decreases"):
+            scaler["metric"] = "running"
+    if sizes["max_pool_instances"] is not None:
+        sizes["max_pool_instances"] = max(sizes["max_pool_instances"], least, 1)
+    drawn["fleet"] |= sizes
 
 
 def _random_trace(drawing: Drawing) -> workload.Trace:
@@ -593,6 +666,16 @@ def _random_trace(drawing: Drawing) -> workload.Trace:
         slo_class=drawing.rng.choices(drawing.classes, k=size),
         **prompts,
     )
+
+
+def _breakdowns(drawing: Drawing) -> dict[str, Any]:
+    """Few failures: in most other runs instances work."""
+    hangs = drawing.force.get("Breakdowns.hangs", drawing.rng.choice(("True", "False")))
+    return {
+        "mttf_s": drawing.rng.uniform(1, 10),
+        "mttr_s": drawing.rng.uniform(0.01, 1),
+        "hangs": hangs == "True",
+    }
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ import spillway
 from spillway import ConfigError, Result, TraceError, UsageError, instance, simulate
 from spillway.calibration import Profile
 from spillway.calibration.refinement import coefficients_of
+from spillway.config import acceptance
 from spillway.config.files import dump, read_settings
 from spillway.files import recordings
 from spillway.files.deployments import TARGETS, import_
@@ -45,6 +46,7 @@ from spillway.study.files import read_study, read_sweep
 from spillway.study.measurements import Measurements
 from spillway.study.storage import resolve
 from spillway.traffic import read_client_pool, read_load
+from spillway.validation.workers import counts_of
 
 if TYPE_CHECKING:
     import random
@@ -180,6 +182,23 @@ def _profiles() -> list[Files]:
     return [{"input.yaml": yaml.safe_dump(document).encode()}]
 
 
+def _verdicts() -> list[Files]:
+    entry = {
+        "verdict": "not met",
+        "date": "2026-11-27",
+        "server": acceptance.fingerprint(instance.InstanceGroup()),
+        "configuration": "c",
+        "reason": "shed +3 points",
+        "recording": {"sha256": "0"},
+    }
+    document = {"kind": "acceptance", "version": 1, "verdicts": [entry]}
+    return [{"input.yaml": yaml.safe_dump(document).encode()}]
+
+
+def _workers() -> list[Files]:
+    return [{"input.csv": b"time_s,group,ready\n-5,0,2\n0,1,3\n60.5,1,0\n"}]
+
+
 def _examples(pattern: str) -> list[Files]:
     """Each with the configuration that it may name."""
     return [
@@ -260,6 +279,10 @@ def _only(folder: Path) -> Path:
     files = [path for path in folder.iterdir() if path.is_file()]
     chosen = [path for path in files if re.search("_(study|sweep)", path.name)] or files
     return chosen[0] if len(chosen) == 1 else folder
+
+
+def _read_verdicts(folder: Path) -> object:
+    return acceptance.marked(instance.InstanceGroup(), _only(folder))
 
 
 def _read_mapped(folder: Path) -> object:
@@ -368,6 +391,8 @@ def _readers() -> Iterator[tuple[str, Reader]]:
     yield "journal of a sweep", Reader(lambda f: len(Measurements(f / _KEPT)), _journals)
     yield "profile", Reader(lambda f: Profile.load(_only(f)).text(), _profiles)
     yield "profile of a server", Reader(lambda f: read_profile(_only(f)), _profiles)
+    yield "verdicts of recordings", Reader(_read_verdicts, _verdicts)
+    yield "workers over time", Reader(lambda f: counts_of(_only(f), 2), _workers)
     yield "load", Reader(lambda f: read_load(_only(f)), _loads)
     yield "client pool", Reader(read_client_pool, _pools)
     yield "column map", Reader(_read_mapped, _mapped)

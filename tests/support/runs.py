@@ -45,6 +45,7 @@ def run(
     output_tokens: Sequence[int] | int = 10,
     tenant: Sequence[str] | str = "a",
     slo_class: Sequence[str] | str = "standard",
+    model: Sequence[str] | None = None,
     prefixes: Sequence[tuple[str, int]] | None = None,
     seed: int = 0,
     **settings: Any,
@@ -60,6 +61,7 @@ def run(
         output_tokens=np.broadcast_to(output_tokens, n),
         tenant=tenant,
         slo_class=slo_class,
+        model=model,
         prefix_group=None if prefixes is None else [group for group, _ in prefixes],
         prefix_tokens=None if prefixes is None else [tokens for _, tokens in prefixes],
     ).replace(empty_outputs="served")

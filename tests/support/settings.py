@@ -13,6 +13,7 @@ from support.descriptions import agree
 from spillway import (
     Simulation,
     _core,
+    fleet,
     gateway,
     instance,
     loading,
@@ -70,8 +71,11 @@ def each_number(numbers: list[tuple[type[Any], str]]) -> pytest.MarkDecorator:
 
 
 _NEEDED: dict[str, dict[str, Any]] = {
+    "Disaggregation.prefill_max_retries": {"order": "decode_first"},
     "prefix_tokens": {"prefix_group": "group"},
     "rate_period_s": {"rate_profile": [{}]},
+    "Empirical.weights": {"values": [1, 2]},
+    "Submission.max_tokens": {"output_tokens": 0},
 }
 
 
@@ -79,13 +83,13 @@ def companions(cls: type[Any], name: str, value: Any) -> dict[str, Any]:
     """Settings that a valid `value` of a field needs beside itself."""
     if name in _NEEDED and value:
         return _NEEDED[name]
+    if (known := f"{cls.__name__}.{name}") in _NEEDED:
+        return _NEEDED[known]
     end, _, what = name.partition("_")
     if end == "min" and (most := fields_of(cls).get(f"max_{what}")):
         return {f"max_{what}": most.get("at_most", 10**8)}
     if end == "max" and (least := fields_of(cls).get(f"min_{what}")):
         return {f"min_{what}": least["at_least"]}
-    if f"{cls.__name__}.{name}" == "Empirical.weights":
-        return {"values": [1, 2]}
     columns = COLUMNS.get(cls, ())
     return {column: [1] for column in columns if column != name} if name in columns else {}
 
@@ -199,6 +203,10 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["completion"] = "step_end"
     if name == "Submission":
         drawn["segments"] = [part | {"tokens": 1} for part in drawn["segments"][:1]]
+        if drawn["max_tokens"] is not None:
+            drawn["max_tokens"] = max(drawn["max_tokens"], drawn["output_tokens"])
+    if name == "Reaction" and drawn["retries"]:
+        drawn["hedge"] = None
     if name == "Simulation":
         tenants = [tenant["name"] for tenant in drawn["tenants"]] or ["default"]
         for request in (request for change in drawn["changes"] for request in change["submit"]):
@@ -206,6 +214,8 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
             request["instance"] = None if request["instance"] is None else 0
         for change in drawn["changes"]:
             change["cancel"] = []
+            change["faults"] = []
+        drawn["fleet"]["breakdowns"] = None
     if name == "Simulation":
         for group in drawn["instances"]:
             group["role"] = "both"
@@ -213,6 +223,9 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
             group["models"] = []
         for tenant in drawn["tenants"]:
             tenant["model"] = ""
+        for holder in (drawn, *drawn["tenants"]):
+            if holder["reaction"]:
+                holder["reaction"]["hedge"] = None
     if name == "Simulation" and drawn["busy_monitor"]["track_output_blocks"]:
         for group in drawn["instances"]:
             group["preemption"] = "keep_emitted"
@@ -260,7 +273,7 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
             drawn["metrics"]["accounting"] = "clock"
         drawn["gateway"]["sensor"]["scope"] = "pooled"
         for limit in drawn["gateway"]["limit"]:
-            limit |= {key: [] for key in ("tenants", "slo_classes") if key in limit}
+            limit |= {key: [] for key in ("tenants", "slo_classes", "models") if key in limit}
         for band in drawn["gateway"]["bands"]:
             band["fairness"] |= {"requests": []} if "requests" in band["fairness"] else {}
         for policy in drawn["gateway"]["admission"]:  # the tenants and classes named must exist
@@ -269,6 +282,8 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
             if policy.get("estimator") == "exact":  # not for every fleet
                 policy["estimator"] = "seats_and_memory"
         drawn["fleet"] |= {"initial_instances": None, "target_instances": None}
+        whole = fleet.Fleet().to_dict()
+        drawn["fleet"] |= {key: whole[key] for key in ("prefill", "decode", "max_pool_instances")}
         drawn["fleet"]["autoscaler"] = {"kind": "none"}
         drawn["tenants"] = unique(drawn["tenants"], "name") or [{"name": "default"}]
         drawn["slo_classes"] = unique(drawn["slo_classes"], "name")

@@ -299,7 +299,7 @@ def _ask_why(look: Looking, result: Result) -> None:
 def has_causes(result: Result) -> bool:
     """Whether the latencies of a run are divided into causes."""
     is_causal = result.simulation.metrics.accounting == "clock"
-    return result.has_requests and is_causal and "legs" not in result.ledger
+    return result.has_requests and is_causal
 
 
 def _ask_for_causes(look: Looking, result: Result) -> None:
@@ -400,15 +400,20 @@ def _check_books(result: Result) -> None:
     rejected = sum(books["rejected"].values())
     at_worker = sum(books["worker_rejected"].values())
     by_router = sum(books.get("router_rejected", {}).values())
+    by_router += sum(books.get("handoff_rejected", {}).values())
     in_flight = books["evicted_in_flight"] + books["cancelled_in_flight"]
     withdrawn = books["evicted"] + books["cancelled"]
-    assert books["attempts"] == books["at_admission"] + books["admitted"] + rejected
+    failed_before = books.get("failed_at_admission", 0)
+    failed_waiting = books.get("failed_in_queue", 0)
+    at_door = books["at_admission"] + failed_before
+    assert books["attempts"] == at_door + books["admitted"] + rejected
     assert books["admitted"] == (
         books["queued"] + books["dispatched"] + books["expired"] + withdrawn - in_flight
-    )
+        + failed_waiting
+    )  # fmt: skip
     assert books["dispatched"] == (
         books["in_transit"] + books["running"] + books["completed"] + books["failed"]
-        + in_flight + at_worker + by_router
+        + in_flight + at_worker + by_router - failed_before - failed_waiting
     )  # fmt: skip
     assert books["logical_requests"] <= books["attempts"]
     assert sum(instance["completed"] for instance in result.instances) == books["completed"]

@@ -129,6 +129,76 @@ def test_a_budget_bounds_the_retries() -> None:
     assert result.ledger["attempts"] == n + retries
 
 
+def test_retries_that_wait_are_limited() -> None:
+    """Rejected at once, nothing is under way: as many may wait as in any case."""
+    n, wait, most = 200, 0.953, 3
+    result = run(
+        np.arange(n) * 0.1,
+        gateway=NOBODY,
+        reaction=retry(
+            max_attempts=2, backoff_s=wait, active_share=0.5, min_concurrent_retries=most
+        ),
+    )
+    waiting: list[float] = []
+    retries = 0
+    for row in range(n):
+        waiting = [end for end in waiting if end > 0.1 * row]
+        if len(waiting) < most:
+            waiting.append(0.1 * row + wait)
+            retries += 1
+    assert n / 4 < retries < n / 2
+    assert result.ledger["attempts"] == n + retries
+
+
+@pytest.mark.parametrize(
+    ("share", "least", "retries"),
+    [(0.2, 3, 20), (0.2, 0, 20), (0.2, 30, 30), (1, 0, 50), (0, 0, 0)],
+)
+def test_retries_are_a_share_of_what_is_under_way(share: float, least: int, retries: int) -> None:
+    """A hundred requests take 10 s; fifty others are rejected meanwhile."""
+    bucket = gateway.TokenBucket(capacity_tokens=1600, refill_tokens_per_s=0)
+    rules = retry(max_attempts=2, active_share=share, min_concurrent_retries=least)
+    result = run(
+        np.arange(150) * 1e-3,
+        gateway=gateway.Gateway(admission=bucket),
+        instances=flat(10),
+        reaction=rules,
+    )
+    assert result.ledger["attempts"] == 150 + retries
+
+
+@pytest.mark.parametrize("notices_after_s", [0, None])
+def test_retries_after_time_outs_are_limited(notices_after_s: float | None) -> None:
+    """Of a hundred that time out one after the other, k retry while k < 0.2 (99 - k)."""
+    rules = workload.Reaction(
+        timeout_s=1,
+        retries=[
+            workload.Retry(
+                max_attempts=2, backoff_s=0.5, jitter="none", active_share=0.2,
+                min_concurrent_retries=0,
+            )
+        ],
+    )  # fmt: skip
+    slow = flat(1000, 900).replace(notices_departure_after_s=notices_after_s)
+    result = run(np.arange(100) * 1e-3, instances=slow, reaction=rules, horizon_s=30)
+    assert result.ledger["attempts"] == 116
+
+
+def test_tenants_with_their_own_reaction_have_their_own_budget() -> None:
+    bucket = gateway.TokenBucket(capacity_tokens=1600, refill_tokens_per_s=0)
+    rules = retry(max_attempts=2, active_share=0.2, min_concurrent_retries=1)
+    tenants = [workload.Tenant(name="a"), workload.Tenant(name="b", reaction=rules)]
+    result = run(
+        np.arange(150) * 1e-3,
+        tenant=["a"] * 100 + ["b"] * 50,
+        tenants=tenants,
+        gateway=gateway.Gateway(admission=bucket),
+        instances=flat(10),
+        reaction=rules,
+    )
+    assert result.ledger["attempts"] == 150 + 1
+
+
 def test_tenants_may_react_in_their_own_way() -> None:
     patient = workload.Tenant(name="b", reaction=retry(max_attempts=5, multiplier=1))
     tenants = [workload.Tenant(name="a"), patient]
@@ -446,6 +516,7 @@ def random_clients(seed: int) -> Simulation:
         max_attempts=rng.choice([1, 3]),
         backoff_s=rng.choice([0, 0.1]),
         budget_ratio=rng.choice([None, 0.2]),
+        active_share=rng.choice([None, 0.1]),
     )
     return Simulation(
         workload=workload.Synthetic(clients=clients),

@@ -54,6 +54,7 @@ BACKGROUND = {
     "plant": "engine",
     "latency": "latency_models",
     "autoscaler": "fleet",
+    "faults": "fleet",
     "processor_sharing": "processor_sharing",
 }
 """Seams and kinds without such a table: the page of the background with scope and limits."""

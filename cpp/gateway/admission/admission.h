@@ -30,6 +30,7 @@ struct Verdict {
 struct Scope {
   std::span<const workload::Tenant> tenants;
   std::span<const workload::SloClass> slo_classes;
+  std::span<const std::string> models;  ///< that requests may name; the first one is none
   std::size_t num_instances = 0;
   StepCosts costs{};  ///< of the fleet's servers
 };

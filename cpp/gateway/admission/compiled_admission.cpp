@@ -1,6 +1,7 @@
 #include "gateway/admission/compiled_admission.h"
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -19,10 +20,10 @@ class CompiledAdmissionPolicy final : public AdmissionPolicy {
   Verdict decide(const signals::RequestView& request, const signals::View& view, sim::Time now,
                  sim::Draws& draws) override {
     if (config_.reads_instances) signals::record(view, instances_);
-    signals::RequestRecord seen = signals::record_of(request);
-    if (config_.is_random) seen.uniform = draws.uniform();
+    signals::record(request, attributes_, seen_);
+    if (config_.is_random) seen_.uniform = draws.uniform();
     const std::int32_t answer =
-        functions_.decide(&seen, instances_.data(), static_cast<std::int64_t>(instances_.size()),
+        functions_.decide(&seen_, instances_.data(), static_cast<std::int64_t>(instances_.size()),
                           sim::to_seconds(now), state_.data());
     if (answer == 1) return Verdict::admit();
     if (answer > 1 || answer < -2) refuse(answer, request, now);
@@ -45,8 +46,9 @@ class CompiledAdmissionPolicy final : public AdmissionPolicy {
   void notify(signals::NotifyFunction* function, const signals::RequestView& request,
               sim::Time now) {
     if (function == nullptr) return;
-    const signals::RequestRecord seen = signals::record_of(request);
-    function(&seen, sim::to_seconds(now), state_.data());
+    signals::record(request, attributes_, seen_);
+    seen_.uniform = std::numeric_limits<double>::quiet_NaN();
+    function(&seen_, sim::to_seconds(now), state_.data());
   }
   [[noreturn]] void refuse(std::int32_t answer, const signals::RequestView& request,
                            sim::Time now) const {
@@ -60,6 +62,8 @@ class CompiledAdmissionPolicy final : public AdmissionPolicy {
   const AdmissionFunctions& functions_;
   std::vector<double> state_;
   std::vector<signals::InstanceRecord> instances_;
+  signals::RequestRecord seen_;                       // of the call
+  std::vector<signals::AttributeRecord> attributes_;  // of the request of the call
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "signals/compiled_policy.h"
+#include "signals/needs.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
@@ -36,6 +37,7 @@ struct CompiledAdmission : signals::CompiledPolicy<AdmissionFunctions> {
     field("is_random", &CompiledAdmission::is_random,
           "Whether it gets a random number for each decision.");
   }
+  static constexpr signals::Needs needs{.output_lengths = true};
   static constexpr std::array reasons{
       workload::Reason{"compiled_saturated", workload::categories::kSaturated,
                        "the compiled policy rejects the request: SPILLWAY_REJECT_SATURATED"},

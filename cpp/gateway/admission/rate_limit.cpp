@@ -8,6 +8,7 @@
 #include "gateway/admission/admission.h"
 #include "gateway/admission/names.h"
 #include "gateway/admission/per_request.h"
+#include "gateway/counted_output.h"
 #include "sim/names.h"
 
 namespace spillway::gateway {
@@ -17,6 +18,15 @@ using sim::Time;
 namespace {
 
 enum class Cause : std::uint8_t { requests, parallel, tokens };
+
+bool has_tenant(RateKey key) {
+  return key == RateKey::tenant || key == RateKey::tenant_and_class ||
+         key == RateKey::tenant_and_model;
+}
+bool has_class(RateKey key) {
+  return key == RateKey::slo_class || key == RateKey::tenant_and_class;
+}
+bool has_model(RateKey key) { return key == RateKey::model || key == RateKey::tenant_and_model; }
 
 struct KeyLimits {
   std::optional<std::int64_t> requests, tokens, parallel;
@@ -46,6 +56,7 @@ class RateLimitPolicy final : public AdmissionPolicy {
       : config_(config),
         window_(sim::from_seconds(config.window_s)),
         num_classes_(scope.slo_classes.size()),
+        num_models_(scope.models.size()),
         limits_(limits_of(config, scope)),
         uses_(limits_.size()),
         reserved_output_(num_classes_, config.reserved_output_tokens) {
@@ -58,7 +69,7 @@ class RateLimitPolicy final : public AdmissionPolicy {
 
   Verdict decide(const signals::RequestView& request, const signals::View&, Time now,
                  sim::Draws&) override {
-    const std::size_t key = key_of(request.tenant(), request.slo_class());
+    const std::size_t key = key_of(request);
     const KeyLimits& limits = limits_[key];
     KeyUse& use = current(key, now);
     if (limits.requests && lacks(use.requests, 1, *limits.requests)) {
@@ -72,7 +83,7 @@ class RateLimitPolicy final : public AdmissionPolicy {
   }
 
   void commit(const signals::RequestView& request, Time now) override {
-    const std::size_t key = key_of(request.tenant(), request.slo_class());
+    const std::size_t key = key_of(request);
     KeyUse& use = current(key, now);
     const bool reserves = config_.charge == RateCharge::reserve && limits_[key].tokens;
     const std::int64_t tokens = reserves ? reservation(request) : 0;
@@ -84,7 +95,7 @@ class RateLimitPolicy final : public AdmissionPolicy {
   }
 
   void finished(const signals::RequestView& request, workload::Outcome outcome, Time now) override {
-    const std::size_t key = key_of(request.tenant(), request.slo_class());
+    const std::size_t key = key_of(request);
     KeyUse& use = current(key, now);
     --use.parallel;
     if (!limits_[key].tokens) return;
@@ -105,7 +116,7 @@ class RateLimitPolicy final : public AdmissionPolicy {
     if (config_.retry_after == RetryAfter::none) return Time{0};
     if (config_.retry_after == RetryAfter::window) return window_;
     if (refused_for_ == Cause::parallel) return Time{0};
-    const std::size_t key = key_of(request.tenant(), request.slo_class());
+    const std::size_t key = key_of(request);
     const KeyUse& use = current(key, now);
     if (config_.window == RateWindow::bucket) {
       const KeyLimits& limits = limits_[key];
@@ -133,15 +144,17 @@ class RateLimitPolicy final : public AdmissionPolicy {
   };
 
   static std::vector<KeyLimits> limits_of(const RateLimit& config, const Scope& scope) {
-    const bool by_tenant = config.key == RateKey::tenant || config.key == RateKey::tenant_and_class;
-    const bool by_class =
-        config.key == RateKey::slo_class || config.key == RateKey::tenant_and_class;
+    const std::size_t num_tenants = has_tenant(config.key) ? scope.tenants.size() : 1;
+    const std::size_t num_others = has_class(config.key)   ? scope.slo_classes.size()
+                                   : has_model(config.key) ? scope.models.size()
+                                                           : 1;
     std::vector<KeyLimits> all;
-    for (std::size_t i = 0; i < (by_tenant ? scope.tenants.size() : 1); ++i) {
-      for (std::size_t k = 0; k < (by_class ? scope.slo_classes.size() : 1); ++k) {
+    for (std::size_t i = 0; i < num_tenants; ++i) {
+      for (std::size_t k = 0; k < num_others; ++k) {
         const auto own = std::ranges::find_if(config.own, [&](const KeyRate& rate) {
           return (!rate.tenant || *rate.tenant == scope.tenants[i].name) &&
-                 (!rate.slo_class || *rate.slo_class == scope.slo_classes[k].name);
+                 (!rate.slo_class || *rate.slo_class == scope.slo_classes[k].name) &&
+                 (!rate.model || *rate.model == scope.models[k]);
         });
         all.push_back(own == config.own.end()
                           ? KeyLimits{config.max_requests, config.max_tokens, config.max_parallel}
@@ -151,14 +164,18 @@ class RateLimitPolicy final : public AdmissionPolicy {
     return all;
   }
 
-  std::size_t key_of(std::size_t tenant, std::size_t slo_class) const {
+  std::size_t key_of(const signals::RequestView& request) const {
     switch (config_.key) {
       case RateKey::tenant:
-        return tenant;
+        return request.tenant();
       case RateKey::slo_class:
-        return slo_class;
+        return request.slo_class();
       case RateKey::tenant_and_class:
-        return tenant * num_classes_ + slo_class;
+        return request.tenant() * num_classes_ + request.slo_class();
+      case RateKey::model:
+        return request.model_index();
+      case RateKey::tenant_and_model:
+        return request.tenant() * num_models_ + request.model_index();
       case RateKey::gateway:
         break;
     }
@@ -170,7 +187,8 @@ class RateLimitPolicy final : public AdmissionPolicy {
            (config_.tokens == RateTokens::prompt ? 0 : output);
   }
   std::int64_t reservation(const signals::RequestView& request) const {
-    return counted(request, reserved_output_[request.slo_class()]);
+    return counted(request, counted_output(request, config_.output_length,
+                                           reserved_output_[request.slo_class()]));
   }
 
   /// The tokens that a key must have left for a request.
@@ -236,6 +254,7 @@ class RateLimitPolicy final : public AdmissionPolicy {
   RateLimit config_;
   Time window_;
   std::size_t num_classes_;
+  std::size_t num_models_;
   std::vector<KeyLimits> limits_;              // by key
   std::vector<KeyUse> uses_;                   // by key
   std::vector<std::int64_t> reserved_output_;  // by class
@@ -248,16 +267,15 @@ class RateLimitPolicy final : public AdmissionPolicy {
 void RateLimit::validate(const std::string& path, std::vector<sim::Violation>& out) const {
   check_unique_names(reserved_of_class, &ClassOutput::slo_class, "slo_class",
                      sim::join_path(path, "reserved_of_class"), out);
-  const bool has_tenant = key == RateKey::tenant || key == RateKey::tenant_and_class;
-  const bool has_class = key == RateKey::slo_class || key == RateKey::tenant_and_class;
   for (std::size_t i = 0; i < own.size(); ++i) {
     const auto check = [&](const std::optional<std::string>& name, const char* field, bool is_of) {
       if (!name || is_of) return;
       out.push_back({sim::join_path(sim::index_path(sim::join_path(path, "own"), i), field),
                      "'" + *name + "'", "must be unset, because it is not part of the key"});
     };
-    check(own[i].tenant, "tenant", has_tenant);
-    check(own[i].slo_class, "slo_class", has_class);
+    check(own[i].tenant, "tenant", has_tenant(key));
+    check(own[i].slo_class, "slo_class", has_class(key));
+    check(own[i].model, "model", has_model(key));
   }
 }
 

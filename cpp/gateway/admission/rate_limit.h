@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "gateway/output_length.h"
+#include "signals/needs.h"
 #include "sim/error.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/range.h"
@@ -20,7 +22,14 @@ class AdmissionPolicy;
 struct Scope;
 
 /// The requests that share a limit.
-enum class RateKey : std::uint8_t { tenant, slo_class, tenant_and_class, gateway };
+enum class RateKey : std::uint8_t {
+  tenant,
+  slo_class,
+  tenant_and_class,
+  model,
+  tenant_and_model,
+  gateway
+};
 /// The times over which requests and tokens are counted.
 enum class RateWindow : std::uint8_t { aligned, first_request, sliding, bucket };
 /// The tokens that count.
@@ -34,6 +43,7 @@ enum class RetryAfter : std::uint8_t { none, window, remaining };
 struct KeyRate {
   std::optional<std::string> tenant;
   std::optional<std::string> slo_class;
+  std::optional<std::string> model;
   std::optional<std::int64_t> max_requests;
   std::optional<std::int64_t> max_tokens;
   std::optional<std::int64_t> max_parallel;
@@ -45,6 +55,8 @@ struct KeyRate {
     const auto counts = sim::between(0, 1e12);
     field("tenant", &KeyRate::tenant, "Name of the tenant; unset: every one.");
     field("slo_class", &KeyRate::slo_class, "Name of the class; unset: every one.");
+    field("model", &KeyRate::model,
+          "Name of the model; empty: of the requests that name none; unset: every one.");
     field("max_requests", &KeyRate::max_requests, "Requests in a window; 0: none; unset: no limit.")
         .unit("requests")
         .range(counts)
@@ -73,7 +85,8 @@ struct ClassOutput {
   static constexpr std::string_view doc = "The output that is reserved for requests of a class.";
   static void fields(auto field) {
     field("slo_class", &ClassOutput::slo_class, "Name of the class.");
-    field("output_tokens", &ClassOutput::output_tokens, "The max_tokens of its requests.")
+    field("output_tokens", &ClassOutput::output_tokens,
+          "The output that is reserved for each of its requests.")
         .unit("tokens")
         .range(sim::between(0, 1e9));
   }
@@ -91,6 +104,7 @@ struct RateLimit {
   RateCharge charge = RateCharge::reserve;
   std::int64_t reserved_output_tokens = 256;
   std::vector<ClassOutput> reserved_of_class;
+  OutputLength output_length = OutputLength::fixed;
   bool counts_refused = true;
   RetryAfter retry_after = RetryAfter::remaining;
   std::vector<KeyRate> own;
@@ -135,7 +149,7 @@ struct RateLimit {
     field(
         "key", &Self::key,
         "The requests that share a limit: those of a tenant (an API key), of a class, of a tenant "
-        "and class, or all of the gateway.");
+        "and class, that name a model, of a tenant that name a model, or all of the gateway.");
     field("tokens", &Self::tokens, "The tokens that max_tokens counts: total, prompt or output.");
     field("charge", &Self::charge,
           "reserve: prompt and reserved output are charged at admission and settled at the end; a "
@@ -143,11 +157,15 @@ struct RateLimit {
           "at_end: the tokens of a completed request are charged when it ends, and only a limit "
           "that is already used up refuses: requests in flight are invisible.");
     field("reserved_output_tokens", &Self::reserved_output_tokens,
-          "Output that is reserved for a request: its max_tokens.")
+          "Output that is reserved for a request whose output_length has no other.")
         .unit("tokens")
         .range(sim::between(0, 1e9))
         .log_search(1, 4096);
     field("reserved_of_class", &Self::reserved_of_class, "Classes with another reserved output.");
+    field("output_length", &Self::output_length,
+          "The reserved output. fixed: reserved_output_tokens, or that of the class; predicted: by "
+          "length_prediction; max_tokens: what the request states, or as with fixed if it states "
+          "none.");
     field("counts_refused", &Self::counts_refused,
           "Whether a request that is refused later, for its tokens, parallel requests or by "
           "another policy, has used up one of max_requests.");
@@ -159,6 +177,10 @@ struct RateLimit {
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   static constexpr bool observes = true;
+  signals::Needs needs() const {
+    return {.output_lengths = output_length == OutputLength::predicted &&
+                              charge == RateCharge::reserve && tokens != RateTokens::prompt};
+  }
   static constexpr std::array reasons{
       workload::Reason{"rate_limit_requests", workload::categories::kRateLimited,
                        "the key has used up its requests of the window"},
@@ -174,8 +196,8 @@ std::unique_ptr<AdmissionPolicy> make(const RateLimit& config, const Scope& scop
 
 template <>
 struct spillway::sim::EnumNames<spillway::gateway::RateKey> {
-  static constexpr std::array<std::string_view, 4> names{"tenant", "slo_class", "tenant_and_class",
-                                                         "gateway"};
+  static constexpr std::array<std::string_view, 6> names{
+      "tenant", "slo_class", "tenant_and_class", "model", "tenant_and_model", "gateway"};
 };
 template <>
 struct spillway::sim::EnumNames<spillway::gateway::RateWindow> {

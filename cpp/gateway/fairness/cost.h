@@ -13,7 +13,7 @@ namespace spillway::gateway {
 /// The unit of a cost.
 enum class CostUnit : std::uint8_t { requests, prompt_tokens, uncached_tokens, weighted_tokens };
 /// The assumed length of an output before it is known.
-enum class OutputEstimate : std::uint8_t { none, mean, oracle };
+enum class OutputEstimate : std::uint8_t { none, mean, oracle, predicted };
 /// When the cost is charged.
 enum class ChargeAt : std::uint8_t { enqueue, dispatch, first_token, token, completion };
 
@@ -44,7 +44,8 @@ struct Cost {
     field(
         "output_estimate", &Cost::output_estimate,
         "Output tokens assumed by a charge before they are emitted. none: 0; mean: the average of "
-        "the tenant's completed requests; oracle: the true number, which no real gateway knows.");
+        "the tenant's completed requests; oracle: the true number, which no real gateway knows; "
+        "predicted: by length_prediction.");
     field("estimate_bias", &Cost::estimate_bias,
           "Factor on the estimated output, to model a biased predictor.")
         .dimensionless()
@@ -55,10 +56,16 @@ struct Cost {
           "Whether completion corrects an estimated charge. A request that leaves its queue "
           "without being dispatched is refunded in any case.");
   }
+  /// Whether any charge includes an estimated output.
+  bool estimates_output() const {
+    return unit == CostUnit::weighted_tokens && output_weight > 0 && estimate_bias > 0 &&
+           charge_at != ChargeAt::token && charge_at != ChargeAt::completion;
+  }
   signals::Needs needs() const {
     return {.prefix_index = unit == CostUnit::uncached_tokens,
             .first_tokens = charge_at == ChargeAt::first_token,
-            .tokens_by_group = charge_at == ChargeAt::token && unit == CostUnit::weighted_tokens};
+            .tokens_by_group = charge_at == ChargeAt::token && unit == CostUnit::weighted_tokens,
+            .output_lengths = output_estimate == OutputEstimate::predicted && estimates_output()};
   }
 };
 
@@ -71,7 +78,7 @@ struct spillway::sim::EnumNames<spillway::gateway::CostUnit> {
 };
 template <>
 struct spillway::sim::EnumNames<spillway::gateway::OutputEstimate> {
-  static constexpr std::array<std::string_view, 3> names{"none", "mean", "oracle"};
+  static constexpr std::array<std::string_view, 4> names{"none", "mean", "oracle", "predicted"};
 };
 template <>
 struct spillway::sim::EnumNames<spillway::gateway::ChargeAt> {

@@ -27,7 +27,8 @@ class GroupLimitPolicy final : public LimitPolicy {
                    std::span<const workload::SloClass> slo_classes)
       : limit_(config.max_in_flight),
         has_tenant_(named(tenants, config.tenants)),
-        has_class_(named(slo_classes, config.slo_classes)) {}
+        has_class_(named(slo_classes, config.slo_classes)),
+        models_(config.models) {}
   bool is_open(const Occasion&) const override { return true; }
   bool may_start(const signals::RequestView& request, const Occasion&) const override {
     return in_flight_ < limit_ || !concerns(request);
@@ -45,12 +46,14 @@ class GroupLimitPolicy final : public LimitPolicy {
 
  private:
   bool concerns(const signals::RequestView& request) const {
-    return has_tenant_[request.tenant()] && has_class_[request.slo_class()];
+    return has_tenant_[request.tenant()] && has_class_[request.slo_class()] &&
+           (models_.empty() || std::ranges::find(models_, request.model()) != models_.end());
   }
 
   std::int64_t limit_;
   std::vector<bool> has_tenant_;  // by tenant
   std::vector<bool> has_class_;   // by class
+  std::vector<std::string> models_;
   std::int64_t in_flight_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "gateway/counted_output.h"
 #include "gateway/limit/limit.h"
 
 namespace spillway::gateway {
@@ -11,7 +12,9 @@ namespace {
 class TokenBudgetPolicy final : public LimitPolicy {
  public:
   explicit TokenBudgetPolicy(const TokenBudget& config)
-      : max_tokens_(config.max_tokens_in_flight), assumed_output_(config.assumed_output_tokens) {}
+      : max_tokens_(config.max_tokens_in_flight),
+        assumed_output_(config.assumed_output_tokens),
+        output_length_(config.output_length) {}
   bool is_open(const Occasion&) const override { return in_flight_ < max_tokens_; }
   bool may_start(const signals::RequestView& request, const Occasion& occasion) const override {
     return is_open(occasion) && (in_flight_ == 0 || in_flight_ + tokens_of(request) <= max_tokens_);
@@ -28,11 +31,12 @@ class TokenBudgetPolicy final : public LimitPolicy {
 
  private:
   std::int64_t tokens_of(const signals::RequestView& request) const {
-    return request.input_tokens() + assumed_output_;
+    return request.input_tokens() + counted_output(request, output_length_, assumed_output_);
   }
 
   std::int64_t max_tokens_;
   std::int64_t assumed_output_;
+  OutputLength output_length_;
   std::int64_t in_flight_ = 0;
 };
 

@@ -13,7 +13,14 @@
 namespace spillway::gateway {
 
 /// Order of the requests of a flow.
-enum class Ordering : std::uint8_t { fcfs, lifo, adaptive_lifo, edf, slo_deadline };
+enum class Ordering : std::uint8_t {
+  fcfs,
+  lifo,
+  adaptive_lifo,
+  edf,
+  slo_deadline,
+  shortest_output
+};
 /// Which request yields when a flow is full.
 enum class Drop : std::uint8_t { tail, head, lowest_priority };
 
@@ -59,7 +66,8 @@ struct Queue {
           "Order of a tenant's requests. fcfs; lifo; adaptive_lifo: fcfs, but the first dispatch "
           "after a timeout takes the newest (Dynamo); edf: earliest timeout, those without last, "
           "which is fcfs while timeouts are equal; slo_deadline: earliest arrival + target_ttft_s "
-          "of its class, those without last (llm-d).");
+          "of its class, those without last (llm-d); shortest_output: the shortest output by "
+          "length_prediction, then the earliest.");
     field("drop", &Queue::drop,
           "Which request yields when a tenant's queue is full. tail: the newcomer; head: the next "
           "request to be dispatched; lowest_priority: the least important one, the newest of "
@@ -109,8 +117,8 @@ struct Queue {
 
 template <>
 struct spillway::sim::EnumNames<spillway::gateway::Ordering> {
-  static constexpr std::array<std::string_view, 5> names{"fcfs", "lifo", "adaptive_lifo", "edf",
-                                                         "slo_deadline"};
+  static constexpr std::array<std::string_view, 6> names{"fcfs", "lifo",         "adaptive_lifo",
+                                                         "edf",  "slo_deadline", "shortest_output"};
 };
 template <>
 struct spillway::sim::EnumNames<spillway::gateway::Drop> {

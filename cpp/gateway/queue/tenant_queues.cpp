@@ -15,7 +15,7 @@ TenantQueues::TenantQueues(std::size_t num_tenants, const Queue& config, bool ha
       place_(num_tenants),
       takes_newest_(config.ordering == Ordering::lifo),
       by_own_timeout_(has_own_timeouts && config.ordering == Ordering::edf),
-      is_ordered_(by_own_timeout_ || needs_deadlines()) {
+      is_ordered_(by_own_timeout_ || needs_deadlines() || needs_outputs()) {
   set_times(config);
 }
 

@@ -22,7 +22,7 @@ class TenantQueues {
     sim::RequestId request;
     std::uint64_t serial = 0;  ///< order of entry over all flows, from 1
     sim::Time entered{0};
-    sim::Time deadline = sim::kForever;  ///< the order of a flow, if ordered by deadlines
+    sim::Time deadline = sim::kForever;  ///< the order of a flow, unless that is the order of entry
     sim::Time timeout = sim::kUnset;     ///< its own; unset: that of the queue
     std::int64_t priority = 0;
     double cost = 0;  ///< immediate charge of its dispatch
@@ -42,6 +42,8 @@ class TenantQueues {
 
   /// Whether entries are ordered by their deadlines, which the caller states.
   bool needs_deadlines() const { return ordering_ == Ordering::slo_deadline; }
+  /// The same of predicted outputs, which the caller states as if they were deadlines.
+  bool needs_outputs() const { return ordering_ == Ordering::shortest_output; }
   /// Whether the ordering of the queues puts the head of `one` before that of `other`.
   /// Precondition: neither is empty.
   bool is_before(sim::TenantId one, sim::TenantId other) const {

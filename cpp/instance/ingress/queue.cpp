@@ -1,6 +1,7 @@
 #include "instance/ingress/queue.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace spillway::instance {
 
@@ -25,7 +26,8 @@ Environment with_listener(workload::RequestListener& listener, const Environment
               outside.notifies_first_tokens || rules.most_awaiting_response < IngressRules::kAny,
           .meters_tokens = outside.meters_tokens,
           .reference = outside.reference,
-          .step_logs = outside.step_logs};
+          .step_logs = outside.step_logs,
+          .may_fail = outside.may_fail};
 }
 
 }  // namespace
@@ -92,6 +94,7 @@ void IngressQueue::enter(RequestId id, std::size_t rank, Time now) {
 
 void IngressQueue::admit_waiting(Time now) {
   wake_due_ = sim::kForever;
+  if (is_suspended_) return;
   refuse_overdue(now);
   while (!waiting_.empty() && may_enter()) {
     const Waiting request = newest_next_ ? waiting_.back() : waiting_.front();
@@ -105,7 +108,35 @@ void IngressQueue::admit_waiting(Time now) {
 
 void IngressQueue::expire(Time now) {
   expiry_due_ = sim::kForever;
+  if (is_suspended_) return;
   refuse_overdue(now);
+  watch_deadlines();
+}
+
+// Requests in the engine fail first, then those that wait here, in order of arrival.
+void IngressQueue::crash(Time now) {
+  is_suspended_ = true;  // none enters the place of one that fails
+  inner().crash(now);
+  is_suspended_ = false;
+  newest_next_ = false;
+  for (const Waiting& waiting : std::exchange(waiting_, {})) {
+    states_.outcome[waiting.id.index()] = Outcome::failed;
+    states_.reason[waiting.id.index()] = workload::kInstanceLost;
+    listener_.finished(waiting.id);
+    events_.push({now, Phase::permit_release, engine_, waiting.id.value});
+  }
+  counts_.queued = 0;
+}
+
+void IngressQueue::suspend(Time now) {
+  is_suspended_ = true;
+  inner().suspend(now);
+}
+
+void IngressQueue::resume(Time now) {
+  is_suspended_ = false;
+  inner().resume(now);
+  admit_waiting(now);
   watch_deadlines();
 }
 
@@ -130,7 +161,7 @@ void IngressQueue::refuse(RequestId id, std::uint8_t reason, Time now) {
 
 void IngressQueue::first_token(RequestId id) {
   --counts_.awaiting_response;
-  wake(states_.first_token[id.index()]);
+  wake(states_.first_token_here(id));
   if (notifies_first_tokens_) listener_.first_token(id);
 }
 
@@ -139,7 +170,7 @@ void IngressQueue::finished(RequestId id) {
   --counts_.unfinished;
   // The first token has been counted only if first tokens are notified.
   const bool had_response =
-      inner_environment_.notifies_first_tokens && sim::is_set(states_.first_token[row]);
+      inner_environment_.notifies_first_tokens && sim::is_set(states_.first_token_here(id));
   if (!had_response) --counts_.awaiting_response;
   // After a refusal by the engine, the loop that admitted the request continues by itself.
   if (states_.outcome[row] == Outcome::completed) wake(states_.finished[row]);

@@ -41,6 +41,13 @@ class IngressQueue final : public Forwarding, public workload::RequestListener {
   void admit_waiting(sim::Time now) override;
   void expire(sim::Time now) override;
   void close(sim::Time end) override;
+  void crash(sim::Time now) override;
+  void suspend(sim::Time now) override;
+  void resume(sim::Time now) override;
+  void set_slowness(double factor, sim::Time now) override { inner().set_slowness(factor, now); }
+  Loss lose_kv(bool cached_only, sim::Time now) override {
+    return inner().lose_kv(cached_only, now);
+  }
   const Counters& counters() const override { return counters_; }
   const IngressCounts* ingress() const override { return &counts_; }
 
@@ -78,6 +85,7 @@ class IngressQueue final : public Forwarding, public workload::RequestListener {
   sim::Time wake_due_ = sim::kForever;
   sim::Time expiry_due_ = sim::kForever;
   bool newest_next_ = false;
+  bool is_suspended_ = false;
   IngressCounts counts_;
   Counters counters_;
 };

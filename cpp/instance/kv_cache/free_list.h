@@ -46,6 +46,7 @@ class FreeList {
     }
     return block - first;
   }
+  EqualBlocks equal() const { return equal_; }
   bool is_free(Run run) const { return nodes_[run].references == 0; }
 
   /// Takes blocks from the head; those with an identity are forgotten. Precondition: the list has

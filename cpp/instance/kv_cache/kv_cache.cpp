@@ -48,6 +48,17 @@ KvMemory::KvMemory(const KvCache& config, const EngineRules& rules, bool has_eag
   fill(requests.warm_parts());
 }
 
+void KvMemory::restart(const KvCounts& counts) {
+  if (is_listed_) list_ = FreeList(total_, config_.allocation, list_.equal());
+  counts_ = counts;
+}
+
+void KvMemory::forget_cached() {
+  if (!is_listed_) return;
+  list_.take(free_);
+  list_.append_blank(free_);
+}
+
 void KvMemory::list_blocks() {
   list_.append_blank(free_);
   is_listed_ = true;

@@ -60,6 +60,10 @@ class KvMemory {
   }
 
   const KvCounts& counts() const { return counts_; }
+  /// No request holds blocks of a new process, and none can be found; the counts go on.
+  void restart(const KvCounts& counts);
+  /// No free block can be found any more.
+  void forget_cached();
   /// As many blocks have been in use at once.
   void note_in_use(std::int64_t blocks) {
     counts_.most_in_use = std::max(counts_.most_in_use, blocks);

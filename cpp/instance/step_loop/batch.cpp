@@ -83,6 +83,7 @@ void preempt(EngineState& s, Recorder& recorder, std::size_t which, std::int64_t
          .last_token = victim.last_token,
          .lost_tokens = static_cast<std::int32_t>(victim.computed + victim.tokens),
          .draft_steps = victim.draft_steps,
+         .resumes = victim.resumes && !victim.emits(),
          .leg = victim.leg});
   }
   s.slots.erase(s.slots.begin() + static_cast<std::ptrdiff_t>(which));
@@ -181,7 +182,7 @@ void pad(const EngineState& s, Slot& slot) {
 [[gnu::noinline]] bool receive_head(EngineState& s, Recorder& recorder, Time now) {
   Slot slot = s.slots.back();
   s.slots.pop_back();
-  const std::int64_t prompt = slot.input_tokens;
+  const std::int64_t prompt = slot.known_tokens();
   std::int64_t spare_blocks = s.memory.spare_blocks(prompt, prompt, is_batch_empty(s));
   if (spare_blocks > 0) spare_blocks += late_blocks(s);
   if (!s.memory.admit(slot.id, slot.holding, prompt - slot.computed, slot.computed, spare_blocks)) {
@@ -206,12 +207,15 @@ void pad(const EngineState& s, Slot& slot) {
     Slot& slot =
         s.slots.emplace_back(Slot{.id = prompt.id,
                                   .entry = s.next_entry++,
+                                  .emitted = emitted_elsewhere(s, prompt.id),
                                   .input_tokens = requests.input_tokens(prompt.id),
                                   .target_output_tokens = requests.target_output_tokens(prompt.id),
-                                  .holding = prompt.holding});
-    slot.computed = slot.input_tokens - 1;
+                                  .holding = prompt.holding,
+                                  .last_token = last_token_elsewhere(s, prompt.id)});
+    slot.resumes = slot.emitted > 0;
+    slot.computed = slot.known_tokens() - 1;
     slot.planned = 1;
-    slot.findable = slot.input_tokens;
+    slot.findable = slot.known_tokens();
     s.memory.register_known(slot.id, slot.holding, slot.findable);
     s.has_prompts = true;
     --budget;
@@ -241,8 +245,9 @@ bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time n
   slot.findable = covered;
   if (s.settings.has_special_rules) [[unlikely]] {
     if (head.leg == Leg::decode) return receive_head(s, recorder, now);
-    if (head.leg == Leg::prefill) slot.target_output_tokens = 1;
+    if (head.leg == Leg::prefill) slot.target_output_tokens = slot.emitted + 1;
     slot.leg = head.leg;
+    slot.resumes = head.resumes;
     if (!may_enter(s, slot, left)) {
       s.slots.pop_back();
       return false;
@@ -452,6 +457,12 @@ std::int64_t schedule_step(EngineState& s, Recorder& recorder, Time now) {
   if (s.settings.has_special_rules) [[unlikely]]
     return schedule_by_rules(s, recorder, now);
   return schedule<false>(s, recorder, now);
+}
+
+void preempt_all(EngineState& s, Recorder& recorder, Time now) {
+  dissolve_decoders(s, recorder, now);
+  std::int64_t budget = 0;  // of no step
+  while (!s.slots.empty()) preempt(s, recorder, s.slots.size() - 1, budget, now);
 }
 
 void dissolve_decoders(EngineState& s, Recorder& recorder, Time now) {

@@ -17,4 +17,7 @@ std::int64_t schedule_step(EngineState& s, Recorder& recorder, sim::Time now);
 /// Turns the decoders into slots.
 void dissolve_decoders(EngineState& s, Recorder& recorder, sim::Time now);
 
+/// Every request of the batch returns to the queue, in order of entry.
+void preempt_all(EngineState& s, Recorder& recorder, sim::Time now);
+
 }  // namespace spillway::instance

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "instance/step_loop/batch.h"
@@ -112,7 +113,10 @@ template <bool kHasSpecialRules>
     }
     recorder.token(slot, s.jump);
     slot.last_token = s.jump.end_of_step();
-    if constexpr (kHasSpecialRules) register_emitted(s, slot);
+    if constexpr (kHasSpecialRules) {
+      register_emitted(s, slot);
+      if (std::exchange(slot.resumes, false)) recorder.resumed(slot.id, slot.last_token);
+    }
   }
   if constexpr (kHasSpecialRules) slot.drafts = 0;
   slot.tokens = 0;
@@ -152,7 +156,8 @@ bool withdraw_at_end(EngineState& s, Recorder& recorder, sim::RequestId id, std:
       continue;
     }
     if (std::ranges::find(s.leaving, slot.id, &Leaving::id) != s.leaving.end()) {
-      s.slots[i++].emitted = 0;
+      --s.slots[i].emitted;
+      ++i;
       continue;
     }
     s.slots.erase(s.slots.begin() + static_cast<std::ptrdiff_t>(i));

@@ -2,11 +2,17 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "instance/plant/step_loop.h"
 #include "instance/step_loop/forecast.h"
 #include "instance/step_loop/jump.h"
 #include "instance/step_loop/transitions.h"
+#include "sim/error.h"
 #include "sim/phase.h"
 
 namespace spillway::instance {
@@ -17,7 +23,8 @@ using sim::Time;
 
 StepLoopEngine::StepLoopEngine(const InstanceGroup& group, sim::InstanceId id, std::uint32_t engine,
                                signals::SignalSource* reporter, const Environment& environment)
-    : id_(id),
+    : group_(group),
+      id_(id),
       engine_(engine),
       reporter_(reporter ? *reporter : *this),
       listener_(environment.listener),
@@ -52,15 +59,23 @@ void StepLoopEngine::enqueue(RequestId id, std::size_t, Time now) {
   if (!can_hold(state_, id)) return refuse(id, now);
   take_scrapes(now, true);
   join_queue(state_, recorder_, id, now);
+  if (settings_.resumptions) [[unlikely]]
+    resume_in_queue(state_, id);
   if (state_.activity == Activity::idle) request_step(now);
 }
 
 bool StepLoopEngine::accepts(RequestId id, Leg leg) const { return can_hold_leg(state_, id, leg); }
 
+void StepLoopEngine::begin_step_of_now(Time now) {
+  take_scrapes(now, true);
+  catch_up(state_, recorder_, now + Time{1});
+}
+
 void StepLoopEngine::enqueue_leg(RequestId id, Leg leg, Time now) {
   if (!accepts(id, leg)) return refuse(id, now);
   take_scrapes(now, true);
   join_queue_as(state_, recorder_, id, leg, now);
+  if (settings_.resumptions) resume_in_queue(state_, id);
   wake(now);
 }
 
@@ -88,6 +103,18 @@ void StepLoopEngine::drop(RequestId id, Time now) {
   wake(now);
 }
 
+HeldPrompts StepLoopEngine::held_prompts() const {
+  for (const std::vector<Prompt>* prompts : {&state_.unread, &state_.receiving, &state_.ready}) {
+    for (const Prompt& prompt : *prompts) {
+      sim::require(prompt.holding.blocks == state_.memory.blocks_for(prompt_of(state_, prompt.id)),
+                   "instance " + std::to_string(id_.value) + " holds " +
+                       std::to_string(prompt.holding.blocks) +
+                       " KV blocks of the prompt of request " + std::to_string(prompt.id.value));
+    }
+  }
+  return {std::ssize(state_.unread), std::ssize(state_.receiving)};
+}
+
 void StepLoopEngine::wake(Time now) {
   if (state_.activity == Activity::idle && has_work()) request_step(now);
 }
@@ -99,15 +126,126 @@ void StepLoopEngine::cancel(RequestId id, std::size_t, workload::Outcome outcome
     return;
   }
   take_scrapes(now, false);
+  if (!lockstep_ && end_due_step(state_, recorder_, now)) begin_step_after(now);
   withdraw(state_, recorder_, {id, outcome}, now);
+  if (sim::is_set(suspended_) && !state_.leaving.empty()) take_out_leaving(state_, recorder_, now);
   // An idle engine may have waiting legs, one of which may now fit.
   if (settings_.has_legs) wake(now);
 }
 
-// The step begins after all other events of this instant.
+namespace {
+
+// An end of the step under way that is never reached.
+constexpr Time kStandstill = sim::from_seconds(sim::kLongestSpan_s);
+
+/// The engine in the event queue where instances may fail: a start that a fault has overtaken has
+/// no effect.
+class FallibleEngine final : public Engine {
+ public:
+  explicit FallibleEngine(StepLoopEngine& engine) : engine_(engine) {}
+  void start_step(Time now) override {
+    if (engine_.awaits_step()) engine_.start_step(now);
+  }
+  void end_step(Time now) override {
+    engine_.awaits_kv_loss() ? engine_.end_step_with_loss(now) : engine_.end_step(now);
+  }
+
+ private:
+  StepLoopEngine& engine_;
+};
+
+}  // namespace
+
+// A new process begins with a new state, an empty memory and the counts so far.
+void StepLoopEngine::crash(Time now) {
+  take_scrapes(now, false);
+  if (state_.activity == Activity::stepping) recorder_.step_ends(now);
+  lose_requests(state_, recorder_, now);
+  events_.clear_alarm(engine_);
+  suspended_ = sim::kUnset;
+  const KvCounts memory = kv_counts(state_);
+  const Counters counters = state_.counters;
+  std::vector<std::int64_t> emitted = std::move(state_.emitted_by_group);
+  std::destroy_at(&state_);
+  std::construct_at(&state_, settings_, group_, !emitted.empty());
+  state_.memory.restart(memory);
+  state_.counters = counters;
+  state_.emitted_by_group = std::move(emitted);
+  state_.waiting_since = now;
+  *settings_.slowness = 1;
+}
+
+void StepLoopEngine::suspend(Time now) {
+  take_scrapes(now, false);
+  end_jump_early(state_, recorder_, now);
+  events_.clear_alarm(engine_);
+  suspended_ = now;
+  if (state_.activity == Activity::stepping) {
+    state_.jump.duration = state_.jump.duration + kStandstill;
+    state_.jump.end = state_.jump.end_of_step();
+  } else {
+    state_.activity = Activity::step_requested;  // so that no arrival requests one
+  }
+}
+
+void StepLoopEngine::resume(Time now) {
+  const Time stood = now - suspended_;
+  suspended_ = sim::kUnset;
+  if (state_.activity == Activity::stepping) {
+    state_.jump.duration = state_.jump.duration - kStandstill + stood;
+    state_.jump.end = state_.jump.end_of_step();
+    recorder_.step_ends(state_.jump.end);
+    events_.set_alarm(engine_, state_.jump.end);
+  } else {
+    state_.activity = Activity::idle;
+    wake(now);
+  }
+}
+
+void StepLoopEngine::set_slowness(double factor, Time now) {
+  if (!sim::is_set(suspended_)) {
+    take_scrapes(now, false);
+    end_jump_early(state_, recorder_, now);
+  }
+  *settings_.slowness = factor;
+  if (state_.activity == Activity::idle) {
+    events_.clear_alarm(engine_);
+    wake(now);
+  }
+}
+
+Loss StepLoopEngine::lose_kv(bool cached_only, Time now) {
+  take_scrapes(now, false);
+  const Loss loss =
+      instance::lose_kv(state_, recorder_, cached_only ? KvLoss::cached : KvLoss::all, now);
+  if (state_.activity == Activity::idle) {
+    events_.clear_alarm(engine_);
+    wake(now);
+  }
+  return loss;
+}
+
+void StepLoopEngine::end_step_with_loss(Time now) {
+  take_scrapes(now, false);
+  instance::end_step(state_, recorder_, now);
+  empty_memory(state_, recorder_, now);
+  if (has_work()) return request_step(now);
+  events_.clear_alarm(engine_);
+}
+
+Engine* StepLoopEngine::make_fallible() {
+  fallible_ = std::make_unique<FallibleEngine>(*this);
+  return fallible_.get();
+}
+
 void StepLoopEngine::request_step(Time now) {
   if (lockstep_) return lockstep_->request_step(now);
   if (!events_.is_due(now, engine_)) return start_step(now);
+  begin_step_after(now);
+}
+
+// The step begins after all other events of this instant.
+void StepLoopEngine::begin_step_after(Time now) {
   state_.activity = Activity::step_requested;
   events_.clear_alarm(engine_);
   events_.push({now, Phase::step_start, engine_, engine_});
@@ -153,12 +291,12 @@ void StepLoopEngine::end_common_step(Time now) {
 // Until the last one is, the alarm stands for the events of the others.
 void StepLoopEngine::release_permits(Time now) {
   if (events_.is_due(now, engine_)) {
-    for (const RequestId id : permits_) recorder_.post_permit(id, now);
+    for (const RequestId id : permits_.requests()) recorder_.post_permit(id, now);
   } else {
     if (has_work()) state_.activity = Activity::step_requested;
-    const RequestId last = permits_.back();
-    permits_.pop_back();
-    for (const RequestId id : permits_) listener_.released(id);
+    const std::span<const RequestId> all = permits_.requests();
+    for (const RequestId id : all.first(all.size() - 1)) listener_.released(id);
+    const RequestId last = all.back();
     events_.disregard_alarm(engine_);
     listener_.released(last);
   }
@@ -257,7 +395,9 @@ std::unique_ptr<Instance> make(const StepLoop&, const InstanceGroup& group, sim:
                                std::vector<Engine*>& engines) {
   auto engine = std::make_unique<StepLoopEngine>(
       group, id, static_cast<std::uint32_t>(engines.size()), reporter, environment);
-  if (environment.lockstep) {
+  if (environment.may_fail) {
+    engines.push_back(engine->make_fallible());
+  } else if (environment.lockstep) {
     engines.push_back(environment.lockstep);
   } else {
     engines.push_back(engine.get());

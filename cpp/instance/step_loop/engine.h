@@ -42,6 +42,20 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster, 
   void end_common_step(sim::Time now);
   bool has_work() const { return instance::has_work(state_); }
   void close(sim::Time end) override;
+  void crash(sim::Time now) override;
+  void suspend(sim::Time now) override;
+  void resume(sim::Time now) override;
+  void set_slowness(double factor, sim::Time now) override;
+  Loss lose_kv(bool cached_only, sim::Time now) override;
+  /// The end of a step after which the KV memory is empty.
+  void end_step_with_loss(sim::Time now);
+  bool awaits_kv_loss() const { return state_.kv_loss != KvLoss::none; }
+  /// What the event queue calls in its place where instances may fail. It lives as long as this.
+  Engine* make_fallible();
+  /// Whether it is to start a step at this instant.
+  bool awaits_step() const {
+    return state_.activity == Activity::step_requested && !sim::is_set(suspended_);
+  }
 
   sim::Time entry_delay(sim::RequestId id) const override;
   signals::InstanceSignal read(sim::Time now) override;
@@ -57,12 +71,14 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster, 
 
   LegEngine* legs() override { return settings_.has_legs && !lockstep_ ? this : nullptr; }
   bool accepts(sim::RequestId id, Leg leg) const override;
+  void begin_step_of_now(sim::Time now) override;
   void enqueue_leg(sim::RequestId id, Leg leg, sim::Time now) override;
   void arrived(sim::RequestId id, sim::Time now) override;
   void release(sim::RequestId id, bool was_read, sim::Time now) override;
   void keep(sim::RequestId id, sim::Time now) override;
   bool is_idle() const override { return state_.activity == Activity::idle; }
   void drop(sim::RequestId id, sim::Time now) override;
+  HeldPrompts held_prompts() const override;
 
   const Forecaster* forecaster() const override { return this; }
   sim::Time predict_first_token(std::span<const Entry> entries, sim::Time now) const override;
@@ -71,12 +87,14 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster, 
   void take_scrapes(sim::Time now, bool inclusive);
   void refuse(sim::RequestId id, sim::Time now);
   void request_step(sim::Time now);
+  void begin_step_after(sim::Time now);
   // An idle engine looks again at what waits.
   void wake(sim::Time now);
   void release_permits(sim::Time now);
   // `decoders`: tokens of each decoder that have not been applied.
   void record_emitted(std::int32_t decoders);
 
+  const InstanceGroup& group_;
   sim::InstanceId id_;
   std::uint32_t engine_;
   signals::SignalSource& reporter_;
@@ -88,7 +106,9 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster, 
   const EngineSettings settings_;
   EngineState state_;
   Recorder recorder_;
-  std::vector<sim::RequestId> permits_;  // of requests that leave with the current step
+  Permits permits_;                    // of requests that leave with the current step
+  sim::Time suspended_ = sim::kUnset;  // since when it stands still
+  std::unique_ptr<Engine> fallible_;   // null unless it may fail
 };
 
 }  // namespace spillway::instance

@@ -1,6 +1,10 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "instance/instance.h"
@@ -16,6 +20,24 @@
 #include "workload/request_states.h"
 
 namespace spillway::instance {
+
+/// Requests whose permits are to be released. The memory stays, so that `add` is a store.
+class Permits {
+ public:
+  [[gnu::always_inline]] void add(sim::RequestId id) {
+    if (size_ == requests_.size()) grow();
+    requests_[size_++] = id;
+  }
+  bool empty() const { return size_ == 0; }
+  std::span<const sim::RequestId> requests() const { return {requests_.data(), size_}; }
+  void clear() { size_ = 0; }
+
+ private:
+  [[gnu::noinline]] void grow() { requests_.resize(2 * size_ + 8); }
+
+  std::vector<sim::RequestId> requests_;
+  std::size_t size_ = 0;
+};
 
 /// Records the events of an engine's requests: timestamps, gaps between tokens and reported
 /// latencies in the request states, notifications to the listener; sets the engine's alarm and
@@ -59,6 +81,7 @@ class Recorder {
     if (log_) next_logged_.preempted.push_back(id);
   }
   void admitted(sim::RequestId id, std::int64_t cached_tokens, bool returned) {
+    if (states_ && states_->resumes) count_recomputed(id, cached_tokens);
     if (states_ && states_->keeps_cached && !returned) {
       states_->cached_tokens[id.index()] = static_cast<std::int32_t>(cached_tokens);
     }
@@ -71,6 +94,11 @@ class Recorder {
   /// The step that was last scheduled with tokens begins.
   void step_begins(const EngineState& s) {
     if (log_) log_begun(s);
+  }
+
+  /// The step under way ends at another time, because its instance stood still or has failed.
+  void step_ends(sim::Time at) {
+    if (log_) log_->at(logged_).end = at;
   }
 
   /// The slot's new token is emitted at the end of the step; `last_token` is the time of the
@@ -111,7 +139,7 @@ class Recorder {
     gap_log_.close_section(member.gaps_begin, member.group);
   }
 
-  void completed(sim::RequestId id, sim::Time at) {
+  [[gnu::always_inline]] void completed(sim::RequestId id, sim::Time at) {
     if (!states_) return;
     emitted(id, settings_.requests.target_output_tokens(id));
     states_->finished[id.index()] = at;
@@ -140,14 +168,43 @@ class Recorder {
     emitted(leaving.id, tokens);
     left(leaving.id, leaving.outcome, at);
   }
+  /// The first token here of a request that has emitted some in another instance.
+  void resumed(sim::RequestId id, sim::Time at) {
+    if (!states_) return;
+    states_->resumptions[id.index()].first_token = at;
+    if (notifies_first_tokens_) listener_->first_token(id);
+  }
+  /// What the request would take along to another instance, with these tokens in memory here.
+  void breaks(sim::RequestId id, sim::Time last_token, std::int64_t tokens) {
+    if (!states_->resumes) return;
+    workload::Resumption& resumption = states_->resumptions[id.index()];
+    resumption.last_token = last_token;
+    resumption.lost_tokens = std::max(resumption.lost_tokens, tokens);
+  }
+  /// The request fails with its engine, or its leg is sent again. Returns the time since it
+  /// entered.
+  sim::Time lost(sim::RequestId id, std::int32_t tokens, sim::Time at) {
+    const sim::Time entered = states_->enqueued[id.index()];
+    if (legs_ && legs_->tries_again(id)) return at - entered;
+    states_->reason[id.index()] = workload::kInstanceLost;
+    withdrawn({id, workload::Outcome::failed}, tokens, at);
+    return at - entered;
+  }
+  /// The engine fails with what it holds of a request that is neither in its queue, to be computed,
+  /// nor in its batch. Returns the time since the request first entered an engine.
+  sim::Time lost_leg(sim::RequestId id, Leg leg, sim::Time at) {
+    const sim::Time entered = states_->enqueued[id.index()];
+    legs_->lost(id, leg);
+    return sim::is_set(entered) ? at - entered : sim::Time{0};
+  }
   // In a run only:
   /// The run has ended.
   void close() {
     if (!has_few_groups_) states_->token_gaps.keep(gap_log_);
   }
-  /// Appends requests that leave to `permits` instead of posting the release of their permits;
+  /// Adds requests that leave to `permits` instead of posting the release of their permits;
   /// null: posts it.
-  void withhold_permits(std::vector<sim::RequestId>* permits) { withheld_ = permits; }
+  void withhold_permits(Permits* permits) { withheld_ = permits; }
   void post_permit(sim::RequestId id, sim::Time at) {
     events_->push({at, sim::Phase::permit_release, engine_, id.value});
   }
@@ -163,6 +220,12 @@ class Recorder {
     if (!log_) return;
     auto& list = returned ? next_logged_.readmitted : next_logged_.admitted;
     list.emplace_back(id, cached_tokens);
+  }
+  // Of what was lost with other instances, what is not cached here.
+  void count_recomputed(sim::RequestId id, std::int64_t cached_tokens) {
+    workload::Resumption& resumption = states_->resumptions[id.index()];
+    const std::int64_t lost = std::exchange(resumption.lost_tokens, 0);
+    resumption.recomputed_tokens += std::max<std::int64_t>(0, lost - cached_tokens);
   }
   [[gnu::noinline]] void log_scheduled(const EngineState& s, sim::Time now) {
     ScheduledStep& call = next_logged_;
@@ -204,10 +267,10 @@ class Recorder {
       events_->push({at, sim::Phase::first_token, engine_, id.value});
     }
   }
-  void left(sim::RequestId id, workload::Outcome outcome, sim::Time at) {
+  [[gnu::always_inline]] void left(sim::RequestId id, workload::Outcome outcome, sim::Time at) {
     states_->outcome[id.index()] = outcome;
     listener_->finished(id);
-    if (withheld_) return withheld_->push_back(id);
+    if (withheld_) return withheld_->add(id);
     post_permit(id, at);
   }
 
@@ -221,7 +284,7 @@ class Recorder {
   StepLog* log_ = nullptr;
   bool has_few_groups_ = false;
   bool notifies_first_tokens_ = false;
-  std::vector<sim::RequestId>* withheld_ = nullptr;
+  Permits* withheld_ = nullptr;
   // A clock that advances by the reported gaps of the decoders: the sum of a request's gaps is the
   // difference between its readings when the request joins the decoders and when it leaves them.
   sim::Time decode_clock_{0};

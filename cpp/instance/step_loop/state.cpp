@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "sim/error.h"
@@ -23,6 +24,30 @@ bool takes_draft_slots(const InstanceGroup& group, DraftSlots slots) {
   return group.speculative_decoding.num_drafts > 0 &&
          group.speculative_decoding.method == DraftMethod::draft_model &&
          group.engine_rules.draft_slots == slots;
+}
+
+/// A latency model whose steps take a factor longer, which may change.
+class Slowed final : public LatencyModel {
+ public:
+  Slowed(std::unique_ptr<const LatencyModel> model, const double& factor)
+      : model_(std::move(model)), factor_(factor) {}
+
+  LatencyBasis basis() const override { return model_->basis(); }
+  double step_us(const StepLoad& load) const override { return model_->step_us(load) * factor_; }
+  double entry_us(std::int64_t input_tokens) const override {
+    return model_->entry_us(input_tokens);
+  }
+  double output_us() const override { return model_->output_us(); }
+
+ private:
+  std::unique_ptr<const LatencyModel> model_;
+  const double& factor_;
+};
+
+std::unique_ptr<const LatencyModel> slowed(std::unique_ptr<const LatencyModel> model,
+                                           const double* factor) {
+  if (!factor) return model;
+  return std::make_unique<const Slowed>(std::move(model), *factor);
 }
 
 Stepping stepping_of(const Environment& environment, const InstanceGroup& group,
@@ -61,8 +86,10 @@ EngineSettings::EngineSettings(const InstanceGroup& group, std::uint32_t engine,
       rules(group.engine_rules),
       has_special_rules(rules != EngineRules{} || varies_cap || !chunks_prompts ||
                         prefill_interval > 1 || num_drafts > 0 || environment.step_logs ||
-                        environment.states.keeps_cached || environment.legs),
+                        environment.states.keeps_cached || environment.legs ||
+                        environment.states.resumes),
       has_legs(environment.legs != nullptr),
+      resumptions(environment.states.resumes ? &environment.states.resumptions : nullptr),
       max_model_len(cap(group.max_model_len)),
       completion(group.completion),
       preemption(group.preemption),
@@ -70,9 +97,12 @@ EngineSettings::EngineSettings(const InstanceGroup& group, std::uint32_t engine,
                            group.scheduler)),
       preempting(scheduler->preemption()),
       prefix_order(scheduler->prefix_order()),
-      latency(std::visit(
-          [&](const auto& c) { return make(c, environment.seed, sim::InstanceId{engine}); },
-          group.latency)),
+      slowness(environment.may_fail ? std::make_unique<double>(1) : nullptr),
+      latency(slowed(
+          std::visit(
+              [&](const auto& c) { return make(c, environment.seed, sim::InstanceId{engine}); },
+              group.latency),
+          slowness.get())),
       stepping(stepping_of(environment, group, *latency, prefix_order.has_value())),
       keeps_sums(!environment.reference && latency->basis() != LatencyBasis::step &&
                  num_drafts == 0),

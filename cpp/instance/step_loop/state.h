@@ -45,16 +45,20 @@ struct EngineSettings {
   std::uint64_t seed;
   EngineRules rules;
   /// Whether anything between `max_admitting_seqs` and `rules`, except the limits themselves, is
-  /// set, requests have legs, steps are logged, or cached tokens are kept. Otherwise steps leave
-  /// out what only these need: the general way with the defaults of all of them gives the same.
+  /// set, requests have legs or migrate, steps are logged, or cached tokens are kept. Otherwise
+  /// steps leave out what only these need: the general way with the defaults of all of them gives
+  /// the same.
   bool has_special_rules;
   bool has_legs;
+  /// Of requests that have begun in another instance; null: none may have.
+  const std::vector<workload::Resumption>* resumptions;
   std::int64_t max_model_len;  ///< tokens of prompt and output together
   Completion completion;
   Preemption preemption;
   std::unique_ptr<const SchedulerPolicy> scheduler;
   PreemptionRules preempting;
   std::optional<PrefixOrder> prefix_order;
+  std::unique_ptr<double> slowness;  ///< factor of the duration of steps; null: none may fail
   std::unique_ptr<const LatencyModel> latency;
   Stepping stepping;
   bool keeps_sums;              ///< requests that decode are kept as sums
@@ -85,6 +89,7 @@ struct Slot {
   bool is_padded = false;       ///< the drafts of the current step are empty
   bool is_padded_next = false;  ///< those of the step after it
   bool in_prompt = false;  ///< with special rules: its latest tokens are not the last known ones
+  bool resumes = false;    ///< has emitted tokens in another instance, but none in this one
   Leg leg = Leg::whole;    ///< not `decode`: with its prompt in memory it is like any other
 
   /// Known tokens of the request: its prompt and its output so far.
@@ -115,6 +120,9 @@ struct Prompt {
   Holding holding;
   std::int64_t findable = 0;  ///< tokens whose blocks have a content
 };
+
+/// What a KV memory loses: what is cached, or also what the requests of the batch hold.
+enum class KvLoss : std::uint8_t { none, cached, all };
 
 /// A request of the batch that was withdrawn during a step.
 struct Leaving {
@@ -176,6 +184,7 @@ struct EngineState {
   bool is_planned = false;               ///< the step after the current one has a plan
   std::int64_t unplanned_blocks = 0;  ///< that finishing decoders would begin in the planned step
   std::int64_t demand_blocks = 0;     ///< of the requests that wait or run, to their end
+  KvLoss kv_loss = KvLoss::none;      ///< when the current step has ended
   std::vector<Leaving> leaving;       ///< at the end of the current step
   /// Preempted for the plan, before the current step, in which they emit a token, has ended. Those
   /// that do not finish with it are in the queue.
@@ -263,6 +272,19 @@ inline std::int64_t known_of(const EngineState& s, const Slot& slot, std::int64_
   const bool may_be_unknown = !s.settings.rules.registers_when_known && s.settings.num_drafts == 0;
   if (may_be_unknown) return tokens;
   return std::min(tokens + s.settings.tokens_behind_block, slot.known_tokens());
+}
+
+/// Of a request of a leg: its output tokens, and the time of the last one.
+inline std::int32_t emitted_elsewhere(const EngineState& s, sim::RequestId id) {
+  return s.settings.resumptions ? (*s.settings.resumptions)[id.index()].emitted : 0;
+}
+inline sim::Time last_token_elsewhere(const EngineState& s, sim::RequestId id) {
+  return emitted_elsewhere(s, id) > 0 ? (*s.settings.resumptions)[id.index()].last_token
+                                      : sim::kUnset;
+}
+/// Tokens of the prompt of a leg: with the output of other instances that it has lost.
+inline std::int64_t prompt_of(const EngineState& s, sim::RequestId id) {
+  return std::int64_t{s.settings.requests.input_tokens(id)} + emitted_elsewhere(s, id);
 }
 
 /// KV blocks of a request at its end. The KV of its last token is not computed.

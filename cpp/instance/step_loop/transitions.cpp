@@ -255,8 +255,7 @@ void note_free(EngineState& s, Recorder& recorder) {
 
 // A prompt that no request will compute on here leaves the memory.
 void free_prompt(EngineState& s, const Prompt& prompt) {
-  s.memory.leave(prompt.holding, s.settings.requests.input_tokens(prompt.id), prompt.findable,
-                 false);
+  s.memory.leave(prompt.holding, prompt_of(s, prompt.id), prompt.findable, false);
   s.demand_blocks -= demand_of(s, prompt.id);
 }
 
@@ -264,12 +263,12 @@ void free_prompt(EngineState& s, const Prompt& prompt) {
 [[gnu::noinline]] bool withdraw_ready(EngineState& s, Recorder& recorder, const Leaving& leaving,
                                       Time now) {
   if (!has_prompt(s.ready, leaving.id)) return false;
-  waste(s, recorder, leaving.id, s.settings.requests.input_tokens(leaving.id));
+  waste(s, recorder, leaving.id, prompt_of(s, leaving.id));
   free_prompt(s, take_out(s.ready, leaving.id));
   --s.num_arriving;
   ++s.counters.cancelled;
   note_free(s, recorder);
-  recorder.withdrawn(leaving, 0, now);
+  recorder.withdrawn(leaving, emitted_elsewhere(s, leaving.id), now);
   return true;
 }
 
@@ -277,13 +276,13 @@ void free_prompt(EngineState& s, const Prompt& prompt) {
 
 bool can_hold_leg(const EngineState& s, RequestId id, Leg leg) {
   if (leg == Leg::decode) return can_hold(s, id);
-  const std::int64_t whole = std::int64_t{s.settings.requests.input_tokens(id)} + 1;
+  const std::int64_t whole = prompt_of(s, id) + 1;
   return can_hold_by_rules(s, whole - 1) && s.memory.blocks_for(whole) <= s.memory.total() &&
          whole <= s.settings.max_model_len;
 }
 
 void join_queue_as(EngineState& s, Recorder& recorder, RequestId id, Leg leg, Time now) {
-  if (leg == Leg::decode) s.awaited_tokens += s.settings.requests.input_tokens(id);
+  if (leg == Leg::decode) s.awaited_tokens += prompt_of(s, id);
   join(s, recorder, id, leg, now);
 }
 
@@ -291,7 +290,7 @@ void receive_prompt(EngineState& s, Recorder& recorder, RequestId id, Time now) 
   s.counters.last_event = std::max(s.counters.last_event, now);
   catch_up(s, recorder, now);
   Prompt prompt = take_out(s.receiving, id);
-  prompt.findable = s.settings.requests.input_tokens(id) - 1;
+  prompt.findable = prompt_of(s, id) - 1;
   s.memory.register_known(id, prompt.holding, prompt.findable);
   s.ready.push_back(prompt);
   ++s.counters.entered;
@@ -308,7 +307,7 @@ void drop_leg(EngineState& s, RequestId id, Recorder& recorder, Time now) {
   } else {
     account_waiting(s, now);
     s.waiting.remove(id);
-    s.awaited_tokens -= s.settings.requests.input_tokens(id);
+    s.awaited_tokens -= prompt_of(s, id);
     s.demand_blocks -= demand_of(s, id);
   }
   note_free(s, recorder);
@@ -317,7 +316,7 @@ void drop_leg(EngineState& s, RequestId id, Recorder& recorder, Time now) {
 void forget_prompt(EngineState& s, Recorder& recorder, RequestId id, bool was_read, Time now) {
   s.counters.last_event = std::max(s.counters.last_event, now);
   catch_up(s, recorder, now);
-  if (!was_read) waste(s, recorder, id, s.settings.requests.input_tokens(id));
+  if (!was_read) waste(s, recorder, id, prompt_of(s, id));
   free_prompt(s, take_out(s.unread, id));
   note_free(s, recorder);
 }
@@ -348,6 +347,12 @@ bool can_hold_by_rules(const EngineState& s, std::int64_t computed) {
 
 void join_queue(EngineState& s, Recorder& recorder, RequestId id, Time now) {
   join(s, recorder, id, Leg::whole, now);
+}
+
+void resume_in_queue(EngineState& s, RequestId id) {
+  const workload::Resumption& resumption = (*s.settings.resumptions)[id.index()];
+  if (resumption.emitted == 0) return;
+  s.waiting.resume(id, resumption.emitted, resumption.last_token);
 }
 
 void withdraw(EngineState& s, Recorder& recorder, const Leaving& leaving, Time now) {
@@ -398,6 +403,84 @@ void catch_up(EngineState& s, Recorder& recorder, Time now) {
     s.jump.load = following(s.jump.load);
     s.jump.duration = duration_of(s.settings, s.jump.load, s.jump.emits);
   }
+}
+
+bool end_due_step(EngineState& s, Recorder& recorder, Time now) {
+  catch_up(s, recorder, now);
+  if (s.activity != Activity::stepping || s.jump.end_of_step() != now) return false;
+  if (has_steps_ahead(s)) cut_jump(s, recorder);
+  end_step(s, recorder, now);
+  return true;
+}
+
+// The last step of a jump ends by its event, which comes before a fault of that instant.
+void end_jump_early(EngineState& s, Recorder& recorder, Time now) {
+  if (!end_due_step(s, recorder, now) && has_steps_ahead(s)) cut_jump(s, recorder);
+}
+
+void lose_requests(EngineState& s, Recorder& recorder, Time now) {
+  end_jump_early(s, recorder, now);
+  const bool holds_prompts = !s.receiving.empty() || !s.unread.empty();
+  if (has_work(s) || holds_prompts) s.counters.last_event = std::max(s.counters.last_event, now);
+  dissolve_decoders(s, recorder, steps_in_progress(s) > 0 ? s.jump.start : now);
+  const auto lose = [&](RequestId id, std::int32_t emitted, std::int64_t tokens, Time last_token) {
+    waste(s, recorder, id, tokens);
+    recorder.breaks(id, last_token, tokens);
+    const auto leaving = std::ranges::find(s.leaving, id, &Leaving::id);
+    if (leaving != s.leaving.end()) {
+      ++s.counters.cancelled;
+      return recorder.withdrawn(*leaving, emitted, now);
+    }
+    ++s.counters.lost;
+    s.counters.lost_time += recorder.lost(id, emitted, now);
+  };
+  const auto lose_leg = [&](RequestId id, Leg leg) {
+    ++s.counters.lost_legs;
+    s.counters.lost_time += recorder.lost_leg(id, leg, now);
+  };
+  account_waiting(s, now);
+  for (const Slot& slot : s.slots) lose(slot.id, slot.emitted, slot.computed, slot.last_token);
+  // Ousted requests that finish with the current step are not in the queue.
+  for (const Slot& slot : s.ousted) {
+    if (!s.waiting.has(slot.id)) lose(slot.id, slot.emitted, slot.computed, slot.last_token);
+  }
+  for (const Prompt& prompt : s.ready) {
+    lose(prompt.id, emitted_elsewhere(s, prompt.id), prompt_of(s, prompt.id),
+         last_token_elsewhere(s, prompt.id));
+  }
+  while (!s.waiting.empty()) {
+    const Waiting waiting = s.waiting.head();
+    s.waiting.pop();
+    if (waiting.leg == Leg::decode) {
+      lose_leg(waiting.id, Leg::decode);
+      continue;
+    }
+    lose(waiting.id, waiting.emitted, waiting.has_returned() ? waiting.lost_tokens : 0,
+         waiting.last_token);
+  }
+  for (const Prompt& prompt : s.receiving) lose_leg(prompt.id, Leg::decode);
+  for (const Prompt& prompt : s.unread) {
+    waste(s, recorder, prompt.id, prompt_of(s, prompt.id));
+    lose_leg(prompt.id, Leg::prefill);
+  }
+}
+
+Loss lose_kv(EngineState& s, Recorder& recorder, KvLoss loss, Time now) {
+  end_jump_early(s, recorder, now);
+  s.kv_loss = std::max(s.kv_loss, loss);
+  Loss found;
+  if (loss == KvLoss::all) {
+    found.preempted = num_running(s);
+    found.tokens = s.decoders.context_tokens();
+    for (const Slot& slot : s.slots) found.tokens += slot.computed;
+  }
+  if (s.activity != Activity::stepping) empty_memory(s, recorder, now);
+  return found;
+}
+
+void empty_memory(EngineState& s, Recorder& recorder, Time now) {
+  if (std::exchange(s.kv_loss, KvLoss::none) == KvLoss::all) preempt_all(s, recorder, now);
+  s.memory.forget_cached();
 }
 
 void stop(EngineState& s, Recorder& recorder, Time end) {

@@ -46,6 +46,8 @@ void keep_prompt(EngineState& s, Recorder& recorder, sim::RequestId id, sim::Tim
 
 /// A request joins the queue. Precondition: `can_hold`.
 void join_queue(EngineState& s, Recorder& recorder, sim::RequestId id, sim::Time now);
+/// A request that has joined the queue brings what it has emitted in other instances.
+void resume_in_queue(EngineState& s, sim::RequestId id);
 
 /// Withdraws a request: it leaves the queue, or the batch at the end of the current step; between
 /// steps, now.
@@ -87,6 +89,23 @@ inline void end_step(EngineState& s, Recorder& recorder, sim::Time now) {
   if (!s.leaving.empty()) [[unlikely]]
     take_out_leaving(s, recorder, now);
 }
+
+/// Ends the step that ends now, if its event has yet to come because a jump was cut, or would not
+/// have come; whether it did. Nothing is then under way, and the next step has not been requested.
+bool end_due_step(EngineState& s, Recorder& recorder, sim::Time now);
+
+/// Of an engine that may fail. The jump ends with its current step, or has ended if that step ends
+/// now, as above.
+void end_jump_early(EngineState& s, Recorder& recorder, sim::Time now);
+/// All requests leave without their answers, because the process has ended. The state is no longer
+/// of use.
+void lose_requests(EngineState& s, Recorder& recorder, sim::Time now);
+
+/// The content of the memory is lost once the step under way has ended, by `empty_memory`, or now.
+/// Returns what the batch is about to lose.
+Loss lose_kv(EngineState& s, Recorder& recorder, KvLoss loss, sim::Time now);
+/// Precondition: no step is under way.
+void empty_memory(EngineState& s, Recorder& recorder, sim::Time now);
 
 /// Ends the run: advances state and counters to `end`, inclusive.
 void stop(EngineState& s, Recorder& recorder, sim::Time end);

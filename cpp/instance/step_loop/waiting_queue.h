@@ -21,6 +21,7 @@ struct Waiting {
   sim::Time last_token = sim::kUnset;
   std::int32_t lost_tokens = -1;  ///< tokens in memory when it was preempted; −1: it was not
   std::int32_t draft_steps = 0;   ///< as in Slot
+  bool resumes = false;           ///< as in Slot
   Leg leg = Leg::whole;           ///< decode: it has yet to take blocks for its prompt
 
   bool has_returned() const { return lost_tokens >= 0; }
@@ -43,7 +44,7 @@ class WaitingQueue {
   }
   /// Precondition of `head` and `pop`: not empty.
   const Waiting& head() const { return sorts_ ? heap_.front() : fifo_.front(); }
-  void pop() {
+  [[gnu::always_inline]] void pop() {
     tokens_ -= tokens_of(head());
     if (!sorts_) return fifo_.pop_front();
     std::pop_heap(heap_.begin(), heap_.end(), Later{requests_});
@@ -98,6 +99,25 @@ class WaitingQueue {
     }
   }
 
+  /// A request of the queue has emitted tokens in another instance.
+  void resume(sim::RequestId id, std::int32_t tokens, sim::Time at) {
+    for (std::size_t i = size(); i-- > 0;) {
+      Waiting& entry = sorts_ ? heap_[i] : fifo_[i];
+      if (entry.id != id) continue;
+      tokens_ += tokens;
+      entry.emitted = tokens;
+      entry.last_token = at;
+      entry.resumes = true;
+      return;
+    }
+  }
+
+  bool has(sim::RequestId id) const {
+    for (std::size_t i = 0; i < size(); ++i) {
+      if ((*this)[i].id == id) return true;
+    }
+    return false;
+  }
   bool empty() const { return size() == 0; }
   std::size_t size() const { return sorts_ ? heap_.size() : fifo_.size(); }
   /// Number of tokens of the prompts, and of output before preemptions.

@@ -68,6 +68,7 @@ struct Conditional {
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   static constexpr signals::Needs needs{.prefix_index = true};
+  static constexpr bool reads_loads = true;
 };
 
 std::unique_ptr<Decider> make(const Conditional& config);

@@ -9,7 +9,7 @@ namespace {
 class FixedDecider final : public Decider {
  public:
   explicit FixedDecider(bool is_local) : is_local_(is_local) {}
-  bool is_local(const LegsQuestion&) const override { return is_local_; }
+  bool is_local(const LegsQuestion&) override { return is_local_; }
 
  private:
   bool is_local_;

@@ -9,10 +9,11 @@ namespace {
 class UncachedTokensDecider final : public Decider {
  public:
   explicit UncachedTokensDecider(const UncachedTokens& config) : config_(config) {}
-  bool is_local(const LegsQuestion& question) const override {
+  bool is_local(const LegsQuestion& question) override {
     const std::int64_t least = config_.min_uncached_tokens;
-    return least == 0 || question.input_tokens < config_.min_prompt_tokens ||
-           question.input_tokens - question.cached_tokens < least;
+    const std::int64_t cached = question.decode ? question.decode->cached_tokens : 0;
+    return least == 0 || question.prompt_tokens < config_.min_prompt_tokens ||
+           question.prompt_tokens - cached < least;
   }
 
  private:

@@ -20,8 +20,8 @@ class CompiledScorerPolicy final : public Scorer {
   void score(const signals::RequestView& request, const signals::View& view,
              std::span<double> scores) override {
     signals::record(view, instances_);
-    const signals::RequestRecord seen = signals::record_of(request);
-    functions_.score(&seen, instances_.data(), static_cast<std::int64_t>(instances_.size()),
+    signals::record(request, attributes_, seen_);
+    functions_.score(&seen_, instances_.data(), static_cast<std::int64_t>(instances_.size()),
                      sim::to_seconds(view.now()), state_.data(), scores.data());
     for (std::size_t i = 0; i < scores.size(); ++i) {
       if (!std::isnan(scores[i])) continue;
@@ -37,6 +37,8 @@ class CompiledScorerPolicy final : public Scorer {
   const ScorerFunctions& functions_;
   std::vector<double> state_;
   std::vector<signals::InstanceRecord> instances_;
+  signals::RequestRecord seen_;                       // of the call
+  std::vector<signals::AttributeRecord> attributes_;  // of the request of the call
 };
 
 }  // namespace

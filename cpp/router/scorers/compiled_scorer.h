@@ -5,6 +5,7 @@
 
 #include "router/scorers/weight.h"
 #include "signals/compiled_policy.h"
+#include "signals/needs.h"
 
 namespace spillway::router {
 
@@ -26,6 +27,7 @@ struct CompiledScorer : signals::CompiledPolicy<ScorerFunctions> {
     add_weight<CompiledScorer>(field);
     CompiledPolicy::fields<CompiledScorer>(field);
   }
+  static constexpr signals::Needs needs{.output_lengths = true};
 };
 
 std::unique_ptr<Scorer> make(const CompiledScorer& config);

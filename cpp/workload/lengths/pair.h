@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "sim/rng.h"
 #include "workload/lengths/lengths.h"
@@ -19,7 +20,9 @@ struct LengthsOfRequest {
 class LengthPair {
  public:
   /// `correlation` is the rank correlation (Spearman) of both lengths.
-  LengthPair(const Lengths& input, const Lengths& output, double correlation);
+  /// `max_tokens`: longer outputs end there.
+  LengthPair(const Lengths& input, const Lengths& output, double correlation,
+             const std::optional<std::int64_t>& max_tokens);
   /// The lengths of the request to which both streams belong. Without correlation each length
   /// draws as if it were alone.
   LengthsOfRequest draw(sim::Draws& in, sim::Draws& out) const;
@@ -27,6 +30,7 @@ class LengthPair {
  private:
   std::unique_ptr<LengthDistribution> input_;
   std::unique_ptr<LengthDistribution> output_;
+  std::int64_t max_output_;
   double of_normals_;  // correlation of the normal variables of the copula
 };
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +21,7 @@ Outcome = Literal["holds", "found", "more_servers", "not_found", "undecided"]
 """holds: today's settings keep the SLO; found: the advised ones do; more_servers: only more servers
 do; not_found: neither; undecided: the runs do not show whether the advised ones do."""
 
+COMPUTED = "step times computed, not measured"
 _ADVICE = "advice"
 
 
@@ -38,6 +39,15 @@ class Judged:
     low: float | None
     high: float | None
 
+    @property
+    def nearness(self) -> float:
+        """How near the figure is to its bound: their ratio, above 1 if an upper one is broken."""
+        relation, _, bound = self.bound.partition(" ")
+        if not self.value or not float(bound):
+            return 0.0
+        ratio = self.value / float(bound)
+        return ratio if relation == "<=" else 1 / ratio
+
     def __str__(self) -> str:
         if self.value is None:
             return f"{self.figure} has no value"
@@ -52,7 +62,7 @@ class Scenario:
     """Settings under one traffic: `today` or `advised`; `traffic` is empty for that of the log.
 
     `shed` is the share of the requests that are rejected, expired or evicted, `shed_of` that of
-    each class or tenant that the SLO names.
+    each class or tenant that the SLO names, and of the other tenants unless they are many.
     """
 
     settings: str
@@ -65,11 +75,12 @@ class Scenario:
     shed_of: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
 
     def shed_text(self, of: str = "") -> str:
-        """The share that is shed, and that of each class or tenant that the SLO names."""
+        """The share that is shed, and that of each class or tenant, the largest first."""
         if self.shed is None:
             return "-"
+        known = {name: share for name, share in self.shed_of.items() if share is not None}
         groups = [
-            f"{name}: {share:.1%}" for name, share in self.shed_of.items() if share is not None
+            f"{name}: {known[name]:.1%}" for name in sorted(known, key=lambda name: -known[name])
         ]
         return f"{self.shed:.1%}{of}" + (f" ({', '.join(groups)})" if self.shed and groups else "")
 
@@ -82,6 +93,12 @@ class Servers:
     enough: int | None
     too_few: int | None
     undecided: tuple[int, ...] = ()
+
+    def without_today(self) -> Servers:
+        """The same where today's number is known to be too few."""
+        too_few = max(self.today, self.too_few or 0)
+        undecided = tuple(number for number in self.undecided if number > too_few)
+        return dataclasses.replace(self, too_few=too_few, undecided=undecided)
 
     def __str__(self) -> str:
         if self.enough is None:
@@ -150,7 +167,7 @@ class Advice:
             return "holds"
         if advised == {"holds"}:
             return "found"
-        if advised and "breaks" not in advised:
+        if "breaks" not in (advised or today):
             return "undecided"
         enough = self.servers.enough
         return "more_servers" if enough is not None and enough > self.servers.today else "not_found"
@@ -159,9 +176,10 @@ class Advice:
     def verdict(self) -> str:
         """What to do, in a sentence or two."""
         slo = ", ".join(self.slo)
-        where = f", also with {' and with '.join(self.what_if)}" if self.what_if else ""
+        where = self._stress.replace(", with", ", also with", 1)
         holds = "hold" if len(self.slo) > 1 else "holds"
-        sure = "" if "one run" in self.traffic else " (95% confidence)"
+        condition = ", if the servers are as computed" if COMPUTED in self.fleet else ""
+        sure = "" if "one run" in self.traffic else f" (95% confidence{condition})"
         servers = self.servers
         more = servers.enough is not None and servers.enough > servers.today
         outcome = self.outcome
@@ -169,13 +187,26 @@ class Advice:
             fewer = ""
             if servers.enough is not None and servers.enough < servers.today:
                 fewer = f" {servers.enough} of the {servers.today} servers would be enough."
-            return f"Nothing has to change: {slo} {holds}{where}{sure}.{fewer}"
+            more_traffic = (
+                " No limit is needed, and none was searched; --what-if 'all: rate x2 for 60s' asks "
+                "what more traffic takes."
+            )
+            ending = fewer if where else f"{fewer}{more_traffic}"
+            if self.files:
+                ending += f" {self.target} runs it with {', '.join(self.files)}."
+            return f"Nothing has to change: {slo} {holds}{where}{sure}.{ending}"
         changes = ", ".join(f"{path} = {_in_words(value)}" for path, value in self.settings.items())
-        instead = f" With today's settings it takes {servers.enough} servers." if more else ""
+        most = "at most " if servers.undecided else ""
+        instead = f" With today's settings it takes {most}{servers.enough} servers." if more else ""
         if outcome == "found":
             carried = f" ({self.target}: {', '.join(self.files)})" if self.files else ""
             return (
                 f"Set {changes}{carried}: then {slo} {holds}{where}{sure}.{self._gain()}{instead}"
+            )
+        if outcome == "undecided" and not self.settings:
+            return (
+                f"It is undecided whether {slo} {holds} with today's settings{where}, and no limit "
+                f"that was tried is better.{instead} A longer log may decide, or --replicate fit."
             )
         if outcome == "undecided":
             return (
@@ -192,6 +223,10 @@ class Advice:
             "number of servers that was tried."
         )
 
+    @property
+    def _stress(self) -> str:
+        return with_all(self.what_if)
+
     def _gain(self) -> str:
         """The figure that is worst with today's settings, before and after, and what is shed."""
         by_name = {(known.settings, known.traffic): known for known in self.scenarios}
@@ -199,7 +234,8 @@ class Advice:
         for traffic in ("", *self.what_if):
             before, after = by_name["today", traffic], by_name["advised", traffic]
             pairs = list(zip(before.figures, after.figures, strict=True))
-            old, new = next((pair for pair in pairs if pair[0].verdict != "holds"), pairs[0])
+            wrong = [pair for pair in pairs if pair[0].verdict != "holds"]
+            old, new = max(wrong or pairs, key=lambda pair: pair[0].nearness)
             instead = "nothing" if old.value is None else formatting.number(old.value)
             shed = "" if after.shed is None else f"; {after.shed_text(' of the requests')} shed"
             texts.append(f" {traffic or 'Traffic of the log'}: {new} instead of {instead}{shed}.")
@@ -217,7 +253,7 @@ class Advice:
             blocks.append("\n".join(["today's settings:", *lines]))
         if self.comparison:
             head, verdicts, *_ = self.comparison.split("\n\n")
-            blocks.append(f"against today's settings: {head}\n\n{verdicts}")
+            blocks.append(f"against today's settings{self._stress}: {head}\n\n{verdicts}")
         blocks += [f"# --- {name}\n{text.rstrip()}" for name, text in self.files.items()]
         if self.notes:
             blocks.append("\n".join(f"note: {note}" for note in self.notes))
@@ -229,16 +265,18 @@ class Advice:
 
     def _rows(self) -> list[list[str]]:
         rows = [
-            ["traffic", "settings", "verdict", "figure", "mean", "low", "high", "bound", "shed"]
+            ["traffic", "settings", "figure", "mean", "low", "high", "bound", "verdict", "shed"]
         ]
         for known in self.scenarios:
             shed = known.shed_text()
             for i, of in enumerate(known.figures):
-                head = ["", "", ""]
+                head = ["", ""]
                 if i == 0:
-                    head = [known.traffic or "of the log", known.settings, known.verdict]
+                    head = [known.traffic or "of the log", known.settings]
                 values = map(formatting.number, (of.value, of.low, of.high))
-                rows.append([*head, of.figure, *values, of.bound, shed if i == 0 else ""])
+                rows.append(
+                    [*head, of.figure, *values, of.bound, of.verdict, shed if i == 0 else ""]
+                )
         return rows
 
     def parts(self, charts: str = "") -> list[str]:
@@ -259,7 +297,9 @@ class Advice:
                 f"<h2>{html.escape(name)}</h2>{page.preformatted(text)}"
                 for name, text in self.files.items()
             ),
-            page.folded("Against today's settings", page.preformatted(self.comparison)),
+            page.folded(
+                f"Against today's settings{self._stress}", page.preformatted(self.comparison)
+            ),
             page.folded("The search", page.preformatted(self.search)),
             listed("Notes", self.notes),
             f"<h2>Step by step</h2>{page.preformatted(chr(10).join(self.commands))}",
@@ -295,6 +335,11 @@ class Advice:
             for of in known["scenarios"]
         )
         return cls(**known)
+
+
+def with_all(what_if: Sequence[str]) -> str:
+    """What-ifs as the end of a clause; empty without any."""
+    return f", with {' and with '.join(what_if)}" if what_if else ""
 
 
 def _in_words(value: Any) -> str:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import shlex
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spillway.advice.advice import Advice, Judged, Scenario, Servers
+from spillway import loading
+from spillway.advice.advice import COMPUTED, Advice, Judged, Scenario, Servers, with_all
 from spillway.advice.problem import FOLDER, Problem, Replicate, posed, reading_options
 from spillway.comparison import compare
-from spillway.config import files, filesystem, yaml
+from spillway.config import acceptance, files, filesystem, yaml
 from spillway.config.differences import differences
+from spillway.config.provenance import is_unvalidated
 from spillway.data import bounds
 from spillway.diagnosis import diagnose
+from spillway.files import deployments
 from spillway.findings.explanation import as_settings
 from spillway.report import page, panels
 from spillway.simulate import simulate
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from spillway.diagnosis import Diagnosis
     from spillway.files.deployments import Export
     from spillway.study import Study
+    from spillway.study.records import Trial
 
 _SEED = 100
 """The first seed of what is judged: the search and its confirmation have not seen it."""
@@ -72,21 +77,20 @@ def advise(
 
     The log is read, and resampled, replayed or fitted. Today's settings are judged under its
     traffic and under each what-if. Unless they keep the SLO and reject nothing, a limit on the
-    requests in flight, and how many others wait for it or how long, are searched: as little as
-    possible is rejected while latencies are a fifth below their bounds, with all what-ifs together.
-    The best are judged on seeds that the search has not seen, and steps from the first that keeps
-    the SLO towards settings that reject less; the last that keeps it is compared with today's
-    settings, and exported. With a target, the verdict is on the system as its
-    files configure it. How many
-    servers would do with today's settings is solved for. Each step is a command, and the result
-    lists them.
+    requests in flight (of all, or of each tenant if there are several), and how many others wait
+    for it or how long, are searched: as little as possible is rejected while latencies are a fifth
+    below their bounds, with all what-ifs together. The best are judged on seeds that the search has
+    not seen, and steps from the first that keeps the SLO towards settings that reject less; the
+    last that keeps it is compared with today's settings, and exported. With a target, the verdict
+    is on the system as its files configure it. How many servers would do with today's settings is
+    solved for. Each step is a command, and the result lists them.
 
     Parameters
     ----------
     log
         Any file of requests that `read` takes.
     slo
-        What must hold: bounds of figures, e.g. "gold: p99 ttft < 2 s, tpot < 80 ms", one or
+        What must hold: bounds of figures, e.g. "gold: p99 ttft < 2 s, p99 tpot < 80 ms", one or
         several; `data.bounds` has their form.
     goodput
         The same as load generators write it: "ttft:500 tpot:50", in ms.
@@ -100,8 +104,9 @@ def advise(
         A configuration file with the gateway, router and servers that run today, as `spillway
         import` writes it. By default nothing is limited, and requests go round.
     what_if
-        Changes of traffic that the settings must withstand, as `traffic.changed` takes them: "all:
-        rate x2 for 60s", one or several.
+        Changes of traffic and failures of instances that the settings must withstand, as
+        `traffic.changed` takes them: "all: rate x2 for 60s", "instance 3 crashes at 300s for 200s",
+        one or several.
     target
         The system that the result is for, as `files.deployments.export` names it: only what its
         files hold is searched.
@@ -161,6 +166,30 @@ def advise(
     return advice
 
 
+def _is_of_log(note: str) -> bool:
+    """Whether a note asks for longer or further runs, which a log does not give."""
+    return "no run was lengthened" in note or "max_seeds" in note
+
+
+def _basis(simulation: Simulation) -> str:
+    """That step times are not measured, or refuted, as clauses; empty if they are measured."""
+    found = ""
+    if is_unvalidated(simulation):
+        _, _, source = simulation.instances[0].provenance.rpartition("unvalidated")
+        found = f", {COMPUTED}{source.partition(';')[0]}"
+    if any(map(acceptance.rejection, simulation.instances)):
+        found += ", refuted by a recording"
+    return found
+
+
+def _rounded(simulation: Simulation, before: Simulation) -> Simulation:
+    """The settings that differ from others, with three digits."""
+    changes = differences(before.to_dict(), simulation.to_dict())
+    return simulation.with_(
+        {of.path: float(f"{of.after:.3g}") for of in changes if isinstance(of.after, float)}
+    )
+
+
 def _has_ends(value: Interval | None) -> bool:
     return value is not None and value.low is not None
 
@@ -197,6 +226,11 @@ class _Candidate(NamedTuple):
         return max(of.shed or 0.0 for of in self.judged)
 
 
+def _runs(trial: Trial) -> tuple[object, ...]:
+    """The same for two trials whose runs are the same."""
+    return trial.values, trial.constraints
+
+
 def _is_positive(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
@@ -204,7 +238,7 @@ def _is_positive(value: object) -> bool:
 def _at(change: Difference, share: float) -> float:
     """The value at a share of the way from one to the other, in logarithms."""
     value = float(change.before ** (1 - share) * change.after**share)
-    return round(value) if isinstance(change.before, int) else value
+    return round(value) if isinstance(change.before, int) else float(f"{value:.3g}")
 
 
 def _reason(judged: Sequence[Scenario]) -> str:
@@ -237,14 +271,15 @@ class _Steps:
         problem = self._problem
         self._diagnosis: Diagnosis = diagnose(problem.today, progress=self._options["progress"])
         self._scenarios = self._judged("today", problem.today)
-        if self._keeps():
-            self._advised = problem.today
-        else:
+        if not (self._keeps() and self._carries_today()):
             self._search()
         self._solve()
         if self._advised is not None and self._advised != problem.today:
             self._comparison = compare(
-                {"today": problem.today, "advised": self._advised},
+                {
+                    "today": problem.stressed(),
+                    "advised": loading.with_traffic(self._advised, problem.what_if),
+                },
                 seeds=range(_SEED, _SEED + _SEEDS),
                 figures=self._compared(),
                 allow_different_populations=True,
@@ -255,7 +290,7 @@ class _Steps:
 
     def _judged(self, name: str, simulation: Simulation, error: float = _ERROR) -> list[Scenario]:
         """Whether settings keep the SLO, under today's traffic and each what-if."""
-        groups = self._problem.groups
+        groups = [*self._problem.groups, *self._problem.others]
         sheds = [Figure("shed"), *(Figure(f"shed[{group}]") for group in groups)]
         slo = [*self._problem.slo, *(Constraint(figure, "<=", 1.0) for figure in sheds)]
         count = _SEEDS if self._problem.is_random else 2
@@ -287,6 +322,7 @@ class _Steps:
             said = together(of.verdict for of in figures)
             failure = judgment.failure or ""
             of_groups = dict(zip(groups, shares[1:], strict=True))
+            of_groups = {group.removeprefix("tenant="): share for group, share in of_groups.items()}
             found.append(
                 Scenario(name, change, said, figures, shares[0], count, failure, of_groups)
             )
@@ -295,6 +331,22 @@ class _Steps:
     def _keeps(self) -> bool:
         """Whether today's settings keep the SLO in all scenarios and reject nothing."""
         return all(known.verdict == "holds" and known.shed == 0 for known in self._scenarios)
+
+    def _carries_today(self) -> bool:
+        """Whether today's settings keep the SLO as the target runs them; if so, they stay."""
+        today = self._problem.today
+        if self._target is not None and not deployments.unchecked(today, self._target).files:
+            self._notes.append(f"{self._target}: no file is needed, as nothing is limited")
+            self._advised = today
+            return True
+        deployed, export = self._deployed(today)
+        if export is not None and deployed != today:
+            judged = self._judged("advised", deployed)
+            if any(known.verdict != "holds" for known in judged):
+                return False
+            self._scenarios += judged
+        self._advised, self._wanted, self._export = deployed, today, export
+        return True
 
     def _search(self) -> None:
         """The limit that keeps the SLO and rejects least; none if today's settings are as good."""
@@ -346,7 +398,8 @@ class _Steps:
 
     def _settings_of(self, study: Study, number: int) -> Simulation:
         """The settings of a trial under today's traffic."""
-        return study.simulation_of(number).replace(workload=self._problem.today.workload)
+        today = self._problem.today
+        return _rounded(study.simulation_of(number).replace(workload=today.workload), today)
 
     def _beyond(self, study: Study, number: int) -> Simulation | None:
         """The settings of the trial that rejected a little less than this one; None: none did."""
@@ -387,21 +440,32 @@ class _Steps:
     def _candidates(self, study: Study) -> list[int]:
         """The trials that reject least of those that keep the bounds of the search.
 
-        If there are none, of those that keep the SLO itself in the mean.
+        If there are none, of those that keep the SLO with its margin, then of those that keep it in
+        the mean. Of many, the two that reject least, and one that rejects more than half of them;
+        none that runs as another or as today's settings do.
         """
         found = list(study.feasible)
-        if not found:
-            found = [
-                trial
-                for trial in study.records
-                if trial.has_values
-                and all(
-                    constraint.violation(mean(row)) <= 0
-                    for constraint, row in zip(self._problem.slo, trial.constraints, strict=True)
-                )
-            ]
-            found.sort(key=lambda trial: trial.values)
-        return [trial.number for trial in found if not trial.is_baseline][:_MOST_CANDIDATES]
+        known = [trial for trial in study.records if trial.has_values]
+        for slo in (self._problem.slo_with_margin, self._problem.slo):
+            if found:
+                break
+            found = sorted(
+                (
+                    trial
+                    for trial in known
+                    if all(
+                        constraint.violation(mean(row)) <= 0
+                        for constraint, row in zip(slo, trial.constraints, strict=False)
+                    )
+                ),
+                key=lambda trial: trial.values,
+            )
+        as_today = {_runs(trial) for trial in known if trial.is_baseline}
+        different = {_runs(trial): trial.number for trial in reversed(found)}
+        numbers = [number for run, number in reversed(different.items()) if run not in as_today]
+        if len(numbers) > _MOST_CANDIDATES:
+            return [*numbers[: _MOST_CANDIDATES - 1], numbers[len(numbers) // 2]]
+        return numbers
 
     def _solve(self) -> None:
         """The fewest servers that keep the SLO with today's settings."""
@@ -416,20 +480,20 @@ class _Steps:
             too_few=None if found.infeasible is None else int(found.infeasible),
             undecided=tuple(map(int, found.undecided)),
         )
-        self._notes += [f"servers: {note}" for note in found.notes]
+        if any(known.verdict == "breaks" for known in self._scenarios if known.settings == "today"):
+            self._servers = self._servers.without_today()
+        self._notes += [f"servers: {note}" for note in found.notes if not _is_of_log(note)]
 
     def _deployed(self, simulation: Simulation) -> tuple[Simulation, Export | None]:
         """A configuration as the target runs it."""
         if self._target is None:
             return simulation, None
-        from spillway.files import deployments
-
         found = deployments.export(simulation, self._target)
         return found.deployed, found
 
     def _compared(self) -> list[str]:
         """Headline figures that have values in a run of today's settings."""
-        summary = simulate(self._problem.today, _SEED).summary()
+        summary = simulate(self._problem.stressed(), _SEED).summary()
         return [name for name in _FIGURES if summary[name] is not None]
 
     # ---- results ----
@@ -460,13 +524,15 @@ class _Steps:
             found.append(f"spillway run {at(known.settings + '.yaml')} {seeds}{change}{bounds}")
         if self._comparison is not None:
             figures = ",".join(dict.fromkeys(of.figure for of in self._comparison.verdicts))
+            changes = "".join(f" --traffic {shlex.quote(of)}" for of in problem.what_if)
             found.append(
-                f"spillway compare {at('today.yaml')} {at('advised.yaml')} --seed {_SEED} "
+                f"spillway compare {at('today.yaml')} {at('advised.yaml')}{changes} --seed {_SEED} "
                 f"--seeds {_SEEDS} --figures {figures} --allow-different-populations"
             )
         if self._export is not None:
             target = shlex.quote(str(self._target))
-            found.append(f"spillway export {at('advised.yaml')} --to {target} --out {at('deploy')}")
+            name = "advised.yaml" if problem.today != self._advised else "today.yaml"
+            found.append(f"spillway export {at(name)} --to {target} --out {at('deploy')}")
         return found
 
     def advice(self) -> Advice:
@@ -484,7 +550,7 @@ class _Steps:
         return Advice(
             log=str(problem.log),
             traffic=_traffic(problem),
-            fleet=problem.server,
+            fleet=f"{problem.server}{_basis(problem.today)}",
             slo=tuple(map(str, problem.slo)),
             what_if=tuple(problem.what_if),
             target=None if export is None else export.target,
@@ -524,6 +590,8 @@ class _Steps:
             texts["workload.yaml"] = yaml.to_yaml({"workload": settings["workload"]})
         if self._study is not None:
             texts["search.yaml"] = yaml.to_yaml(self._study_settings)
+        if self._advised is not None and self._advised != problem.today:
+            texts["advised.yaml"] = yaml.to_yaml(self._advised_settings(self._advised))
         texts["servers.yaml"] = yaml.to_yaml(problem.solver())
         texts["commands.sh"] = "\n".join(advice.commands) + "\n"
         with filesystem.together():
@@ -532,8 +600,6 @@ class _Steps:
             for name, text in texts.items():
                 with filesystem.replacing(folder / name) as path:
                     path.write_text(text, encoding="utf-8")
-            if self._advised is not None and self._advised != problem.today:
-                files.dump(self._advised, folder / "advised.yaml", brief=True)
             if self._export is not None:
                 self._export.write(folder / "deploy")
             advice.save(folder / "advice.json")
@@ -543,17 +609,33 @@ class _Steps:
                 advice.parts(self._charts()),
             )
 
+    def _advised_settings(self, advised: Simulation) -> dict[str, Any]:
+        """Those of today.yaml, but for the sections that differ."""
+        problem = self._problem
+        before, after = (
+            files.to_settings(of, problem.folder, brief=True) for of in (problem.today, advised)
+        )
+        kept = {
+            key: value
+            for key, value in problem.settings.items()
+            if before.get(key) == after.get(key)
+        }
+        return kept | {key: value for key, value in after.items() if before.get(key) != value}
+
     def _charts(self) -> str:
-        """Today's traffic over time with today's settings, and with those that are advised."""
+        """The traffic over time with today's settings, and with those that are advised."""
         found = []
-        shown = {"With today's settings": self._problem.today}
-        if self._advised is not None and self._advised != self._problem.today:
-            shown["With the advised settings"] = self._advised
+        problem = self._problem
+        beside = with_all(problem.what_if)
+        shown = {f"Today's settings{beside}": problem.stressed()}
+        if self._advised is not None and self._advised != problem.today:
+            advised = loading.with_traffic(self._advised, problem.what_if)
+            shown[f"The advised settings{beside}"] = advised
         for heading, simulation in shown.items():
             run = simulate(simulation, _SEED)
             step_s = max(1e-3, (run.summary()["duration"] or 1.0) / _SAMPLES)
             run = simulate(simulation.with_({"metrics.timeline_step_s": step_s}), _SEED)
-            found.append(f"<h2>{heading}</h2>{panels.cards(run)}{panels.charts(run)}")
+            found.append(f"<h2>{html.escape(heading)}</h2>{panels.cards(run)}{panels.charts(run)}")
         return "".join(found)
 
 

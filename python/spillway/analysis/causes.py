@@ -37,6 +37,7 @@ MEANINGS: Mapping[str, str] = {
     "preemption": "in the queue again, after a preemption",
     "recomputation": "to compute again what a preemption had discarded",
     "service": "on a server without steps",
+    "failure": "until a server that failed, or another one, had brought it as far as before",
 }
 """The causes in the order in which a request meets them."""
 
@@ -51,6 +52,12 @@ class TimeByCause:
     step, memory after a preemption, seats, memory. Of a step with tokens of a request's own prompt
     all is `prefill_own`; of any other, `prefill_of_others` is what prompts added to it and the rest
     `decode`. Drafts of speculative decoding count as prompts in steps that have prompts.
+
+    To `failure` belongs the time in which the server where a request is, or to which it has been
+    sent, does not serve because of a crash or hang. If the request then goes on at another server,
+    all belongs to it until the end of the step after which as many of its tokens are in memory as
+    it has lost, or, if none are lost, until it joins the queue there. What an attempt cost that
+    failed is `client`; a slow server takes longer for `prefill_own` and `decode`.
 
     Attributes
     ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from spillway._core.sim import UsageError
 from spillway.config import formatting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from spillway.analysis.regret import AdmissionRegret
     from spillway.data.result_data import ResultData
@@ -23,13 +23,23 @@ def route(result: ResultData, row: int) -> list[str]:
     """Where the router sent a request, with its alternatives; nothing if that was not logged."""
     if not result.simulation.metrics.traced_candidates:
         return []
-    decision = result.decisions.of(row)
-    if decision is None:
+    log = result.decisions
+    found = np.flatnonzero(log["row"] == row)
+    if not found.size:
         return ["it was never routed"]
+    if "is_prefill" not in log:
+        found = found[:1]
+    return [line for i in found for line in _decision({name: log[name][i] for name in log})]
+
+
+def _decision(decision: Mapping[str, Any]) -> list[str]:
+    pool = ""
+    if "is_prefill" in decision:
+        pool = f" of the {'prefill' if decision['is_prefill'] else 'decode'} pool"
     by_rank = decision.get("candidate_rank", np.array(-1)).max() >= 0
     rank = f", rank {decision['rank']}" if by_rank else ""
     line = (
-        f"routed at {decision['time_s']:.6f} s to instance {decision['instance']}{rank}, "
+        f"routed at {decision['time_s']:.6f} s to instance {decision['instance']}{rank}{pool}, "
         f"score {decision['score']:.6g}, regret {decision['regret']:.6g}"
     )
     names = [name for name in decision if name.startswith(_CANDIDATE)]

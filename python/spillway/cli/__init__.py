@@ -38,10 +38,12 @@ INTERRUPTED = 130
 STATUSES: Mapping[int, str] = {
     0: "done, also if the result is empty or undecided",
     NOT_MET: "a check that was asked for is not met: no feasible setting (optimize), runs that "
-    "differ (validate), --strict or --assert (run), nothing that keeps the SLO (advise)",
+    "differ and recordings that are not met (validate), --strict or --assert (run), nothing that "
+    "keeps the SLO (advise)",
     BAD_INPUT: "the input is refused, and nothing is written: in Python ConfigError, TraceError, "
     "UsageError, LivelockError, MissingExtraError, OSError or MemoryError",
-    NOT_IDENTIFIED: "the data do not identify what was asked (calibrate)",
+    NOT_IDENTIFIED: "the data do not identify what was asked (calibrate), or do not decide it "
+    "(validate recording)",
     INTERRUPTED: "interrupted by Ctrl-C: in Python KeyboardInterrupt",
 }
 """The exit statuses of all commands."""
@@ -67,7 +69,7 @@ COMMANDS: Mapping[str, str] = {
     "servers": "show a model server: memory, limits, step times, how sure they are",
     "serve": "serve a simulated fleet behind an OpenAI-compatible API",
     "calibrate": "fit a server to measured runs",
-    "validate": "compare with another system's recorded results",
+    "validate": "compare with recorded results, of production or of another system",
     "completion": "print the completion of a shell",
 }
 """The commands and their descriptions, in the order of `spillway --help`."""

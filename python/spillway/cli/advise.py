@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--what-if", action="append", default=[], metavar="CHANGE",
         help="traffic that the settings must withstand, as in --traffic of `spillway run`, e.g. "
-        "'bronze: rate x5 for 60s'; may be repeated",
+        "'bronze: rate x5 for 60s' or 'instance 3 crashes at 300s for 200s'; may be repeated",
     )  # fmt: skip
     add_system(parser, "--target", without="no files are written for one")
     parser.add_argument(
@@ -84,7 +84,9 @@ def run(options: argparse.Namespace) -> int:
         **reading.given(options),
     )
     output.show(options, found, found.to_dict)
-    output.say(f"wrote {options.out / 'report.html'}")
+    advised = [f"{known.settings}.yaml" for known in found.scenarios if known.settings != "today"]
+    names = ["report.html", *advised[:1], *(f"deploy/{name}" for name in found.files)]
+    output.say(f"wrote {', '.join(str(options.out / name) for name in names)}")
     return 0 if found.outcome in ("holds", "found", "undecided") else 1
 
 

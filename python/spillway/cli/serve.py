@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spillway.cli import configuration, output
 from spillway.config.classes import config_error
+from spillway.config.filesystem import read_text
 
 if TYPE_CHECKING:
     import argparse
@@ -47,6 +49,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whose statuses refused requests get (default llm-d; in mode servers vllm)",
     )  # fmt: skip
     parser.add_argument(
+        "--vllm-version", default="0.33.0", metavar="VERSION",
+        help="whose names the metrics have, 0.10 to 0.33 (default 0.33.0)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--errors", type=Path, metavar="FILE",
+        help="rules of errors that requests get on purpose: a list of mappings, YAML or JSON",
+    )  # fmt: skip
+    parser.add_argument(
+        "--admin-port", type=int, metavar="PORT",
+        help="serve the administrative interface on this port of 127.0.0.1; 0: any free one",
+    )  # fmt: skip
+    parser.add_argument(
+        "--admin-token-file", type=Path, metavar="FILE",
+        help="holds the token of the administrative interface (default: drawn and printed)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tenant-keys", type=Path, metavar="FILE",
+        help="the tenants of API keys, by salted hashes: YAML or JSON with `salt` and `tenants`",
+    )  # fmt: skip
+    parser.add_argument(
         "--record", type=Path, metavar="FILE",
         help="write at the end a configuration that `spillway run` repeats; until then, FILE.jsonl",
     )  # fmt: skip
@@ -72,9 +94,7 @@ def run(options: argparse.Namespace) -> int:
     simulation = configuration.load(options)
     configuration.report_findings(simulation)
 
-    for group in simulation.instances:
-        known = group.provenance or "step times as the configuration states them"
-        output.say(f"{group.count} x {group.latency.kind}: {known}")
+    token = _admin_token(options)
     numbers = itertools.count()
 
     def ready(address: str) -> None:
@@ -90,6 +110,11 @@ def run(options: argparse.Namespace) -> int:
         seed=options.seed,
         model=options.model,
         status_profile=options.status_profile,
+        vllm_version=options.vllm_version,
+        errors=() if options.errors is None else options.errors,
+        admin_port=options.admin_port,
+        admin_token=token,
+        tenant_keys=options.tenant_keys,
         record=options.record,
         tokenizer=options.tokenizer,
         behind_proxy=options.behind_proxy,
@@ -103,3 +128,16 @@ def run(options: argparse.Namespace) -> int:
     elif repeated is not None:
         output.say(f"wrote {options.record}: spillway run {options.record} --seed {options.seed}")
     return 0
+
+
+def _admin_token(options: argparse.Namespace) -> str | None:
+    file = options.admin_token_file
+    if options.admin_port is None:
+        if file is not None:
+            raise config_error([("--admin-token-file", str(file), "goes with --admin-port")])
+        return None
+    if file is not None:
+        return read_text(file).strip()
+    token = secrets.token_urlsafe(24)
+    output.say(f"token of the administrative interface: {token}")
+    return token

@@ -34,7 +34,7 @@ def add_slo(parser: argparse.ArgumentParser) -> None:
     """Adds --slo and --goodput."""
     parser.add_argument(
         "--slo", action="append", default=[], metavar="SLO",
-        help="what must hold, e.g. 'gold: p99 ttft < 2 s, tpot < 80 ms'; may be repeated",
+        help="what must hold, e.g. 'gold: p99 ttft < 2 s, p99 tpot < 80 ms'; may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "--goodput", nargs="+", default=[], metavar="LATENCY:MS",
@@ -66,7 +66,13 @@ def status(
     options: argparse.Namespace, constraints: Sequence[Constraint], runs: Sequence[Result]
 ) -> int:
     """1 if an assertion does not hold or a finding is too severe, which is said; otherwise 0."""
-    broken = [text for constraint in constraints if (text := _broken(constraint, runs))]
+    broken = []
+    for constraint in constraints:
+        holds, text = _judged(constraint, runs)
+        if holds:
+            output.say(f"{text}: holds")
+        else:
+            broken.append(text)
     if options.strict is not None:
         severe = SEVERITIES[: SEVERITIES.index(options.strict) + 1]
         failed = {
@@ -81,16 +87,15 @@ def status(
     return 1 if broken else 0
 
 
-def _broken(constraint: Constraint, runs: Sequence[Result]) -> str:
-    """Why an assertion does not hold; empty if it does."""
+def _judged(constraint: Constraint, runs: Sequence[Result]) -> tuple[bool, str]:
+    """Whether an assertion holds, and what the figure is."""
     from spillway.study.objective import NoFigureError
 
     try:
         values = [constraint.metric.of(run) for run in runs]
     except NoFigureError as error:
-        return f"--assert {constraint}: {error}"
+        return False, f"--assert {constraint}: {error}"
     value = statistics.fmean(values)
-    if constraint.violation(value) <= 0:
-        return ""
     seeds = f", from {min(values):.6g} to {max(values):.6g} in {len(values)} runs"
-    return f"--assert {constraint}: it is {value:.6g}{seeds if len(values) > 1 else ''}"
+    text = f"--assert {constraint}: it is {value:.6g}{seeds if len(values) > 1 else ''}"
+    return constraint.violation(value) <= 0, text

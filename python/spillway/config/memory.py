@@ -58,14 +58,15 @@ def needs(simulation: Simulation) -> list[Need]:
     count = _num_requests(simulation)
     groups = simulation.instances
     num_instances = sum(group.count for group in groups)
+    legs = 1 if all(group.role == "both" for group in groups) else 2
     largest = max(groups, key=lambda group: group.count * group.data_parallel_size)
     found = [
         _need_of_requests(simulation, count, 0 if metrics.streaming else count * _REQUEST_BYTES),
         Need(
-            count * min(metrics.traced_candidates, num_instances) * _CANDIDATE_BYTES,
+            count * legs * min(metrics.traced_candidates, num_instances) * _CANDIDATE_BYTES,
             "metrics.traced_candidates",
             str(metrics.traced_candidates),
-            f"the log of {_count(count)} routing decisions",
+            f"the log of {_count(count * legs)} routing decisions",
             "log fewer candidates",
         ),
         Need(

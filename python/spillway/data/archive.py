@@ -42,6 +42,8 @@ _OUTPUT: Mapping[str, type | tuple[type, ...]] = {
     "tenants": list,
     "slo_classes": list,
     "request_id": list,
+    "attributes": dict,
+    "models": list,
     "ledger": dict,
     "summary": dict,
     "by_class": dict,
@@ -125,10 +127,22 @@ def read(stream: BinaryIO) -> dict[str, Any]:
             for name, array in arrays.items()
             if name.startswith(prefix)
         }
+    _check_codes(output)
+    return document
+
+
+def _check_codes(output: Mapping[str, Any]) -> None:
+    """Check that all numbers of names have names."""
     for column, named in _CODES.items():
         if (output["columns"][column] >= len(output[named])).any():
             raise ValueError(f"column {column} holds a number without a name")
-    return document
+    models = output["offered"]["model"]
+    if ((models < 0) | (models >= len(output["models"]))).any():
+        raise ValueError("column model holds a number without a name")
+    for name, values in output["attributes"].items():
+        codes = output["offered"][f"attribute.{name}"]
+        if (codes >= len(values)).any() or (codes < -1).any():
+            raise ValueError(f"attribute {name} holds a number without a value")
 
 
 def _header(archive: zipfile.ZipFile, name: str) -> _Header:

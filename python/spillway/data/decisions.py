@@ -34,4 +34,7 @@ class Decisions(Rows):
     report). A score is the policy's own, or minus the effective load if the policy does not rate
     instances; minus infinity for an instance that a filter removed. Where there are fewer
     candidates than logged columns, candidate_instance is -1.
+
+    With prefill and decode pools a request may have two decisions, each among the instances of one
+    pool; is_prefill (bool) marks those of the prefill pool.
     """

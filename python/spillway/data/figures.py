@@ -35,6 +35,9 @@ _SHED = (
 )
 
 
+_RARE = ("expired", "evicted", "failed", "cancelled")  # outcomes without a column if none occur
+
+
 def of_group(name: str) -> tuple[str, str]:
     """The figure, and the class or tenant that it is of: `p99_ttft_ms[gold]`; empty: of all."""
     figure, _, group = name.partition("[")
@@ -55,6 +58,12 @@ def is_share(name: str) -> bool:
     """Whether a figure is a share, from 0 to 1: goodput, `shed`, a hit rate; also of a group."""
     name, _ = of_group(name)
     return name == "shed" or (name in FIGURES and FIGURES[name].unit.startswith("share "))
+
+
+def is_signed(name: str) -> bool:
+    """Whether a figure can be negative: the fitness score, and what is no figure of a summary."""
+    name, _ = of_group(name)
+    return name == "fitness" or not (name == "shed" or name in FIGURES)
 
 
 _SKEWNESS_OF_LATENCIES, _SKEWNESS_OF_GOODPUT = 0.5, -0.25
@@ -85,8 +94,12 @@ def unknown(name: object, known: Iterable[str]) -> str:
 
 
 def group_rows(title: str, groups: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """One row per class or tenant below a header."""
-    keys = [name for name, figure in FIGURES.items() if figure.in_group_tables]
+    """One row per class or tenant below a header, with every outcome that occurs."""
+    keys = [
+        name
+        for name, figure in FIGURES.items()
+        if figure.in_group_tables or (name in _RARE and any(of.get(name) for of in groups.values()))
+    ]
     header = [title, *(key.replace("_", " ") for key in keys)]
     return [
         header,

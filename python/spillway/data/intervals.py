@@ -139,6 +139,7 @@ def interval(
     is_replicated: bool = True,
     is_share: bool = False,
     is_difference: bool = False,
+    is_signed: bool = True,
     num_blocks: float | None = None,
     skewness: float = 0.0,
     caveat: str = "",
@@ -148,6 +149,8 @@ def interval(
     `is_replicated`: False if they are the values of one run, repeated for each seed. `is_share`:
     whether they are shares, such as goodput, or differences of shares (`is_difference`); equal ones
     have no interval, and others none beyond what a share or a difference of shares can be.
+    `is_signed`: False for a figure that is never negative, such as a latency: no interval reaches
+    below 0; differences have a sign.
     `num_blocks`: None, or, if they are the values of block bootstrap resamples of one trace, how
     many blocks the trace holds, >= 1; infinite if unknown; `skewness` is the usual one of such
     values, and `caveat` the reason, if any, why their interval is doubtful for another reason than
@@ -168,10 +171,13 @@ def interval(
         mean = math.fsum(values) / n
         half = student_t_quantile(0.5 + confidence / 2, n - 1) * spread(values) / math.sqrt(n)
         found = Interval(mean, mean - half, mean + half, n)
-    if not is_share or found.low is None or found.high is None:
+    if found.low is None or found.high is None:
         return found
-    least = -1.0 if is_difference else 0.0
-    return replace(found, low=max(found.low, least), high=min(found.high, 1.0))
+    least = 0.0
+    if is_difference or (is_signed and not is_share):
+        least = -1.0 if is_share else -math.inf
+    most = 1.0 if is_share else math.inf
+    return replace(found, low=max(found.low, least), high=min(found.high, most))
 
 
 def mean_bounds(

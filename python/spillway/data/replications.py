@@ -11,7 +11,7 @@ from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import blocks, is_resampled, note_on_copies, num_blocks
 from spillway.data import effective
 from spillway.data.extrapolation import extrapolations
-from spillway.data.figures import FIGURES, is_share, unknown, usual_skewness
+from spillway.data.figures import FIGURES, is_share, is_signed, unknown, usual_skewness
 from spillway.data.intervals import Interval, caveats, fewest, interval
 from spillway.data.result_data import ResultData
 
@@ -233,7 +233,7 @@ def _intervals(
         skewness = usual_skewness(name) if len(sources) == 1 else 0.0
         result[name] = interval(
             values, confidence, is_share=is_share(name), is_difference=len(sources) > 1,
-            num_blocks=num_blocks, skewness=skewness, caveat=caveat,
+            is_signed=is_signed(name), num_blocks=num_blocks, skewness=skewness, caveat=caveat,
         )  # fmt: skip
     return result
 

@@ -24,11 +24,14 @@ CODED = {
     "reason": "reasons",
     "tenant": "tenants",
     "slo_class": "slo_classes",
+    "hedge": "copies",
 }
 """Column of codes → key of the names that the codes stand for."""
 
 
 _REQUESTED = "requested_output_tokens"
+ATTRIBUTE = "attribute."
+"""What the names of the trace's further columns begin with."""
 
 
 class Columns(Mapping[str, "NDArray[Any]"]):
@@ -94,6 +97,16 @@ class Requests(Mapping[str, "NDArray[Any]"]):
     link), decode_queue_s (from the end of the prefill to the seat at the second instance, without
     the transfer); instance is then the second one, as soon as the prompt is there; wasted_tokens
     (int, in memory when the request ended without its answer, over all attempts).
+    With `fleet.migration` also migrations (int, how often it was sent to another instance),
+    recomputed_tokens (int, that it had in the memory of an instance that it lost, and that were
+    computed again); with pools, the columns of the legs are those after the last migration.
+    Where clients hedge also hedge (text: empty, no second copy was sent; first or second, the copy
+    that had the first token; unanswered, none had one); a row describes the copy that answered, or
+    ended last, and attempts counts both.
+    With a trace or clients that state them also max_tokens (int, 0: none), where requests or
+    tenants name models model (text: that which the request names itself, or else its tenant; empty:
+    none), with a `length_prediction` predicted_output_tokens (int, as of the last attempt), and
+    with a trace that has further columns `attribute.NAME` (text, empty: none).
     Where clients retry, the row describes the last attempt, but arrival is that of the first, from
     which latencies count; queue_s is that of the last attempt.
     """
@@ -102,27 +115,39 @@ class Requests(Mapping[str, "NDArray[Any]"]):
         self,
         columns: Mapping[str, NDArray[Any]],
         names: Mapping[str, Sequence[str]],
-        requested_output_tokens: NDArray[Any],
+        offered: Mapping[str, NDArray[Any]],
+        optional: Sequence[str] = (),
     ) -> None:
         self._columns = columns
         self._names = names
-        self._requested = requested_output_tokens
+        self._offered = offered
+        self._optional = tuple(optional)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name == "request_id":
             ids = self._names["request_id"]
             return np.array(ids[: self.num_rows] if ids else [str(i) for i in range(self.num_rows)])
         if name == _REQUESTED:
-            return self._requested
+            return self._offered["output_tokens"]
+        if name in self._optional:
+            return self._optional_column(name)
         if name in CODED:
             return np.array(self._names[CODED[name]]).take(self._columns[name])
         return self._columns[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(("request_id", *self._columns, _REQUESTED))
+        return iter(("request_id", *self._columns, _REQUESTED, *self._optional))
 
     def __len__(self) -> int:
-        return 2 + len(self._columns)
+        return 2 + len(self._columns) + len(self._optional)
+
+    def _optional_column(self, name: str) -> NDArray[Any]:
+        column = self._offered[name]
+        if name == "model":
+            return np.array(self._names["models"]).take(column)
+        if not name.startswith(ATTRIBUTE):
+            return column
+        return np.array([*self._names[name], ""]).take(column)  # -1: the last one
 
     def __repr__(self) -> str:
         return f"<Requests: {self.num_rows} rows, columns {', '.join(self)}>"

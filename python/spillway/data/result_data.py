@@ -11,9 +11,10 @@ import numpy as np
 
 from spillway import _core
 from spillway._core.cluster import Simulation
+from spillway._core.workload import LengthPrediction
 from spillway.config import files, profiles
 from spillway.data.figures import Figures, FiguresByName, Groups
-from spillway.data.requests import CODED, Columns, RequestIds, Requests
+from spillway.data.requests import ATTRIBUTE, CODED, Columns, RequestIds, Requests
 
 # Each method imports the view that it makes: most scripts need only a few of them.
 if TYPE_CHECKING:
@@ -30,12 +31,22 @@ _SUMMARY_SCHEMA = 1  # version of summary.json
 
 
 def _columns_of(record: _core.cluster.RequestRecord) -> Columns:
-    names, legs = _core.cluster.columns, _core.cluster.leg_columns
-    if not record.has_legs:
-        return Columns(names, record.column)
+    names, further = _core.cluster.columns, record.further_columns
     return Columns(
-        (*names, *legs),
-        lambda name: record.leg_column(name) if name in legs else record.column(name),
+        (*names, *further),
+        lambda name: record.further_column(name) if name in further else record.column(name),
+    )
+
+
+def _offered_of(record: _core.cluster.RequestRecord) -> Columns:
+    names = [f"{ATTRIBUTE}{name}" for name, _ in record.attributes]
+    return Columns(
+        (*_core.cluster.offered_columns, *names),
+        lambda name: (
+            record.attribute_codes(names.index(name))
+            if name in names
+            else record.offered_column(name)
+        ),
     )
 
 
@@ -53,7 +64,9 @@ class ResultData:
         record = self._output.pop("record", None)
         if record is not None:
             self._output["columns"] = _columns_of(record)
-            self._output["offered"] = Columns(_core.cluster.offered_columns, record.offered_column)
+            self._output["offered"] = _offered_of(record)
+            self._output["attributes"] = dict(record.attributes)
+            self._output["models"] = record.models
             self._output["request_id"] = RequestIds(record)
             self._token_gaps = Columns(("gap_s", "count"), record.token_gaps)
         groups = self._output.pop("groups", None)
@@ -80,12 +93,30 @@ class ResultData:
         offered: Mapping[str, NDArray[Any]] = self._output["offered"]
         return offered
 
+    def _attributes(self) -> Mapping[str, Sequence[str]]:
+        attributes: Mapping[str, Sequence[str]] = self._output["attributes"]
+        return {f"{ATTRIBUTE}{name}": values for name, values in attributes.items()}
+
+    def _optional(self) -> list[str]:
+        """The columns of `requests` that only some runs have."""
+        found = list(self._attributes())
+        if self.simulation.length_prediction != LengthPrediction():
+            found.insert(0, "predicted_output_tokens")
+        if len(self._output["models"]) > 1 and self._offered()["model"].any():
+            found.insert(0, "model")
+        if self._offered()["max_tokens"].any():
+            found.insert(0, "max_tokens")
+        return found
+
     def _names(self) -> dict[str, Sequence[str]]:
         return {
+            **self._attributes(),
             "outcomes": _core.cluster.outcomes,
+            "copies": _core.cluster.copies,
             "reasons": _core.metrics.reasons,
             "tenants": self._output["tenants"],
             "slo_classes": self._output["slo_classes"],
+            "models": self._output["models"],
             "request_id": self._output["request_id"],
         }
 
@@ -120,7 +151,7 @@ class ResultData:
         Raises UsageError if they were not kept: in streaming mode, or by `run_many` without
         `keep_requests`.
         """
-        return Requests(self._columns(), self._names(), self._offered()["output_tokens"])
+        return Requests(self._columns(), self._names(), self._offered(), self._optional())
 
     @property
     def decisions(self) -> Decisions:
@@ -246,6 +277,23 @@ class ResultData:
         `dual_limit_gate`), queued at the end; most_unfinished, most_queued. All in requests.
         """
         return list(self._output["ingresses"])
+
+    @property
+    def faults(self) -> list[dict[str, Any]]:
+        """The faults of instances and gateways, in the order in which they began.
+
+        kind (crash, hang, slowdown, kv_loss or gateway_crash), instance (of a gateway_crash None:
+        it has `gateway`, the number of the replica); began_s, detected_s (None: it was not),
+        ended_s (when the instance served again, went on, or had its speed again; None: not by the
+        end; of a kv_loss began_s); lost_requests (that were in the instance, or reached it in
+        vain), lost_tokens (in KV memory; of a kv_loss those of the batch) and lost_time_s (since
+        they had entered the engine, over these requests). A hang that was detected has the losses
+        of the crash that ended it. Of a gateway_crash the lost requests are those in its queues and
+        streams and those that found no replica, their time is that since they had arrived, and no
+        KV memory is lost. Where requests migrate also migrated_requests: those of the lost ones
+        that went on at other instances; of a kv_loss preempted_requests: those of its batch.
+        """
+        return list(self._output.get("faults", ()))
 
     @property
     def steps(self) -> int:

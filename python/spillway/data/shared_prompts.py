@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -38,6 +38,47 @@ def no_segments() -> dict[str, Any]:
 def warm_column(tokens: Ints) -> dict[str, Any]:
     """Return the column of the tokens of each prompt that are cached at the start, if any are."""
     return {"warm_tokens": tokens.astype(np.int32)} if tokens.any() else {}
+
+
+def limit_column(tokens: Ints) -> dict[str, Any]:
+    """Return the column of the max_tokens of each request, if any states them."""
+    return {"max_tokens": tokens.astype(np.int32)} if tokens.any() else {}
+
+
+NO_VALUE = 2**32 - 1
+"""The code of a request without a value of an attribute."""
+
+
+def attribute_columns(texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return the further columns of requests, each with the texts of all of them; "": none."""
+    found = []
+    for name, of_rows in texts.items():
+        known: dict[str, int] = {}
+        code = [known.setdefault(text, len(known)) if text else NO_VALUE for text in of_rows]
+        found.append((name, np.array(code, dtype=np.uint32), list(known)))
+    return {"attributes": found} if found else {}
+
+
+def model_column(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of the models that requests name, if any does; "": none."""
+    if not any(texts):
+        return {}
+    names = list(dict.fromkeys(filter(None, texts)))
+    code = {"": 0} | {name: i for i, name in enumerate(names, 1)}
+    return {"model": np.array([code[text] for text in texts], dtype=np.uint16), "models": names}
+
+
+def models_of(columns: Mapping[str, Any]) -> list[str]:
+    """Return the model that each request names; "": none."""
+    if "model" not in columns:
+        return [""] * len(columns["arrival_ns"])
+    names = ["", *columns["models"]]
+    return [names[code] for code in columns["model"].tolist()]
+
+
+def texts_of(code: Ints, values: Sequence[str]) -> list[str]:
+    """Return the texts of a further column."""
+    return ["" if at == NO_VALUE else values[at] for at in code.tolist()]
 
 
 def group_segments(groups: Ints, shared: Ints) -> dict[str, Any]:

@@ -25,6 +25,13 @@ class Timeline(Table):
     (requests in the engines' queues and batches), kv_utilization (mean over the instances),
     ready_instances.
 
+    With prefill and decode pools also, of the instances of each: prefill_in_flight and
+    decode_in_flight (legs from the choice of their instance to their end), prefill_waiting,
+    prefill_running, prefill_kv_utilization, prefill_ready_instances, decode_waiting (with those
+    whose prompts are on the way), decode_running, decode_kv_utilization, decode_ready_instances;
+    transfers (prompts on the way from one pool to the
+    other, or waiting for the link). An instance of role both counts in both pools.
+
     Columns of shape (rows, tenants), in the order of `tenants`: submitted, dispatched, shed
     (refused, expired or evicted by the gateway) and completed requests and emitted_tokens, all
     cumulative; queued requests at that instant.
@@ -35,6 +42,11 @@ class Timeline(Table):
     def __init__(self, columns: Mapping[str, NDArray[Any]], tenants: Sequence[str]) -> None:
         super().__init__(columns)
         self.tenants = tuple(tenants)
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """The pools that have columns: prefill and decode, or none."""
+        return ("prefill", "decode") if "transfers" in self else ()
 
     def of(self, tenant: str) -> dict[str, NDArray[Any]]:
         """The columns of one tenant, by name. Raises KeyError if there is no such tenant."""

@@ -38,8 +38,16 @@ REQUEST_COLUMNS = (
     "input_tokens",
     "output_tokens",
     "requested_output_tokens",
+    "prefill_instance",
+    "prefill_end_s",
+    "transfer_s",
+    "decode_queue_s",
+    "wasted_tokens",
+    "migrations",
+    "recomputed_tokens",
 )
-"""Columns of requests.csv, in order; the last is missing if an old result does not have it."""
+"""Columns of requests.csv, in order. Old results do not have requested_output_tokens; those after
+it are there with prefill and decode pools, the last two with `fleet.migration`."""
 
 _TEXTS = {form.name: form for form in _registry.found(RequestsFile, "result")}
 
@@ -138,7 +146,7 @@ def _write_requests(result: ResultData, path: Path) -> None:
         values = result.requests[name].tolist()
         if name.endswith("_s"):
             return ["" if math.isnan(value) else f"{value:.9f}" for value in values]
-        if name == "instance":
+        if name in ("instance", "prefill_instance"):
             return ["" if value < 0 else str(value) for value in values]
         return [str(value) for value in values]
 

@@ -12,7 +12,7 @@ from spillway.findings.finding import Evidence, Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spillway.data.arrays import Booleans
+    from spillway.data.arrays import Booleans, Floats
     from spillway.findings.run import Run
 
 _FEWEST = 100  # requests from which the load of servers is compared
@@ -24,6 +24,8 @@ _HOT = 1.5  # load of a server over the mean
 _SLOWER = 1.5
 _HERD = 0.3  # excess of pairs of requests that went to one server, 0: at random, 1: all
 _LONG = 1.25  # steps that a long prompt fills
+_NEEDED = 0.75  # share of the KV memory that the running requests need
+_MOST_MOVED = 0.1  # share of the requests that may have gone on at other instances
 _MOST_LONG = 0.4  # share of the requests that may be long
 _STARVED = 5  # wait of a class over that of a higher one
 _PASSES = 50  # steps in which a request gains the prompt of another one
@@ -203,18 +205,20 @@ def long_prompts(run: Run) -> Iterator[Finding]:
         return
     budget = min(run.simulation.instances[i].max_num_batched_tokens for i in groups)
     tokens = run.column("input_tokens")
-    served = run.counts & ~np.isnan(run.first_token_s)
+    served = run.counts & ~np.isnan(run.first_token_s) & ~run.moved
     if int(served.sum()) < _FEWEST:
         return
     least = max(_LONG * budget, 4 * float(np.median(tokens[served])))
     long, short = served & (tokens >= least), served & (tokens < least)
+    if run.num_choices < run.num_instances:  # only one pool computes what comes behind them
+        short &= np.isin(run.computed_at, run.computed_at[long])
     if not long.any() or long.sum() > _MOST_LONG * served.sum() or short.sum() < _FEWEST:
         return
     # One axis for all servers: each has a span of its own.
-    shift = run.column("instance") * (2 * run.result.end_s + 1)
+    shift = run.computed_at * (2 * run.result.end_s + 1)
     starts = np.sort((run.scheduled_s + shift)[long])
-    ends = np.sort((run.first_token_s + shift)[long])
-    begun = np.searchsorted(starts, (run.first_token_s + shift)[short], side="left")
+    ends = np.sort((run.computed_s + shift)[long])
+    begun = np.searchsorted(starts, (run.computed_s + shift)[short], side="left")
     over = np.searchsorted(ends, (run.dispatched_s + shift)[short], side="right")
     behind = begun > over
     ttft_s = run.column("ttft_s")[short]
@@ -284,7 +288,8 @@ def hot_spot(run: Run) -> Iterator[Finding]:
         scorers: list[dict[str, Any]] = list(simulation.to_dict()["router"]["scorers"])
         heaviest = max(scorers, key=lambda scorer: scorer["weight"], default=None)
         if heaviest is not None:
-            cause = f"the scorer {heaviest['kind']} (weight {heaviest['weight']:g}) outweighs"
+            scorer = f"the scorer {heaviest['kind']} (weight {heaviest['weight']:g})"
+            cause = f"{scorer} outweighs the others" if len(scorers) > 1 else f"{scorer} decides"
             remedies.insert(0, _counting_requests(scorers))
         if prompts := _concentration(run, routed):
             share, _ = prompts
@@ -366,7 +371,7 @@ def concentrated_prompts(run: Run) -> Iterator[Finding]:
 def stale_signals(run: Run) -> Iterator[Finding]:
     """Requests between two readings of the servers that follow the same, old one."""
     signals = run.simulation.signals
-    if not run.has_times or signals.kind != "scraped" or run.num_instances < 2:
+    if not run.has_times or signals.kind != "scraped" or run.num_choices < 2:
         return
     kinds = [scorer.kind for scorer in getattr(run.simulation.router, "scorers", ())]
     read = [kind for kind in kinds if kind in _OF_SIGNALS]
@@ -386,7 +391,7 @@ def stale_signals(run: Run) -> Iterator[Finding]:
     typical = float(np.median(each[of_period]))
     if pairs < _FEWEST or typical < 2:
         return
-    by_chance = 1 / run.num_instances
+    by_chance = 1 / run.num_choices
     herding = (same / pairs - by_chance) / (1 - by_chance)
     if herding < _HERD:
         return
@@ -397,9 +402,9 @@ def stale_signals(run: Run) -> Iterator[Finding]:
     yield Finding(
         "signals.period_s",
         f"two requests between the same two readings (signals.period_s = {signals.period_s:g}) go "
-        f"to the same of {run.num_instances} servers in {same / pairs:.0%} of all cases, at random "
-        f"in {by_chance:.0%}: {text} see what was, not what the gateway has sent since; its own "
-        "count, active_requests, is never old.",
+        f"to the same of {run.num_choices} servers in {same / pairs:.0%} of all cases, at random "
+        f"in {by_chance:.0%}: {text} {'see' if len(read) > 1 else 'sees'} what was, not what the "
+        "gateway has sent since; its own count, active_requests, is never old.",
         severity=run.severity_of(),
         evidence=(
             Evidence("share_of_pairs", same / pairs, "pairs within a period at the same server"),
@@ -429,6 +434,8 @@ def busy_ignored(run: Run) -> Iterator[Finding]:
 def preemption_tax(run: Run) -> Iterator[Finding]:
     """Requests that lose their KV memory and are computed again."""
     preemptions = run.summary["preemptions"] or 0
+    # Preemptions that a loss of KV memory explains say nothing of its size.
+    preemptions -= sum(fault.get("preempted_requests", 0) for fault in run.result.faults)
     started = run.ledger["dispatched"]
     if not started or preemptions < _TAX * started:
         return
@@ -503,7 +510,9 @@ def _binding(run: Run, *, of_seats: bool) -> Iterator[Finding]:
     groups = run.simulation.instances
     if not run.has_times or any(group.plant.kind != "step_loop" for group in groups):
         return
-    known = run.counts & ~np.isnan(run.engine_wait_s)
+    known = run.counts & ~np.isnan(run.engine_wait_s) & ~run.moved
+    if run.moved.sum() > _MOST_MOVED * known.sum():
+        return
     waited = known & (run.engine_wait_s > _LEAST_WAIT_S)
     if int(known.sum()) < _FEWEST or waited.sum() < 0.1 * known.sum():
         return
@@ -513,13 +522,14 @@ def _binding(run: Run, *, of_seats: bool) -> Iterator[Finding]:
     )
     # One axis for all servers: each has a span of its own.
     span_s = 2 * run.result.end_s + 1
-    where = run.column("instance")
-    shift = where * span_s
-    began = ~np.isnan(run.scheduled_s)
-    starts = np.sort((run.scheduled_s + shift)[began])
-    ends = np.sort((run.left_s + shift)[began])
-    at_s = (run.dispatched_s + shift)[waited] + 0.5 * run.engine_wait_s[waited]
+    where, stays = run.computed_at, run.stays
+    began = ~np.isnan(stays.seated_s)
+    starts = np.sort((stays.seated_s + stays.instance * span_s)[began])
+    ends = np.sort((stays.left_s + stays.instance * span_s)[began])
+    at_s = (run.dispatched_s + where * span_s)[waited] + 0.5 * run.engine_wait_s[waited]
     beside = np.searchsorted(starts, at_s, side="right") - np.searchsorted(ends, at_s, "right")
+    if not of_seats and _held_tokens(run, at_s) < _NEEDED:
+        return
     filled = float(np.median(beside / seats[where[waited]]))
     peak = run.activity["peak_kv_utilization"]
     share = float(waited.sum() / known.sum())
@@ -550,7 +560,52 @@ def _binding(run: Run, *, of_seats: bool) -> Iterator[Finding]:
             f"while {filled:.0%} of the seats (instances[0].max_num_seqs) were taken.",
             severity=run.severity_of(),
             evidence=evidence,
+            remedies=_for_memory(run, float(np.median(beside))),
         )
+
+
+def _held_tokens(run: Run, at_s: Floats) -> float:
+    """The median share of the KV memory that running requests need, at instants on the axis.
+
+    They need their prompts and half of their answers. Peaks alone do not show what is needed: the
+    prefix cache fills the memory.
+    """
+    span_s, stays = 2 * run.result.end_s + 1, run.stays
+    began = ~np.isnan(stays.seated_s)
+    tokens = (run.column("input_tokens") + 0.5 * run.column("output_tokens"))[stays.row[began]]
+    held = np.zeros(len(at_s))
+    for sign, ends_s in ((1, stays.seated_s), (-1, stays.left_s)):
+        instants_s = (ends_s + stays.instance * span_s)[began]
+        order = np.argsort(instants_s)
+        total = np.concatenate([[0.0], np.cumsum(tokens[order])])
+        held += sign * total[np.searchsorted(instants_s[order], at_s, side="right")]
+    groups = run.simulation.instances
+    rooms = np.repeat(
+        [of.num_kv_blocks * of.block_size_tokens * of.data_parallel_size for of in groups],
+        [of.count for of in groups],
+    )
+    return float(np.median(held / rooms[(at_s / span_s).astype(int)]))
+
+
+def _for_memory(run: Run, running: float) -> tuple[dict[str, Any], ...]:
+    """More memory, or a gateway that sends what fits and drops what would be late.
+
+    `running`: requests per server while others wait for memory.
+    """
+    groups = run.simulation.instances
+    twice = {f"instances[{i}].num_kv_blocks": 2 * of.num_kv_blocks for i, of in enumerate(groups)}
+    if run.simulation.gateway.limit[0].kind != "unlimited":
+        return (twice,)
+    targets = [known.target_ttft_s for known in run.simulation.slo_classes if known.target_ttft_s]
+    held: dict[str, Any] = {
+        "gateway.limit": {
+            "kind": "fixed",
+            "max_in_flight": max(1, round(running)) * run.num_instances,
+        }
+    }
+    if targets:
+        held["gateway.bands[0].queue.timeout_s"] = min(targets)
+    return twice, held
 
 
 def small_prefix_index(run: Run) -> Iterator[Finding]:

@@ -69,7 +69,14 @@ def shedding(run: Run) -> Iterator[Finding]:
             f"{share:.1%} of the {whole} were not completed: {reason}, decided by {shown}.",
             severity="high" if run.lost_share > _HEAVY else "medium",
             evidence=(Evidence("share_of_attempts", share, f"attempts that ended by {reason}"),),
+            remedies=_more_patience(run) if reason == "client_timeout" else (),
         )
+
+
+def _more_patience(run: Run) -> tuple[dict[str, Any], ...]:
+    """Clients that wait longer: a timeout below the time of whole answers loses what is served."""
+    timeout_s = run.simulation.reaction.timeout_s
+    return ({"reaction.timeout_s": 4 * timeout_s},) if timeout_s else ()
 
 
 def unfinished(run: Run) -> Iterator[Finding]:
@@ -319,7 +326,10 @@ def refuses_while_idle(run: Run) -> Iterator[Finding]:
 
 
 def waits_while_idle(run: Run) -> Iterator[Finding]:
-    """A limit that holds nearly every request back although the servers have room."""
+    """A limit that holds requests back although the servers have room.
+
+    It holds nearly all of them, or most of those that are late, which are late only for it.
+    """
     gateway, held = run.simulation.gateway, run.activity["limit_held"]
     if not run.has_times or not any(held) or gateway.controller.kind != "static":
         return  # a controller moves the limit: limit_at_floor, limit_at_ceiling
@@ -329,7 +339,10 @@ def waits_while_idle(run: Run) -> Iterator[Finding]:
     share = float((run.queue_s[started] > _SHORT_S).mean())
     at_server_s = (run.column("ttft_s") - run.queue_s)[started]
     wait_s, peak = float(run.queue_s[started].mean()), run.activity["peak_kv_utilization"]
-    if share < _NEARLY_ALL or wait_s < float(at_server_s.mean()) or peak > _MOST_HALF:
+    late = run.missed & started
+    to_blame = float(run.missed_by_queue[late].mean()) if run.is_harmed and late.any() else 0.0
+    holds_all = share >= _NEARLY_ALL and wait_s >= float(at_server_s.mean())
+    if not (holds_all or to_blame > _MOST_HALF) or peak > _MOST_HALF:
         return
     seats = sum(
         group.max_num_seqs * group.data_parallel_size * group.count
@@ -354,7 +367,8 @@ def waits_while_idle(run: Run) -> Iterator[Finding]:
         severity=run.severity_of(),
         evidence=(
             Evidence("share_waiting", share, "requests that the limit held back"),
-            Evidence("mean_wait_s", wait_s, "their mean wait at the gateway"),
+            Evidence("mean_wait_s", wait_s, "the mean wait at the gateway"),
+            Evidence("late_for_it", to_blame, "share of the late that only that wait made late"),
             Evidence("running", running, "requests in batches at the median instant of dispatch"),
         ),
         remedies=(wider,) if wider else ({"gateway.limit": "unlimited"},),

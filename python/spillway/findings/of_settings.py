@@ -10,6 +10,11 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from spillway._core.cluster import reads_output_lengths
+from spillway._core.router import Weighted
+from spillway._core.workload import LengthPrediction, Trace
 from spillway.config.formatting import counted, setting
 from spillway.findings.finding import Finding
 
@@ -287,11 +292,12 @@ def bucket_below_prompt(plan: Plan) -> Iterator[Finding]:
                     )
         elif policy.kind == "rate_limit" and policy.charge == "reserve" and policy.max_tokens:
             reserved = {entry.slo_class: entry.output_tokens for entry in policy.reserved_of_class}
+            is_fixed = policy.output_length == "fixed"  # else a request may state 1 token
             least = min(
                 (
                     (policy.tokens != "output") * tokens
                     + (policy.tokens != "prompt")
-                    * reserved.get(slo_class, policy.reserved_output_tokens)
+                    * (reserved.get(slo_class, policy.reserved_output_tokens) if is_fixed else 1)
                     for (_, slo_class), tokens in prompts.items()
                 ),
                 default=0,
@@ -300,7 +306,7 @@ def bucket_below_prompt(plan: Plan) -> Iterator[Finding]:
                 yield Finding(
                     f"{path}.max_tokens",
                     f"no request is admitted: a window has {policy.max_tokens:,} tokens, and every "
-                    f"request reserves at least {least:,} (reserved_output_tokens included).",
+                    f"request reserves at least {least:,} (its output included).",
                     is_refused=True,
                     severity="high",
                     remedies=({f"{path}.max_tokens": _roomy(plan, least)},),
@@ -368,6 +374,20 @@ def limit_cannot_bind(plan: Plan) -> Iterator[Finding]:
                 )
 
 
+def unread_predictions(plan: Plan) -> Iterator[Finding]:
+    """Predictions of output lengths that no policy reads."""
+    simulation = plan.simulation
+    if simulation.length_prediction == LengthPrediction():
+        return
+    if not reads_output_lengths(simulation):
+        yield Finding(
+            "length_prediction",
+            "no policy reads predicted output lengths: an output_length or output_estimate of "
+            "predicted, the ordering shortest_output, or the scheduler sjf by its length would.",
+            severity="low",
+        )
+
+
 def _permits(
     simulation: Simulation, limit: Any, demand: Demand
 ) -> Iterator[tuple[str, bool, float, str]]:
@@ -376,7 +396,7 @@ def _permits(
         yield "max_in_flight", True, 1, ""
     if limit.kind == "dual_limit":
         yield "max_awaiting_first_token", False, 1, ""
-    if limit.kind == "token_budget" and demand.max_tokens:
+    if limit.kind == "token_budget" and demand.max_tokens and limit.output_length == "fixed":
         tokens = demand.max_tokens + limit.assumed_output_tokens
         remark = f" tokens for requests of at most {tokens:,} (assumed_output_tokens included)"
         yield "max_tokens_in_flight", True, 1 / tokens, remark
@@ -493,3 +513,70 @@ def _most_in_flight(simulation: Simulation, demand: Demand) -> tuple[float, str]
                 if gateway.replicas > 1:
                     why += f" in each of {gateway.replicas:,} replicas"
     return most, why
+
+
+# ---- signals that only tests script --------------------------------------------------------------
+
+_TIERS = ("host_cache_hit_weight", "disk_cache_hit_weight")
+
+
+def signal_not_simulated(plan: Plan) -> Iterator[Finding]:
+    """A policy, or a changed weight, of a signal that no simulated instance has."""
+    policy = plan.simulation.router
+    if isinstance(policy, Weighted):
+        yield from _adapters_not_simulated(policy)
+    if policy.kind != "kv_cost":
+        return
+    plain = type(policy)()
+    paths = [f"router.{name}" for name in _TIERS if getattr(policy, name) != getattr(plain, name)]
+    for i, change in enumerate(plan.simulation.changes):
+        paths += [f"changes[{i}].set[router.{n}]" for n in _TIERS if f"router.{n}" in change.set]
+    for path in paths:
+        yield Finding(
+            path,
+            "the weight has no effect: simulated instances hold no blocks in the memory of their "
+            "host or on disk; tests script such tiers.",
+            severity="low",
+        )
+
+
+def _adapters_not_simulated(policy: Weighted) -> Iterator[Finding]:
+    for i, scorer in enumerate(policy.scorers):
+        if scorer.kind != "lora_affinity" or scorer.weight == 0:
+            continue
+        rest = [other for k, other in enumerate(policy.scorers) if k != i]
+        yield Finding(
+            f"router.scorers[{i}]",
+            "the scorer gives every instance 0, so it has no effect: simulated instances load no "
+            "adapters; tests script them.",
+            severity="low",
+            remedies=({"router.scorers": rest},) if rest else (),
+        )
+
+
+# ---- models --------------------------------------------------------------------------------------
+
+
+def model_not_served(plan: Plan) -> Iterator[Finding]:
+    """A model that requests of the trace name, and no group of instances serves."""
+    simulation = plan.simulation
+    trace = simulation.workload
+    groups = [set(group.models) for group in simulation.instances]
+    if not isinstance(trace, Trace) or not all(groups) or not trace.has_requests:
+        return
+    columns = trace._columns()
+    if "model" not in columns:
+        return
+    names, served = columns["models"], set().union(*groups)
+    requests = np.bincount(columns["model"], minlength=len(names) + 1)[1:]
+    for name, number in zip(names, requests.tolist(), strict=True):
+        if name in served or not number:
+            continue
+        share = number / len(columns["model"])
+        yield Finding(
+            "workload",
+            f"no group of instances serves the model {name!r}, which {number:,} requests of the "
+            f"trace ({share:.1%}) name: they are rejected with the reason no_candidate. "
+            f"instances[].models has {', '.join(map(repr, sorted(served)))}.",
+            severity="high" if share > 0.01 else "low",
+        )

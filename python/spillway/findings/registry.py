@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import ConfigError
-from spillway.findings import of_fleet, of_gateway, of_pools, remarks
+from spillway.findings import of_faults, of_fleet, of_gateway, of_pools, remarks
 from spillway.findings import of_settings as settings
 from spillway.findings.finding import in_order
 from spillway.findings.plan import Plan
@@ -31,10 +31,16 @@ OF_SETTINGS: tuple[Callable[[Plan], Iterator[Finding]], ...] = (
     settings.limit_cannot_bind,
     settings.threshold_out_of_reach,
     settings.busy_threshold_out_of_reach,
+    settings.signal_not_simulated,
+    settings.unread_predictions,
+    settings.model_not_served,
 )
 
 # Causes come before what follows from them.
 OF_RUNS: tuple[Callable[[Run], Iterator[Finding]], ...] = (
+    of_faults.instances_failed,
+    of_faults.gateways_failed,
+    of_faults.kv_lost,
     of_fleet.priority_blocked,
     of_fleet.starvation,
     of_fleet.passed_by_prefixes,
@@ -79,6 +85,7 @@ OF_RUNS: tuple[Callable[[Run], Iterator[Finding]], ...] = (
     remarks.few_values,
     remarks.approximate,
     remarks.slow_stepping,
+    of_faults.drained_politely,
 )
 
 

@@ -9,7 +9,7 @@ from spillway._core.instance import InstanceGroup, Jittered, StepLoop
 from spillway._core.workload import Trace
 from spillway.config import profiles
 from spillway.config.formatting import counted, number
-from spillway.config.provenance import notes_on_servers
+from spillway.config.provenance import notes_on_servers, notes_on_verdicts
 from spillway.data.extrapolation import extrapolations
 from spillway.data.figures import LATENCIES, SMALL_SAMPLE
 from spillway.findings.finding import Evidence, Finding
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spillway.data.result_data import ResultData
+    from spillway.findings.finding import Severity
     from spillway.findings.parts import Parts
     from spillway.findings.run import Run
 
@@ -31,12 +32,14 @@ _NOT_OVERLOAD = ("unservable", "timeout")
 
 def failed_calls(run: Run) -> Iterator[Finding]:
     """Calls that failed where they were recorded."""
-    if count := run.ledger["failed"]:
+    reasons = run.result.activity["not_completed"]
+    lost = reasons.get("instance_lost", 0) + reasons.get("gateway_lost", 0)
+    if count := run.ledger["failed"] - lost:
         yield Finding(
             "workload.empty_outputs",
             f"{count:,} of {run.ledger['attempts']:,} requests failed: the trace records no "
-            "output for them, as of calls that failed. They count as failed, and take no time of "
-            "the servers; workload.empty_outputs = served serves them.",
+            "output for them, or its log another status than success. They count as failed, and "
+            "take no time of the servers; workload.empty_outputs = served computes their prompts.",
             severity="medium",
             evidence=(
                 Evidence(
@@ -78,9 +81,11 @@ def no_targets(run: Run) -> Iterator[Finding]:
 
 
 def unvalidated_servers(run: Run) -> Iterator[Finding]:
-    """Servers whose step times are computed."""
+    """Servers whose step times are computed, or that a recording has refuted."""
+    refuted = notes_on_verdicts([run.simulation])
     for text in notes_on_servers([run.simulation]):
-        yield Finding("instances", text, severity="info")
+        severity: Severity = "medium" if text in refuted else "info"
+        yield Finding("instances", text, severity=severity)
 
 
 def extrapolated(run: Run) -> Iterator[Finding]:
@@ -267,13 +272,16 @@ def _idle_reasons(result: ResultData, parts: Parts) -> list[_Idle]:
     }
     idle: dict[_Idle, None] = {}
     for noun in parts.nouns:
+        if noun.path == "router":  # has a reason only for requests that no server is left for
+            continue
         reasons = noun.description.get("reasons", ())
         if "kind" in noun.description and reasons:
             held = any(entered[i] for i in _instances_of(result, noun.path) if i in entered)
             if not held and not any(reason["name"] in counts for reason in reasons):
                 idle[_Idle(str(noun), "refused a request")] = None
             continue
-        if noun.path == "disaggregation":  # refuses only where its router does
+        # The first refuses only where its router does; what fails is no mechanism.
+        if noun.path in ("disaggregation", "fleet.health"):
             continue
         for reason in reasons:
             if reason["word"] in _NOT_OVERLOAD or reason["name"] in counts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,19 @@ if TYPE_CHECKING:
 
 _UNDER_WAY = ("completed", "queued", "running", "in_transit", "at_admission")
 _HARMED = 0.05
+
+
+class Stays(NamedTuple):
+    """The stays of requests at instances: two of one that passes through both pools.
+
+    `row`: of the request. Instants in s: when it was sent there, got its seat, and left.
+    """
+
+    row: NDArray[np.int64]
+    instance: NDArray[np.int64]
+    sent_s: Floats
+    seated_s: Floats
+    left_s: Floats
 
 
 class Run:
@@ -102,6 +115,60 @@ class Run:
         return found
 
     @functools.cached_property
+    def computed_at(self) -> NDArray[np.int64]:
+        """The instance that computes the prompt; -1: never routed."""
+        instance: NDArray[np.int64] = self.column("instance").astype(np.int64)
+        if "prefill_instance" not in self.result._columns():
+            return instance
+        return np.where(self._has_legs, self.column("prefill_instance"), instance)
+
+    @functools.cached_property
+    def computed_s(self) -> Floats:
+        """Instants at which the prompt is computed; NaN: it was not."""
+        if "prefill_instance" not in self.result._columns():
+            return self.first_token_s
+        return np.where(self._has_legs, self.column("prefill_end_s"), self.first_token_s)
+
+    @property
+    def _has_legs(self) -> Booleans:
+        found: Booleans = self.column("prefill_instance") >= 0
+        return found
+
+    @functools.cached_property
+    def stays(self) -> Stays:
+        """The stays of all requests that were routed, the first ones first.
+
+        Those of requests that went on at other instances have no known instants, but with pools the
+        last one has.
+        """
+        rows = np.arange(len(self.arrival_s))
+        if "prefill_instance" not in self.result._columns():
+            instants_s = (self.dispatched_s, self.scheduled_s, self.left_s)
+            known_s = (np.where(self.moved, np.nan, instant_s) for instant_s in instants_s)
+            return Stays(rows, self.computed_at, *known_s)
+        ends = self.column("prefill_end_s")
+        continues = self._has_legs & ~np.isnan(ends)
+        first_left = np.where(continues, ends, self.left_s)
+        seated = ends + self.column("transfer_s") + self.column("decode_queue_s")
+        moved = self.moved
+        pairs = (
+            (rows, rows[continues]),
+            (self.computed_at, self.column("instance")[continues]),
+            (np.where(moved, np.nan, self.dispatched_s), ends[continues]),
+            (np.where(moved, np.nan, self.scheduled_s), seated[continues]),
+            (np.where(moved, np.nan, first_left), self.left_s[continues]),
+        )
+        return Stays(*map(np.concatenate, pairs))
+
+    @functools.cached_property
+    def moved(self) -> Booleans:
+        """The requests that went on at other instances: only the last one is recorded."""
+        if "migrations" not in self.result._columns():
+            return np.zeros(len(self.arrival_s), dtype=bool)
+        found: Booleans = self.column("migrations") > 0
+        return found
+
+    @functools.cached_property
     def lost(self) -> Booleans:
         """The requests that were refused, dropped, evicted, withdrawn, or failed."""
         outcomes = self.result._names()["outcomes"]
@@ -112,11 +179,23 @@ class Run:
     @functools.cached_property
     def missed(self) -> Booleans:
         """The requests that were lost, or that completed and missed a target of their class."""
+        return self._missed(np.zeros(len(self.arrival_s)))
+
+    @functools.cached_property
+    def missed_by_queue(self) -> Booleans:
+        """The requests that missed a target only because of their wait in the gateway."""
+        waits_s = np.nan_to_num(self.queue_s)
+        found: Booleans = self.missed & ~self._missed(waits_s)
+        return found
+
+    def _missed(self, less_s: Floats) -> Booleans:
+        """The requests that were lost, or late even if they had waited this much less."""
         names = np.array(self.result._names()["slo_classes"])[self.column("slo_class")]
+        latencies_s = [
+            self.column("ttft_s") - less_s, self.column("tpot_s"), self.column("e2e_s") - less_s
+        ]  # fmt: skip
         promised, meets = compare_with_targets(
-            self.simulation.slo_classes,
-            names,
-            *(self.column(f"{latency}_s") * 1e9 for latency in ("ttft", "tpot", "e2e")),
+            self.simulation.slo_classes, names, *(of_s * 1e9 for of_s in latencies_s)
         )
         waits = np.isnan(self.column("e2e_s")) & ~self.lost
         found: Booleans = self.lost | (promised & ~meets & ~waits)
@@ -171,6 +250,11 @@ class Run:
         return sum(group.count for group in self.simulation.instances)
 
     @functools.cached_property
+    def num_choices(self) -> int:
+        """Number of these that a request may be continued at: without the prefill pool."""
+        return sum(group.count for group in self.simulation.instances if group.role != "prefill")
+
+    @functools.cached_property
     def engine_wait_s(self) -> Floats:
         """From dispatch to the first step: routing, ingress, the queue of the engine."""
         found: Floats = self.column("scheduling_delay_s") - self.queue_s
@@ -181,7 +265,7 @@ class Run:
         """Whether all servers are alike, and there at all times."""
         fleet = self.simulation.fleet
         fixed = fleet.autoscaler.kind == "none" and (
-            (fleet.initial_instances, fleet.target_instances) == (None, None)
+            (fleet.initial_instances, fleet.target_instances, fleet.breakdowns) == (None,) * 3
         )
         kinds = {group.replace(count=1) for group in self.simulation.instances}
         return fixed and len(kinds) == 1 and not self.simulation.changes

@@ -113,8 +113,10 @@ def why(
     if detail := result.refusal_detail(row):
         which = "refused" if attempts <= 1 else "an attempt was refused"
         lines.append(f"{which}: {detail}")
-    if run.has_times:
+    if run.has_times and not run.moved[row]:
         lines += _ahead(run, row, began_s)
+    lines += _migrations(result, row)
+    lines += _legs(result, row)
     lines += _by_cause(causes, row, requests["e2e_s"][row])
     lines += _to_meet(result, row, causes)
     if outcome == "rejected":
@@ -135,7 +137,7 @@ def _began_s(run: Run, causes: TimeByCause | str) -> Floats:
 
 def _ahead(run: Run, row: int, began_s: Floats) -> Iterator[str]:
     """The requests on its server, or anywhere, when its last attempt came."""
-    instance = int(run.column("instance")[row])
+    instance = int(run.computed_at[row])
     if np.isnan(began_s[row]):
         yield "what was ahead of its last attempt is unknown: only its first arrival is recorded"
         return
@@ -144,19 +146,50 @@ def _ahead(run: Run, row: int, began_s: Floats) -> Iterator[str]:
         yield f"when it came, {counted(in_flight, 'request')} ran in the fleet"
         return
     dispatched_s = began_s + run.column("queue_s")
-    at_s = dispatched_s[row]
-    same = (run.column("instance") == instance) & (np.arange(len(run.arrival_s)) != row)
+    at_s, stays = dispatched_s[row], run.stays
+    sent_s = np.append(dispatched_s, stays.sent_s[len(dispatched_s) :])
+    same = (stays.instance == instance) & (stays.row != row)
     is_known = ~(run.lost & np.isnan(run.column("e2e_s")))  # when lost requests left is not
-    there = same & is_known & (dispatched_s <= at_s) & (run.left_s > at_s)
-    waiting = there & ~(run.scheduled_s <= at_s)
+    there = same & is_known[stays.row] & (sent_s <= at_s) & (stays.left_s > at_s)
+    waiting = there & ~(stays.seated_s <= at_s)
     names = run.result._names()["tenants"]
-    counts = np.bincount(run.column("tenant")[there], minlength=len(names))
+    counts = np.bincount(run.column("tenant")[stays.row[there]], minlength=len(names))
     most = np.argsort(-counts, kind="stable")[:3]
     tenants = ", ".join(f"{names[i]} {counts[i]:,}" for i in most if counts[i])
     ahead = f"{int((there & ~waiting).sum()):,} running and {int(waiting.sum()):,} waiting"
-    yield f"when it was sent to instance {instance}, that had {ahead}" + (
-        f" (by tenant: {tenants})" if tenants else ""
+    tenants = f" (by tenant: {tenants})" if tenants else ""
+    moved = "; requests that went on at other instances are not counted" if run.moved.any() else ""
+    yield f"when it was sent to instance {instance}, that had {ahead}{tenants}{moved}"
+
+
+def _migrations(result: ResultData, row: int) -> Iterator[str]:
+    """How often it went on at another instance, and what that computed again."""
+    requests = result.requests
+    migrations = int(requests["migrations"][row]) if "migrations" in requests else 0
+    if migrations:
+        again = int(requests["recomputed_tokens"][row])
+        yield (
+            f"its instance failed: it went on at another one, {migrations:,} times; {again:,} of "
+            f"its tokens were computed again, last by instance {requests['instance'][row]}"
+        )
+
+
+def _legs(result: ResultData, row: int) -> Iterator[str]:
+    """Where its prompt was computed, and how long the way to its second instance took."""
+    requests = result.requests
+    instance = int(requests["prefill_instance"][row]) if "prefill_instance" in requests else -1
+    computed_s, transfer_s, wait_s = (
+        float(requests[name][row]) if instance >= 0 else np.nan
+        for name in ("prefill_end_s", "transfer_s", "decode_queue_s")
     )
+    if np.isnan(computed_s):
+        return
+    text = f"its prompt was computed by instance {instance} until {computed_s:.6f} s"
+    if not np.isnan(wait_s):
+        text += f"; it waited {wait_s * 1e3:.3f} ms for instance {requests['instance'][row]}"
+    if not np.isnan(transfer_s):
+        text += f", to which it was moved in {transfer_s * 1e3:.3f} ms"
+    yield text
 
 
 def _by_cause(causes: TimeByCause | str, row: int, e2e_s: float) -> Iterator[str]:
@@ -195,6 +228,10 @@ def _to_meet(result: ResultData, row: int, causes: TimeByCause | str) -> Iterato
             for name, value in own.items()
             if name not in work and (metric == "e2e" or (name in before) != (metric == "tpot"))
         }
+        if "failure" in own and metric != "e2e":
+            others_s = sum(own.get(name, 0.0) for name in (*before, "prefill_own"))
+            early_s = min(max(float(requests["ttft_s"][row]) - others_s, 0.0), own["failure"])
+            spent["failure"] = early_s if metric == "ttft" else own["failure"] - early_s
         if spent:
             text += f"; {_enough(spent, excess_s)}"
         yield text

@@ -1,8 +1,8 @@
 /* Policies of a user for Spillway, as C functions. See docs/guides/write_a_policy_in_c.md.
  *
  * Functions are called without Python's interpreter lock, from the thread of the run. They use their
- * arguments alone: no clock, no globals, no I/O. Pointers are valid only during the call. All
- * members have 8 bytes, so that the structs have no padding.
+ * arguments alone: no clock, no globals, no I/O. Pointers are valid only during the call. Texts are
+ * UTF-8 and end with 0. All members have 8 bytes, so that the structs have no padding.
  */
 #ifndef SPILLWAY_POLICY_H
 #define SPILLWAY_POLICY_H
@@ -22,7 +22,15 @@ extern "C" {
 #define SPILLWAY_REJECT_RATE_LIMITED -1
 #define SPILLWAY_REJECT_UNSERVABLE -2
 
-/* The request of a decision. */
+/* The value of a request in a further column of the trace (attribute.NAME). */
+typedef struct {
+  const char *name;  /* of the column, without "attribute." */
+  const char *value; /* "": none */
+  int64_t number;    /* of the value: equal values of a column have equal numbers; -1: none */
+} spillway_attribute;
+
+/* The request of a decision. Later versions of the header with the same SPILLWAY_POLICY_ABI only
+ * add members at the end, so functions that were compiled with an earlier one still run. */
 typedef struct {
   int64_t id;           /* position in the order of arrival */
   int64_t input_tokens; /* length of the prompt */
@@ -31,6 +39,12 @@ typedef struct {
   int64_t priority;     /* of its SLO class; higher is more important */
   double arrival_s;     /* when it arrived, in seconds */
   double uniform;       /* random, >= 0 and < 1, for this decision; NaN unless asked for */
+  int64_t max_tokens;   /* maximum of its output that its client states; 0: none */
+  int64_t predicted_output_tokens; /* its output by length_prediction; at least 1 */
+  int64_t model;                   /* number of the model that it names; 0: none */
+  const char *model_name;          /* that name; "": none */
+  int64_t num_attributes;
+  const spillway_attribute *attributes; /* in the order of the columns of the trace */
 } spillway_request;
 
 /* A candidate instance as the gateway sees it: its metrics are as old as the signals make them. */
@@ -47,6 +61,30 @@ typedef struct {
   double age_s;           /* age of the metrics in seconds; NaN: never measured */
 } spillway_instance;
 
+/* The instances between which a decider of prefill and decode pools decides: those that the router
+ * of each pool would choose now. Loads are the gateway's own counts of what it sent; later versions
+ * add members as those of spillway_request do. */
+typedef struct {
+  int64_t prompt_tokens; /* input_tokens, with the output of instances that the request has lost */
+  int64_t prompt_blocks; /* KV blocks of these */
+  int64_t decode_instance;       /* number in the fleet; -1: the router would choose none */
+  int64_t decode_cached_tokens;  /* of the prompt: sent there before, by the gateway's record */
+  int64_t decode_pending_tokens; /* of prefill legs in flight there: to compute, without cached */
+  int64_t decode_blocks_in_flight; /* of prompts in flight there, continued or served wholly */
+  int64_t decode_max_num_batched_tokens; /* most tokens of a step */
+  int64_t decode_num_kv_blocks;          /* KV blocks in total */
+  int64_t prefill_instance;              /* the same of the prefill pool */
+  int64_t prefill_cached_tokens;
+  int64_t prefill_pending_tokens;
+  int64_t prefill_blocks_in_flight;
+  int64_t prefill_max_num_batched_tokens;
+  int64_t prefill_num_kv_blocks;
+} spillway_legs;
+
+/* What a decider returns. Any other number ends the run. */
+#define SPILLWAY_LOCAL 1  /* the prompt is computed where the request is continued */
+#define SPILLWAY_REMOTE 0 /* it is computed in the prefill pool */
+
 /* Decides on a request. `instances` has `num_instances` entries; none if the policy does not read
  * them. `state` is the policy's own memory: each gateway replica of each run begins with a copy of
  * the values that were given to spillway.policies.compiled_admission. It charges nothing: another policy of
@@ -62,6 +100,11 @@ typedef void (*spillway_notify)(const spillway_request *request, double now_s, d
 /* Writes the score of each instance to `scores`: higher is better, clamped to [0, 1], never NaN. */
 typedef void (*spillway_score)(const spillway_request *request, const spillway_instance *instances,
                                int64_t num_instances, double now_s, double *state, double *scores);
+
+/* Decides where the prompt of a request is computed, at each dispatch while a prefill instance is
+ * ready. */
+typedef int32_t (*spillway_is_local)(const spillway_request *request, const spillway_legs *legs,
+                                     double now_s, double *state);
 
 #ifdef __cplusplus
 }

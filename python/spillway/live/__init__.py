@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from spillway._core.cluster import Simulation
@@ -28,6 +28,11 @@ def serve(
     seed: int = 0,
     model: str | None = None,
     status_profile: str | None = None,
+    vllm_version: str = "0.33.0",
+    errors: str | Path | Sequence[Mapping[str, object]] = (),
+    admin_port: int | None = None,
+    admin_token: str | None = None,
+    tenant_keys: str | Path | None = None,
     record: str | Path | None = None,
     tokenizer: str | Path | None = None,
     behind_proxy: bool = False,
@@ -39,7 +44,9 @@ def serve(
     """Serves a simulated fleet, or each of its servers, until a signal arrives.
 
     Requests come from HTTP clients in place of the workload; of that, what stays is the lengths of
-    outputs, per tenant. Each token leaves when the simulated server has computed it.
+    outputs, per tenant. Each token leaves when the simulated server has computed it. Instances that
+    fail (`changes`, `fleet.breakdowns`) do so at their times; in mode servers their ports refuse
+    connections, or answer nothing.
 
     Parameters
     ----------
@@ -60,6 +67,22 @@ def serve(
     status_profile : str
         Whose statuses refused requests get: llm-d (by default), vllm or dynamo; in mode servers
         vllm.
+    vllm_version : str
+        The vLLM whose names the metrics have, 0.10 to 0.33, and which `/version` states.
+    errors : path or sequence of mappings
+        Rules of errors that requests get on purpose: `error` (rate_limit, invalid_api_key,
+        context_length, invalid_request, model_not_found, server_error or unavailable; drop: the
+        connection breaks without an answer; cut: after the first token), `share` of the requests
+        (1 by default), `from_s` and `to_s` (simulated s), in mode servers `instance`. A path: a
+        YAML or JSON file of them. The first rule that hits a request counts.
+    admin_port, admin_token : int, str
+        Port of the administrative interface on 127.0.0.1 (0: any free one), and the token, of at
+        least 16 characters, that each request to it states. None: there is none.
+    tenant_keys : path
+        A YAML or JSON file that names the tenants of API keys (`authorization: Bearer KEY`) by
+        salted hashes: `salt` (32 to 128 hexadecimal digits) and `tenants`, lists of SHA-256 of salt
+        and key by tenant. Headers that name a tenant are stronger; other keys are those of
+        `default`.
     record : path
         A configuration file (.yaml, .yml or .json), written at the end, that repeats what happened:
         `spillway run FILE --seed SEED`. Until then FILE.jsonl holds it. It has lengths and salted
@@ -75,7 +98,7 @@ def serve(
         Ends as after SIGTERM once this time has passed (s).
     ready, note : callable
         Called with the address once the server listens, in mode servers with that of each instance
-        in turn; with what it leaves out or adds.
+        in turn; with what is known of the servers' step times, and what it leaves out or adds.
 
     Returns
     -------
@@ -103,6 +126,10 @@ def serve(
         violations.append(("duration_s", f"{duration_s:g}", "must be > 0 (s)"))
     if not 0 <= port <= _LAST_PORT:
         violations.append(("port", str(port), f"must be >= 0 and <= {_LAST_PORT}"))
+    if (admin_port is None) != (admin_token is None):
+        violations.append(("admin_token", "", "goes with admin_port"))
+    if admin_port is not None and not 0 <= admin_port <= _LAST_PORT:
+        violations.append(("admin_port", str(admin_port), f"must be >= 0 and <= {_LAST_PORT}"))
     if violations:
         raise config_error(violations)
     live = settings.served(
@@ -113,6 +140,10 @@ def serve(
         model=model,
         status_profile=status_profile,
         record=record,
+        vllm_version=vllm_version,
+        errors=errors,
+        admin_token=admin_token,
+        tenant_keys=tenant_keys,
     )
     if mode == "servers" and port + len(live.max_model_lens) - 1 > _LAST_PORT:
         allowed = f"must be <= {_LAST_PORT - len(live.max_model_lens) + 1}: a port per instance"
@@ -122,7 +153,16 @@ def serve(
     if note is not None:
         for text in (*live.notes, f"the model is called {live.model!r}"):
             note(text)
-    server.run(live, host=host, port=port, grace_s=grace_s, duration_s=duration_s, ready=ready)
+    server.run(
+        live,
+        host=host,
+        port=port,
+        grace_s=grace_s,
+        duration_s=duration_s,
+        ready=ready,
+        admin_port=admin_port,
+        note=note,
+    )
     if live.record is None or live.journal is None:
         return None
     repeated = recorded(live.journal)

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from spillway import _core
 from spillway._core.sim import ConfigError
-from spillway.live import tokens, wire
+from spillway.live import errors, tokens, wire
+from spillway.live.admin import Admin
+from spillway.live.errors import Errors
 from spillway.live.fleet import Fleet, Served
 from spillway.live.metrics import CONTENT_TYPE, Metrics
-from spillway.live.wire import RefusedError
+from spillway.live.wire import CutError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 
     from spillway.live.settings import LiveSettings
+    from spillway.session import Event
 
     Message = MutableMapping[str, Any]
     Receive = Callable[[], Awaitable[Message]]
@@ -26,19 +29,29 @@ if TYPE_CHECKING:
     Headers = Mapping[bytes, bytes]
     At = int | None  # the instance whose port it is; None: the front port of the fleet
 
+_OVERLOADED = (429, 529)
 _LLMD_REASONS = {"queue_timeout": "rejected-ttl-expired", "in_flight_eviction": "evicted-priority"}
 _BUSY = (
     "The engine is currently busy and cannot accept new requests. "
     "Please try again later or on a different instance."
 )
+_LOST = "instance_lost"
+_DRAINING = "The server is shutting down."
 
 
 class App:
     """A simulated fleet behind vLLM's API; in mode servers, `ports` has one of each instance."""
 
-    def __init__(self, settings: LiveSettings, ports: Sequence[int] = ()) -> None:
+    def __init__(
+        self, settings: LiveSettings, ports: Sequence[int] = (), admin_port: int | None = None
+    ) -> None:
         self.settings = settings
-        self.metrics = Metrics(settings.simulation, settings.model, settings.max_model_len(None))
+        self.metrics = Metrics(
+            settings.simulation,
+            settings.model,
+            settings.max_model_len(None),
+            settings.version,
+        )
         self._instances: dict[int, At] = {}
         if settings.mode == "servers":
             self._instances = {port: i for i, port in enumerate(ports)}
@@ -49,8 +62,13 @@ class App:
             seed=settings.seed,
             speed=settings.speed,
             record=settings.journal or "none",
-            ended=self.metrics.note,
+            metrics=self.metrics,
+            may_fail=settings.may_fail,
+            runs_on=settings.mode == "servers",
         )
+        self.errors = Errors(settings.errors, settings.seed)
+        self._admin_port = admin_port
+        self._admin = Admin(settings.admin_token or "", self.fleet, self.errors, settings.num_ports)
         self._open: Counter[At] = Counter()
         self._numbers = 0
         self.is_quiet.set()
@@ -67,36 +85,68 @@ class App:
             ("GET", "/metrics"): self._metrics,
         }
 
+    def port_of(self, instance: int) -> int:
+        """The port of an instance, in mode servers."""
+        return next(port for port, number in self._instances.items() if number == instance)
+
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] != "http":
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1000})
             return
+        at = self._instances.get(scope["server"][1]) if self._instances else None
         sent: list[Message] = []
 
         async def sends(message: Message) -> None:
+            await self._reach(at)
             sent.append(message) if not sent else None
             await send(message)
 
         try:
-            route = self._routes.get((scope["method"], scope["path"]))
-            if route is None:
-                is_known = any(path == scope["path"] for _, path in self._routes)
-                raise RefusedError(
-                    405 if is_known else 404, "Method Not Allowed" if is_known else "Not Found"
-                )
-            size = sum(len(name) + len(value) for name, value in scope["headers"])
-            if size > self.settings.most_header_bytes:
-                raise RefusedError(431, "the headers are too large")
-            at = self._instances.get(scope["server"][1]) if self._instances else None
-            await route(at, dict(scope["headers"]), receive, sends)
+            await self._answer(at, scope, receive, sends, sent)
+        except CutError:
+            scope["spillway.abort"]()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+    async def _reach(self, at: At, served: Served | None = None) -> None:
+        """Waits while an instance hangs; CutError if it has crashed, or the client leaves."""
+        if at is not None and not await self.fleet.answers(at, served):
+            raise CutError
+
+    async def _answer(
+        self, at: At, scope: Mapping[str, Any], receive: Receive, send: Send, sent: list[Message]
+    ) -> None:
+        try:
+            await self._route(at, scope, receive, send)
         except RefusedError as error:
             if not sent:
-                await _json(send, error.status, error.body)
+                await _json(send, error.status, error.body, self._reasons(error.reason))
         except ConfigError as error:
             if not sent:
                 await _json(send, 400, wire.error_body(400, str(error)))
+
+    async def _route(self, at: At, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        size = sum(len(name) + len(value) for name, value in scope["headers"])
+        if size > self.settings.most_header_bytes:
+            raise RefusedError(431, "the headers are too large")
+        if self._admin_port is not None and scope["server"][1] == self._admin_port:
+            await self._administrate(scope, receive, send)
+            return
+        route = self._routes.get((scope["method"], scope["path"]))
+        if route is None:
+            is_known = any(path == scope["path"] for _, path in self._routes)
+            raise RefusedError(
+                405 if is_known else 404, "Method Not Allowed" if is_known else "Not Found"
+            )
+        await route(at, dict(scope["headers"]), receive, send)
+
+    async def _administrate(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        method, path = scope["method"], scope["path"]
+        self._admin.check(dict(scope["headers"]), method, path)
+        body = await self._body(receive)
+        await _json(send, 200, self._admin.answer(method, path, body))
 
     # ---- generation ------------------------------------------------------------------------
 
@@ -109,32 +159,54 @@ class App:
     async def _generate(
         self, at: At, headers: Headers, receive: Receive, send: Send, *, is_chat: bool
     ) -> None:
-        if b"x-return-error" in headers:
-            raise RefusedError(501, "x-return-error: failures are not simulated by this server")
         body = await self._body(receive)
         longest = self.settings.max_model_len(at)
         ask = wire.ask_of(body, is_chat=is_chat, model=self.settings.model, longest=longest)
         if self.is_draining:
-            raise RefusedError(503, "The server is shutting down.")
+            raise RefusedError(503, _DRAINING, reason="shutting_down")
         if self._open.total() >= self.settings.most_requests:
-            raise RefusedError(503, _BUSY)
+            raise RefusedError(503, _BUSY, reason="too_many_connections")
+        if at is not None and self.fleet.is_gone(at):
+            raise CutError
+        is_cut = self._inject(at, headers)
         served = self._submit(at, ask, headers)
         self._open[at] += 1
         self.is_quiet.clear()
-        leaving = asyncio.ensure_future(_leaves(receive, served))
+        leaving = asyncio.ensure_future(self._leaves(receive, served))
+
+        async def sends(message: Message) -> None:
+            await self._reach(at, served)
+            await send(message)
+
         try:
             answer = wire.Answer(ask, self._numbers, int(time.time()))
             self._numbers += 1
             if ask.streams:
-                await self._stream(ask, served, answer, send)
+                await self._stream(ask, served, answer, sends, is_cut=is_cut)
             else:
-                await self._whole(served, answer, send)
+                await self._whole(served, answer, sends, is_cut=is_cut)
         finally:
             leaving.cancel()
             self.fleet.cancel(served)
             self._open[at] -= 1
             if self._open.total() == 0:
                 self.is_quiet.set()
+
+    def _inject(self, at: At, headers: Headers) -> bool:
+        """Whether the answer is to be cut; raises the error that the request gets on purpose."""
+        name: str | None = _text(headers, b"x-return-error")
+        if name:
+            name, status = errors.asked(name)
+        elif self.errors.rules and (name := self.errors.drawn(self.fleet.now_s(), at)):
+            status = errors.STATUSES[name]
+        else:
+            return False
+        self.metrics.injected[name] += 1
+        if status is not None:
+            raise RefusedError(status, f"Injected error: {name}.", reason="injected")
+        if name == "drop":
+            raise CutError
+        return True
 
     def _submit(self, at: At, ask: wire.Ask, headers: Headers) -> Served:
         settings = self.settings
@@ -152,6 +224,7 @@ class App:
         tenant = settings.tenant_of(
             _text(headers, b"x-spillway-tenant")
             or _text(headers, b"x-llm-d-inference-fairness-id")
+            or settings.tenant_keys.tenant(headers.get(b"authorization", b""))
             or "default"
         )
         given = _text(headers, b"x-spillway-output-tokens")
@@ -172,21 +245,27 @@ class App:
             instance=at,
         )
 
-    async def _whole(self, served: Served, answer: wire.Answer, send: Send) -> None:
+    async def _whole(
+        self, served: Served, answer: wire.Answer, send: Send, *, is_cut: bool
+    ) -> None:
         while served.end is None and not served.is_gone and not served.is_stopped:
             served.changed.clear()
             await served.changed.wait()
+            if is_cut and served.first_token_s is not None:
+                raise CutError
         if served.is_gone:
             return None
         if served.end is None:
-            raise RefusedError(503, "The server is shutting down.")
+            raise RefusedError(503, _DRAINING, reason="shutting_down")
         if served.end.state != "completed":
             return await self._refuse(served, send)
         found = answer.whole(served.emitted, served.finish_reason)
         await _json(send, 200, found, self._lateness())
         return None
 
-    async def _stream(self, ask: wire.Ask, served: Served, answer: wire.Answer, send: Send) -> None:
+    async def _stream(
+        self, ask: wire.Ask, served: Served, answer: wire.Answer, send: Send, *, is_cut: bool
+    ) -> None:
         has_begun, written = False, 0
         while True:
             served.changed.clear()
@@ -200,6 +279,9 @@ class App:
                 await _begin(send, 200, b"text/event-stream; charset=utf-8", self._lateness())
             emitted = served.emitted
             is_whole = end is not None and end.state == "completed"
+            if is_cut and emitted:
+                await _more(send, answer.chunks(written, emitted, None))
+                raise CutError
             if emitted > written or is_whole:
                 reason = served.finish_reason if is_whole else None
                 await _more(send, answer.chunks(written, emitted, reason))
@@ -210,21 +292,33 @@ class App:
                 usage = answer.last_usage(written) if ask.includes_usage else b""
                 return await _more(send, usage + wire.DONE, is_last=True)
             if end is not None or served.is_stopped:
+                if end is not None and end.reason == _LOST and self._instances:
+                    raise CutError
                 if not has_begun:
-                    raise RefusedError(503, "The server is shutting down.")
-                why = "The server is shutting down." if end is None else _why(served)
+                    raise RefusedError(503, _DRAINING, reason="shutting_down")
+                why = _DRAINING if end is None else _why(served)
                 error = wire.event(wire.error_body(500, why))
                 return await _more(send, error + wire.DONE, is_last=True)
             await served.changed.wait()
 
+    async def _leaves(self, receive: Receive, served: Served) -> None:
+        """Waits until the client has gone."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.fleet.leave(served)
+
     async def _refuse(self, served: Served, send: Send) -> None:
         end = served.end
         assert end is not None
+        if end.reason == _LOST and self._instances:
+            raise CutError
         by_system = _core.metrics.statuses.get(end.reason, {})
         status = by_system.get(self.settings.status_profile, 500)
         if end.reason == "unservable":
             status = 400
-        headers = [(b"x-spillway-reason", (end.reason or end.state).encode())]
+        elif status in _OVERLOADED and self._has_no_worker(end):
+            status = 503
+        headers = self._reasons(end.reason or end.state)
         if self.settings.status_profile == "llm-d":
             why = _LLMD_REASONS.get(end.reason, "rejected-saturated")
             headers.append((b"x-llm-d-request-dropped-reason", why.encode()))
@@ -232,6 +326,16 @@ class App:
             headers.append((b"retry-after", b"1"))
         body = wire.error_body(status, _why(served))
         await _json(send, status, body, [*headers, *self._lateness()])
+
+    # A gateway without workers is unavailable, not overloaded (llm-d-router#2046).
+    def _has_no_worker(self, end: Event) -> bool:
+        if end.reason == "no_workers":
+            return True
+        return end.reason == "queue_timeout" and not self.fleet.observe()["ready_instances"]
+
+    @staticmethod
+    def _reasons(reason: str | None) -> list[tuple[bytes, bytes]]:
+        return [] if reason is None else [(b"x-spillway-reason", reason.encode())]
 
     def _lateness(self) -> list[tuple[bytes, bytes]]:
         return [(b"x-spillway-lateness-ms", f"{self.fleet.late_s * 1e3:.3f}".encode())]
@@ -290,7 +394,7 @@ class App:
         await _more(send, b"", is_last=True)
 
     async def _version(self, _at: At, _headers: Headers, _receive: Receive, send: Send) -> None:
-        await _json(send, 200, {"version": wire.VLLM})
+        await _json(send, 200, {"version": self.settings.vllm_version})
 
     async def _load(self, at: At, _headers: Headers, _receive: Receive, send: Send) -> None:
         await _json(send, 200, {"server_load": self._open[at]})
@@ -299,14 +403,6 @@ class App:
         page = self.metrics.page(self.fleet, at).encode()
         await _begin(send, 200, CONTENT_TYPE.encode(), [])
         await _more(send, page, is_last=True)
-
-
-async def _leaves(receive: Receive, served: Served) -> None:
-    """Waits until the client has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    served.is_gone = True
-    served.changed.set()
 
 
 def _why(served: Served) -> str:

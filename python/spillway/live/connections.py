@@ -47,6 +47,7 @@ def limited(protocol: Any, settings: LiveSettings) -> Any:
         def on_headers_complete(self) -> None:
             self.forget_head()
             super().on_headers_complete()
+            self.scope["spillway.abort"] = self.transport.abort  # its task begins later
 
         def forget_head(self) -> None:
             if self.head is not None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from spillway.config.limits import LONGEST_SPAN_S
 from spillway.live.histogram import Histogram
 from spillway.session import start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from spillway._core.cluster import Simulation
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 _MOST_EVENTS = 20_000
 _COALESCED_S = 0.001
 _LATE_S = 0.05
+_NS = 1e-9
+_NEVER_S = LONGEST_SPAN_S / 2  # an event beyond is that of no end
 _LATENESS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
 
@@ -33,11 +37,15 @@ class Served:
     tenant: str
     arrived_s: float
     emitted: int = 0
+    instance: int = -1
     dispatched_s: float | None = None
     is_inside: bool = False  # its instance has let it in
+    scheduled_s: float = math.nan
     first_token_s: float | None = None
+    last_token_s: float = math.nan
     end: Event | None = None
     is_gone: bool = False
+    is_cancelled: bool = False
     is_stopped: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -52,6 +60,25 @@ class Served:
         return "length" if self.output_tokens >= self.max_tokens else "stop"
 
 
+class Counts(Protocol):
+    """What counts the tokens and ends of requests: `metrics.Metrics`."""
+
+    def note_first_token(self, served: Served, happened: Event) -> None:
+        """Counts a prompt that has been computed."""
+
+    def note_tokens(self, served: Served, count: int, interval_s: float) -> None:
+        """Counts output tokens after the first, with the time that each took (s)."""
+
+    def note_end(self, served: Served) -> None:
+        """Counts a request that has ended."""
+
+    def note_steps(self, instance: int, begun: int, tokens: int) -> None:
+        """Counts steps of an instance that have begun, and output tokens of those that ended."""
+
+    def restart(self, instance: int, counted: Mapping[str, float]) -> None:
+        """An instance has crashed: its process counts from 0 again; `counted`: so far."""
+
+
 class Fleet:
     """A session, advanced with the clock: its requests wake their handlers."""
 
@@ -62,13 +89,16 @@ class Fleet:
         seed: int,
         speed: float,
         record: str | Path,
-        ended: Callable[[Served], None],
+        metrics: Counts,
+        may_fail: bool = False,
+        runs_on: bool = False,
     ) -> None:
-        self.session = start(simulation, seed, open_ended=True, record=record)
+        """`runs_on`: at speed 0, time also goes on while an instance starts again."""
+        self.session = start(simulation, seed, open_ended=True, record=record, may_fail=may_fail)
         self.speed = speed
         self.served: dict[int, Served] = {}
         self._on_the_way: set[int] = set()
-        self._ended = ended
+        self._metrics = metrics
         self.lateness = Histogram(_LATENESS_S)
         self.times_late = 0
         self.late_s = 0.0
@@ -77,6 +107,39 @@ class Fleet:
         self._began: float | None = None
         self._last = 0.0
         self._is_closed = False
+        self._runs_on = runs_on
+        self._seen = self.session.activity()
+        self._turned = asyncio.Event()  # until the next change of an instance's state
+        self._num_held = 0  # calls that wait for an instance
+        self._is_stopped = False
+        #: Called with the number of an instance whose state has changed.
+        self.turns: Callable[[int], None] = lambda _: None
+
+    def state_of(self, instance: int) -> str:
+        """Of an instance: up, hung, restarting or down."""
+        return self._seen[instance][0]
+
+    def is_gone(self, instance: int) -> bool:
+        """Whether the process of an instance has ended, and does not serve again yet."""
+        return self.state_of(instance) in ("restarting", "down")
+
+    async def answers(self, instance: int, served: Served | None = None) -> bool:
+        """Waits while an instance hangs and the client stays; whether it is there then."""
+        self._num_held += 1
+        try:
+            while self.state_of(instance) == "hung" and not self._is_stopped:
+                if served is not None and served.is_gone:
+                    break
+                self._schedule()
+                await self._turned.wait()
+        finally:
+            self._num_held -= 1
+        return self.state_of(instance) == "up"
+
+    def begin(self) -> None:
+        """Simulated time begins, if it has not."""
+        self._catch_up()
+        self._schedule()
 
     def submit(
         self,
@@ -94,6 +157,7 @@ class Fleet:
         request = self.session.submit(
             input_tokens=input_tokens,
             output_tokens=output_tokens,
+            max_tokens=max_tokens,
             tenant=tenant,
             slo_class=slo_class,
             segments=segments,
@@ -106,12 +170,20 @@ class Fleet:
         self._schedule()
         return served
 
+    def leave(self, served: Served) -> None:
+        """Its client has gone, also if its handler waits for an instance that hangs."""
+        served.is_gone = True
+        self.cancel(served)
+        served.changed.set()
+        self._wake()
+
     def cancel(self, served: Served) -> None:
-        """Its client has gone."""
-        if served.end is None and served.number in self.served:
+        """No client waits for it."""
+        if served.end is None and served.number in self.served and not served.is_cancelled:
             self._catch_up()
             if served.end is None:
                 self.session.cancel(served.number)
+                served.is_cancelled = True
             self._schedule()
 
     def observe(self) -> dict[str, Any]:
@@ -120,8 +192,31 @@ class Fleet:
         self._schedule()
         return self.session.observe(oracle=True)
 
+    def set(self, values: Mapping[str, Any]) -> float:
+        """Changes settings now; returns the instant (s). Raises ConfigError and UsageError."""
+        self._catch_up()
+        self.session.set(values)
+        self._schedule()
+        return self.session.now_s
+
+    def fail(self, faults: Sequence[Any]) -> float:
+        """Instances fail now; returns the instant (s). Raises ConfigError and UsageError."""
+        self._catch_up()
+        self.session.fail(*faults)
+        self._advance(self.session.now_s + _NS)
+        self._schedule()
+        return self.session.now_s
+
+    def now_s(self) -> float:
+        """The simulated instant now (s)."""
+        self._catch_up()
+        self._schedule()
+        return self.session.now_s
+
     def stop(self) -> None:
-        """Ends all streams: their handlers say so."""
+        """Ends all streams: their handlers say so. No call waits for an instance any more."""
+        self._is_stopped = True
+        self._wake()
         for served in self.served.values():
             served.is_stopped = True
             served.changed.set()
@@ -157,8 +252,31 @@ class Fleet:
         for number, tokens in zip(numbers, session.progress(numbers), strict=True):
             served = self.served[number]
             if tokens > served.emitted:
-                served.emitted = tokens
+                self._emitted(served, tokens, session.now_s)
                 served.changed.set()
+        self._look()
+
+    def _look(self) -> None:
+        """Counts the steps since the last look; notes instances that have failed or returned."""
+        before, self._seen = self._seen, self.session.activity()
+        turned = []
+        for i, ((was, steps, tokens), (state, all_steps, all_tokens)) in enumerate(
+            zip(before, self._seen, strict=True)
+        ):
+            if all_steps > steps or all_tokens > tokens:
+                self._metrics.note_steps(i, all_steps - steps, all_tokens - tokens)
+            if state != was:
+                turned.append(i)
+                if was in ("up", "hung") and self.is_gone(i):
+                    self._metrics.restart(i, self.session.observe(oracle=True)["instances"][i])
+        if turned:
+            self._wake()
+        for i in turned:
+            self.turns(i)
+
+    def _wake(self) -> None:
+        self._turned.set()
+        self._turned = asyncio.Event()
 
     def _note(self, happened: Event) -> None:
         served = self.served.get(happened.number)
@@ -166,26 +284,41 @@ class Fleet:
             return
         if happened.kind == "dispatched":
             served.dispatched_s = happened.time_s
+            served.instance = happened.instance
             self._on_the_way.add(happened.number)
         elif happened.kind == "first_token":
-            served.first_token_s = happened.time_s
+            served.first_token_s = served.last_token_s = happened.time_s
+            served.scheduled_s = happened.scheduled_s
+            served.instance = happened.instance
+            served.emitted = 1
+            self._metrics.note_first_token(served, happened)
         else:
             served.end = happened
-            served.emitted = happened.output_tokens
+            served.instance = happened.instance
+            self._emitted(served, happened.output_tokens, happened.time_s)
             del self.served[happened.number]
-            self._ended(served)
+            self._metrics.note_end(served)
         served.changed.set()
+
+    # Of tokens that were sent together, the intervals are taken as equal.
+    def _emitted(self, served: Served, tokens: int, at_s: float) -> None:
+        more = tokens - served.emitted
+        if more > 0 and served.first_token_s is not None:
+            self._metrics.note_tokens(served, more, (at_s - served.last_token_s) / more)
+            served.last_token_s = at_s
+        served.emitted = tokens
 
     def _schedule(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._due_s = None if self._is_closed else self.session.next_due_s
-        if self._due_s is None:
+        if self._due_s is None or self._due_s > _NEVER_S:
             return
         loop = asyncio.get_running_loop()
         if not self.speed:
-            if self.served:
+            is_starting = self._runs_on and any(seen[0] == "restarting" for seen in self._seen)
+            if self.served or self._num_held or is_starting:
                 self._timer = loop.call_soon(self._tick)
             return
         assert self._began is not None
@@ -196,7 +329,7 @@ class Fleet:
         loop = asyncio.get_running_loop()
         self._timer = None
         self._last = loop.time()
-        if self._due_s is None:
+        if self._due_s is None or self._is_closed:
             return
         if not self.speed:
             self._advance(self._due_s)

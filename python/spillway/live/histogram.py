@@ -17,10 +17,10 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
-    def add(self, value: float) -> None:
-        """Counts a value."""
-        self.counts[bisect.bisect_left(self.bounds, value)] += 1
-        self.sum += value
+    def add(self, value: float, times: int = 1) -> None:
+        """Counts a value, as often as stated."""
+        self.counts[bisect.bisect_left(self.bounds, value)] += times
+        self.sum += value * times
 
     def lines(self, name: str, labels: str) -> Iterator[str]:
         """Its lines of a page of metrics; `labels` without braces."""

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
+import re
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spillway import workload
-from spillway._core.cluster import Simulation
+from spillway import fleet, workload
+from spillway._core.cluster import Change, Simulation
 from spillway._core.sim import ConfigError
 from spillway.config.classes import config_error
+from spillway.config.limits import LONGEST_SPAN_S
+from spillway.live import errors as injection
+from spillway.live import fidelity, keys
+from spillway.live.keys import TenantKeys
 from spillway.servers.server import model_named_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from spillway.live.errors import Rule
 
 MODES = ("fleet", "servers")
 STATUS_PROFILES = ("llm-d", "vllm", "dynamo")
+FEWEST_TOKEN_CHARACTERS = 16
+VLLM_VERSION = "0.33.0"
+_FIRST_VERSION, _LAST_VERSION = 10, 33  # of vLLM 0.x
 _DRAWN = 4096
 _UNSTATED_OUTPUT = 128
 _UNBOUNDED = 131_072
@@ -30,8 +40,8 @@ _IN_FRONT = (
     "prefix_index",
     "busy_monitor",
     "disaggregation",
-    "fleet",
 )
+_OF_FAULTS = ("breakdowns", "startup_s")
 
 
 @dataclass
@@ -51,6 +61,11 @@ class LiveSettings:
     notes: list[str]
     outputs: dict[str, Iterator[int]]
     classes: dict[str, str]
+    vllm_version: str = VLLM_VERSION
+    errors: list[Rule] = field(default_factory=list)
+    may_fail: bool = False
+    tenant_keys: TenantKeys = field(default_factory=TenantKeys)
+    admin_token: str | None = None
     most_requests: int = 4096
     most_body_bytes: int = 8 * 2**20
     most_header_bytes: int = 64 * 2**10
@@ -58,6 +73,17 @@ class LiveSettings:
     head_timeout_s: float = 30.0
     read_timeout_s: float = 30.0
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """The version of vLLM whose names the metrics have."""
+        major, minor = self.vllm_version.split(".")[:2]
+        return int(major), int(minor)
+
+    @property
+    def num_ports(self) -> int | None:
+        """How many instances have a port of their own; None: they have none."""
+        return len(self.max_model_lens) if self.mode == "servers" else None
 
     def max_model_len(self, instance: int | None) -> int:
         """The longest request of an instance, or of the shortest in the fleet."""
@@ -92,6 +118,10 @@ def served(
     model: str | None,
     status_profile: str | None,
     record: str | Path | None,
+    vllm_version: str = VLLM_VERSION,
+    errors: str | Path | Sequence[Mapping[str, object]] = (),
+    admin_token: str | None = None,
+    tenant_keys: str | Path | None = None,
 ) -> LiveSettings:
     """The settings under which a simulation is served. Raises ConfigError."""
     if status_profile is None:
@@ -104,11 +134,29 @@ def served(
         status_profile=status_profile,
         record=record,
     )
-    notes: list[str] = []
+    _check_version(vllm_version)
+    if admin_token is not None and not re.fullmatch(
+        rf"[!-~]{{{FEWEST_TOKEN_CHARACTERS},}}", admin_token
+    ):  # the error does not show it
+        allowed = f"must have at least {FEWEST_TOKEN_CHARACTERS} characters, ASCII without spaces"
+        raise config_error([("admin_token", "", allowed)])
+    count = sum(group.count for group in simulation.instances)
+    rules = injection.rules_of(
+        injection.read(errors) if isinstance(errors, str | Path) else errors,
+        instances=count if mode == "servers" else None,
+    )
+    notes = fidelity.notes(simulation)
+    if rules:
+        notes.append("injected errors are answered before the fleet: the record has none of them")
     if model is None:
         model = _model(simulation, notes)
     if mode == "servers":
         simulation = _without_front(simulation, notes)
+    may_fail = _may_fail(simulation, notes, is_asked=admin_token is not None)
+    if may_fail and mode == "servers":
+        # What is in front notices failures, and no health check ends a hang.
+        health = fleet.Health(detected_after_s=LONGEST_SPAN_S)
+        simulation = simulation.replace(fleet=simulation.fleet.replace(health=health))
     offered = simulation.workload
     clients = list(offered.clients) if isinstance(offered, workload.Synthetic) else []
     classes = {client.tenant: client.slo_class for client in clients}
@@ -150,6 +198,13 @@ def served(
         notes=notes,
         outputs=outputs,
         classes=classes,
+        vllm_version=vllm_version,
+        errors=rules,
+        may_fail=may_fail,
+        tenant_keys=TenantKeys()
+        if tenant_keys is None
+        else keys.read(tenant_keys, {tenant.name for tenant in tenants}),
+        admin_token=admin_token,
     )
 
 
@@ -186,6 +241,13 @@ def _check(
         raise config_error(violations)
 
 
+def _check_version(version: str) -> None:
+    found = re.fullmatch(r"0\.(\d{1,3})(\.\d{1,3})?", version)
+    if found is None or not _FIRST_VERSION <= int(found[1]) <= _LAST_VERSION:
+        allowed = f"must be from 0.{_FIRST_VERSION} to 0.{_LAST_VERSION}"
+        raise config_error([("vllm_version", f"{version!r:.40}", allowed)])
+
+
 def _model(simulation: Simulation, notes: list[str]) -> str:
     """The model that the servers name, if it is one."""
     named = {model_named_in(group.provenance) for group in simulation.instances} - {None}
@@ -199,22 +261,52 @@ def _without_front(simulation: Simulation, notes: list[str]) -> Simulation:
     """Only the servers, all of them in service."""
     usual = Simulation()
     left_out = [name for name in _IN_FRONT if getattr(simulation, name) != getattr(usual, name)]
+    settings = simulation.fleet.to_dict()
+    kept = {name: settings[name] for name in _OF_FAULTS if name in settings}
+    usual_fleet = usual.fleet.to_dict()
+    left_out += [
+        f"fleet.{name}"
+        for name, value in settings.items()
+        if name not in kept and value != usual_fleet.get(name)
+    ]
     changes = []
     for change in simulation.changes:
-        kept = {
+        still_set = {
             path: value
             for path, value in change.set.items()
-            if path.partition(".")[0].partition("[")[0] not in _IN_FRONT
+            if path.partition(".")[0].partition("[")[0] not in (*_IN_FRONT, "fleet")
         }
-        if len(kept) < len(change.set):
+        faults = [each for each in change.faults if not isinstance(each, fleet.GatewayCrash)]
+        if len(still_set) < len(change.set) or len(faults) < len(change.faults):
             left_out.append(f"changes at {change.at_s:g} s")
-        if kept or change.submit or change.cancel:
-            changes.append(change.replace(set=kept))
+        if still_set or change.submit or change.cancel or faults:
+            changes.append(change.replace(set=still_set, faults=faults))
     if left_out:
         names = ", ".join(f"`{name}`" for name in left_out)
         notes.append(f"{names} left out: mode servers has the servers alone, all in service")
     front = {name: getattr(usual, name) for name in _IN_FRONT}
-    return simulation.replace(**front, changes=changes)
+    return simulation.replace(**front, fleet=fleet.Fleet.from_dict(kept), changes=changes)
+
+
+def _states_faults(simulation: Simulation) -> bool:
+    return simulation.fleet.breakdowns is not None or any(
+        change.faults for change in simulation.changes
+    )
+
+
+def _may_fail(simulation: Simulation, notes: list[str], *, is_asked: bool) -> bool:
+    """Whether instances fail, or can be asked to."""
+    if _states_faults(simulation):
+        return True
+    if not is_asked:
+        return False
+    crash = Change(at_s=1, faults=[fleet.Crash(instance=0)])
+    try:
+        simulation.replace(changes=[*simulation.changes, crash])
+    except ConfigError as error:
+        notes.append(f"instances cannot be asked to fail: {error}")
+        return False
+    return True
 
 
 def _outputs(offered: object, seed: int, notes: list[str]) -> dict[str, Iterator[int]]:

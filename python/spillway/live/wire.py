@@ -11,10 +11,11 @@ from spillway.live import tokens
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-VLLM = "0.33.0"
 _TYPES = {
     400: "BadRequestError",
+    401: "AuthenticationError",
     404: "NotFoundError",
+    405: "MethodNotAllowed",
     408: "BadRequestError",
     413: "BadRequestError",
     429: "TooManyRequestsError",
@@ -27,12 +28,19 @@ _IGNORED_WITH_ONE_CHOICE = ("n", "best_of")
 
 
 class RefusedError(Exception):
-    """A request that is answered by an error."""
+    """A request that is answered by an error; `reason`: why, if not because of the request."""
 
-    def __init__(self, status: int, message: str, param: str | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, param: str | None = None, *, reason: str | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
+        self.reason = reason
         self.body = error_body(status, message, param)
+
+
+class CutError(Exception):
+    """A request whose connection breaks."""
 
 
 def error_body(status: int, message: str, param: str | None = None) -> dict[str, Any]:
@@ -55,12 +63,17 @@ class Ask:
     continuous_usage: bool
 
 
-def document(body: bytes) -> dict[str, Any]:
-    """The JSON object of a body."""
+def parsed(body: bytes) -> Any:
+    """The JSON of a body."""
     try:
-        found = json.loads(body)
+        return json.loads(body)
     except (ValueError, RecursionError):
         raise RefusedError(400, "the body is not JSON") from None
+
+
+def document(body: bytes) -> dict[str, Any]:
+    """The JSON object of a body."""
+    found = parsed(body)
     if not isinstance(found, dict):
         raise RefusedError(400, "the body must be a JSON object")
     return found

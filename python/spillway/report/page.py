@@ -205,7 +205,7 @@ class Remark(NamedTuple):
 def result(
     run: ResultData, remarks: Sequence[Remark], causes: Sequence[Sequence[str]] | str
 ) -> list[str]:
-    """A run for a person: verdict, headline figures, time, causes, findings, populations.
+    """A run for a person: verdict, headline figures, time, causes, findings, faults, populations.
 
     `causes` is a table below its header, or why there is none. The rest is folded. Pictures need
     the extra `plot`, and requests that were kept.
@@ -219,6 +219,8 @@ def result(
         f"<p>Unknown: {html.escape(causes)}</p>" if isinstance(causes, str) else table(*causes),
         _findings(remarks),
     ]
+    if run.faults:
+        parts += ["<h2>Failures of instances and gateways</h2>", table(*texts.fault_rows(run))]
     for heading, populations in (("Classes", run.by_class()), ("Tenants", run.by_tenant())):
         if len(populations) > 1:
             parts += [f"<h2>{heading}</h2>", table(*group_rows("name", populations))]

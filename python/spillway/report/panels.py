@@ -16,7 +16,7 @@ from spillway.config.formatting import counted, number
 from spillway.data.figures import SHED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -71,6 +71,11 @@ function draw({ svg, legend, data }) {
       opacity=".15"/><text x="${left - 6}" y="${y(v) + 4}" text-anchor="end">${short(v)}</text>`;
   for (const t of steps(from, to, Math.max(2, W / 110)))
     out += `<text x="${x(t)}" y="${H - 5}" text-anchor="middle">${short(t)} s</text>`;
+  for (const [begin, end] of data.faults.filter(([a, b]) => b > from && a < to)) {
+    const low = Math.max(begin, from), high = Math.min(end, to);
+    out += `<rect x="${x(low)}" y="6" width="${Math.max(x(high) - x(low), 1)}"
+      height="${H - bottom - 6}" fill="#d55e00" opacity=".18"/>`;
+  }
   if (data.target != null)
     out += `<line x1="${left}" x2="${W - 6}" y1="${y(data.target)}" y2="${y(data.target)}"
       stroke="currentColor" stroke-dasharray="5 4"/>`;
@@ -99,6 +104,7 @@ function draw({ svg, legend, data }) {
   const parts = data.lines.map((line, k) =>
     `<i style="color:${colors[k]}">${line.name}</i>${at < 0 ? "" : " " + short(line.values[at])}`);
   if (data.target != null) parts.push(`dashed: ${data.of_target} ${short(data.target)}`);
+  if (data.faults.length) parts.push("shaded: an instance or gateway had failed, or was slow");
   if (at >= 0) parts.push(`at ${short(data.time_s[at])} s`);
   legend.innerHTML = parts.join(" · ");
 }
@@ -204,10 +210,15 @@ def cards(run: ResultData) -> str:
 
 
 def charts(run: ResultData) -> str:
-    """Offered and shed requests, requests in flight, p99 of TTFT and KV memory over time."""
+    """Offered and shed requests, those in flight, p99 of TTFT, KV memory and pools over time."""
     if not run.has_requests:
         return ""
-    return "".join(_chart(**chart) for chart in _over_time(run))
+    faults_s = [
+        (fault["began_s"], run.end_s if fault["ended_s"] is None else fault["ended_s"])
+        for fault in run.faults
+        if fault["began_s"] < run.end_s
+    ]
+    return "".join(_chart(**chart, faults_s=faults_s) for chart in _over_time(run))
 
 
 def _over_time(run: ResultData) -> Iterator[dict[str, Any]]:
@@ -262,10 +273,20 @@ def _over_time(run: ResultData) -> Iterator[dict[str, Any]]:
         "time_s": time_s[::every],
         "lines": {name: values[::every] for name, values in lines.items()},
     }
+    memory = {"KV blocks": timeline["kv_utilization"]}
+    if timeline.pools:
+        waiting = {f"{pool} pool": timeline[f"{pool}_waiting"] for pool in timeline.pools}
+        waiting["transfers"] = timeline["transfers"]
+        yield {
+            "title": "Requests waiting in the pools, and prompts on the way between them",
+            "time_s": time_s[::every],
+            "lines": {name: values[::every] for name, values in waiting.items()},
+        }
+        memory = {f"{pool} pool": timeline[f"{pool}_kv_utilization"] for pool in timeline.pools}
     yield {
         "title": "KV memory in use (%)",
         "time_s": time_s[::every],
-        "lines": {"KV blocks": 100 * timeline["kv_utilization"][::every]},
+        "lines": {name: 100 * values[::every] for name, values in memory.items()},
     }
 
 
@@ -275,12 +296,15 @@ def _chart(
     lines: dict[str, NDArray[Any]],
     target: float | None = None,
     of_target: str = "",
+    *,
+    faults_s: Sequence[tuple[float, float]] = (),
 ) -> str:
     data = {
         "time_s": _plain(time_s),
         "lines": [{"name": name, "values": _plain(values)} for name, values in lines.items()],
         "target": target,
         "of_target": html.escape(of_target),
+        "faults": faults_s,
     }
     text = html.escape(json.dumps(data, allow_nan=False, separators=(",", ":")))
     name = html.escape(title)

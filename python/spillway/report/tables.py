@@ -92,9 +92,40 @@ def result(run: ResultData, remarks: Sequence[str]) -> str:
     for title, populations in (("class", run.by_class()), ("tenant", run.by_tenant())):
         if len(populations) > 1:
             blocks.append(table(group_rows(title, populations)))
+    if run.faults:
+        blocks.append(table(fault_rows(run)))
     if remarks:
         blocks.append("\n".join(f"note: {remark}" for remark in remarks))
     return "\n\n".join(blocks)
+
+
+def fault_rows(run: ResultData, most: int = 20) -> list[list[str]]:
+    """What each fault cost below a header: the `most` that lost most requests."""
+    worst = sorted(run.faults, key=lambda fault: -fault["lost_requests"])[:most]
+    header = ["fault", "instance", "began s", "noticed s", "served again s", "out of service s",
+              "requests lost", "of these went on", "tokens lost"]  # fmt: skip
+    rows = []
+    for fault in sorted(worst, key=lambda fault: float(fault["began_s"])):
+        ended_s = fault["ended_s"]
+        # A fault may begin after the last event of the requests.
+        span_s = max(0.0, (run.end_s if ended_s is None else ended_s) - fault["began_s"])
+        serves = fault["kind"] in ("slowdown", "kv_loss")
+        rows.append(
+            [
+                fault["kind"],
+                f"gateway {fault['gateway']}" if "gateway" in fault else str(fault["instance"]),
+                number(fault["began_s"]),
+                "-" if fault["detected_s"] is None else number(fault["detected_s"]),
+                "-" if ended_s is None else number(ended_s),
+                "-" if serves else ("" if ended_s is not None else "> ") + number(span_s),
+                number(fault["lost_requests"]),
+                number(fault.get("migrated_requests", 0)),
+                number(fault["lost_tokens"]),
+            ]
+        )
+    if len(run.faults) > most:
+        rows.append([f"and {len(run.faults) - most:,} more", *[""] * (len(header) - 1)])
+    return [header, *rows]
 
 
 Parts = tuple[str, list[list[list[str]]], list[str]]

@@ -14,6 +14,7 @@ import yaml
 
 from spillway._core.instance import InstanceGroup, KvCache
 from spillway._core.sim import ConfigError
+from spillway.config import acceptance
 from spillway.config.classes import config_error
 from spillway.config.files import read_settings
 from spillway.config.merging import merged
@@ -344,8 +345,23 @@ def with_servers(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         server = _group_settings(group["server"], path, folder)
         if "latency" in own:
             server.pop("fitted_states", None)  # which are those of the server's latency
-        found.append(merged(server, own))
+        whole = merged(server, own)
+        if isinstance(group["server"], str):
+            whole = _judged(whole, folder / group["server"])
+        found.append(whole)
     return {**settings, "instances": found}
+
+
+def _judged(settings: dict[str, Any], file: Path) -> dict[str, Any]:
+    """The settings with what recordings say of the server, in its provenance."""
+    verdicts = acceptance.file_of(file)
+    if not verdicts.is_file():
+        return settings
+    try:
+        group = InstanceGroup.from_dict(settings)
+    except ConfigError:
+        return settings  # which the reader refuses, with the paths of the file
+    return settings | {"provenance": acceptance.marked(group, verdicts).provenance}
 
 
 def json_schema() -> dict[str, Any]:

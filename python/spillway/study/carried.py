@@ -14,6 +14,8 @@ from spillway.files.deployments.target import pattern_of
 from spillway.study.space import BoundSpace, Choice, Kinds, Space
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spillway._core.cluster import Simulation
     from spillway.files.deployments import Export
     from spillway.study.space import Parameter, Point
@@ -86,20 +88,28 @@ class _Found:
         if not parameter.is_numeric:
             labels = [label for label in parameter.labels if self.has_option(name, name, label)]
             return len(labels) == len(parameter.labels)
-        if any(self._changes_files(parameter, others) for others in (None, 1.0, 0.0)):
+        if any(self._changes_files(parameter, beside) for beside in self._surroundings()):
             return True
         self.left_out.append(f"not searched: {name}: {self._reason(name)}")
         return False
 
-    def _changes_files(self, parameter: Parameter, others: float | None) -> bool:
-        """Whether the files change with a number, the others at this share of their ranges.
+    def _surroundings(self) -> Iterator[Point]:
+        """Values of the other parameters: the simulation's, then both ends, with every option.
 
-        With None they have the simulation's values. Some matter only beside others, such as the
-        larger of two limits.
+        Some parameters matter only beside others, such as the larger of two limits.
         """
-        beside: Point = {}
-        if others is not None:
-            beside = {known.name: known.at(others) for known in self._space if known.is_numeric}
+        named = [known for known in self._space if not known.is_numeric]
+        options: list[Point] = [{}, *({of.name: label} for of in named for label in of.labels)]
+        for others in (None, 1.0, 0.0):
+            numbers: Point = {}
+            if others is not None:
+                numbers = {
+                    known.name: known.at(others) for known in self._space if known.is_numeric
+                }
+            yield from (numbers | chosen for chosen in options)
+
+    def _changes_files(self, parameter: Parameter, beside: Point) -> bool:
+        """Whether the files change with a number, beside values of others."""
         files = [
             written.files
             for value in parameter.values((0.0, 0.5, 1.0))

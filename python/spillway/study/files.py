@@ -249,6 +249,7 @@ _SWEEPS = {
                 "slo": _BOUNDS,
                 "rate_per_s": number(above=0),
                 "group": whole(0, MOST_RUNS),
+                "survive": whole(0, 1000),
                 "most": whole(1, 100_000),
                 "max_requests": _MAX_REQUESTS,
                 "max_seeds": _COUNT,
@@ -256,8 +257,8 @@ _SWEEPS = {
             required=["slo"],
         ),
         "The fewest instances that meet an SLO: slo, rate_per_s (the current rate), group (0) of "
-        "the instances, most (1,024), max_requests (100,000) of one run, max_seeds (8 "
-        "times seeds) of one number.",
+        "the instances, survive (0) crashes of them, most (1,024), max_requests (100,000) of one "
+        "run, max_seeds (8 times seeds) of one number.",
         "none",
         '{slo: {goodput: ">=0.99"}, rate_per_s: 200}',
     ),
@@ -460,7 +461,7 @@ def read_sweep(path: str | Path) -> SweepFile:
     Beside `simulation`, `presets`, `seeds` and `metrics` it holds one of: `grid` ({path: values}),
     `isolation` ({name: {path: value}}), `sobol` ({space, order, n, seed}), `one_at_a_time`
     ({space, order, points}), `max_rate_under_slo` ({slo, low, high, tolerance, max_requests}) and
-    `min_instances_for_rate` ({slo, rate_per_s, group, most, max_requests}).
+    `min_instances_for_rate` ({slo, rate_per_s, group, survive, most, max_requests}).
 
     Raises ConfigError for invalid values.
     """

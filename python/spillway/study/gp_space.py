@@ -195,15 +195,19 @@ class Space:
         With each set of points the allowed values of every coordinate (empty: [0, 1]), within which
         the same coordinates apply.
         """
-        patterns, branch = np.unique(self.applies(points), axis=0, return_inverse=True)
-        for number, applies in enumerate(patterns):
+        rows_of: dict[bytes, list[int]] = {}
+        all_apply = self.applies(points)
+        for row, pattern in enumerate(all_apply):
+            rows_of.setdefault(pattern.tobytes(), []).append(row)
+        for _, rows in sorted(rows_of.items()):
+            applies = all_apply[rows[0]]
             allowed = []
             for i, parameter in enumerate(self.parameters):
                 values = parameter.allowed if applies[i] else (parameter.pin,)
                 if applies[i] and parameter.choices is not None:
                     values = tuple(v for v in values if self._keeps(parameter.name, v, applies))
                 allowed.append(values)
-            yield points[branch.reshape(-1) == number], allowed
+            yield points[rows], allowed
 
     def near(self, point: Array, uniform: Array) -> Array:
         """Points (rows) near a given one, from uniform numbers in [0, 1)."""

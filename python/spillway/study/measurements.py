@@ -13,7 +13,7 @@ from spillway.analysis import stationarity
 from spillway.config import interruption
 from spillway.config.files import fingerprint
 from spillway.config.randomness import note_on_copies
-from spillway.data.figures import is_share, usual_skewness
+from spillway.data.figures import is_share, is_signed, usual_skewness
 from spillway.data.intervals import Interval, fewest, interval
 from spillway.study.json_lines import JsonLines
 from spillway.study.objective import identity
@@ -102,6 +102,7 @@ def interval_of(
         confidence,
         is_replicated=any(known.is_replicated for known in measured),
         is_share=is_share(figure),
+        is_signed=is_signed(figure),
         is_difference=len(measured) > 1,
         num_blocks=fewest(known.num_blocks for known in measured),
         skewness=usual_skewness(figure) if len(measured) == 1 else 0.0,

@@ -8,6 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from spillway import loading, traffic
+from spillway._core.fleet import Crash
 from spillway._core.sim import UsageError
 from spillway._core.workload import Synthetic
 from spillway.analysis import stationarity
@@ -255,6 +256,7 @@ def min_instances_for_rate(
     rate_per_s: float | None = None,
     *,
     group: int = 0,
+    survive: int = 0,
     most: int = 1024,
     max_requests: int = MAX_REQUESTS,
     seeds: int | Iterable[int] = 4,
@@ -281,6 +283,11 @@ def min_instances_for_rate(
         Total rate of all clients, or of the trace, in requests/s; None: the current one.
     group
         Index of the group of `instances` that grows.
+    survive
+        How many of the group's instances crash at the beginning of the window (`warm_up_s`), and
+        are not started again: with 1, the answer keeps the SLO with one instance less. Requests
+        sent there before the crash is detected (`fleet.health`) count in every figure. Those in
+        the instances at the crash arrived before the window, and count in none.
     most
         Maximum number of instances.
     max_requests
@@ -306,11 +313,23 @@ def min_instances_for_rate(
     1
     """
     simulation = loading.as_simulation(simulation)
+    if survive < 0:
+        raise ValueError(f"survive = {survive}: must be >= 0")
     if rate_per_s is not None:
         simulation = traffic.at_rate(simulation, rate_per_s / rate_of(simulation))
+
+    def with_count(count: int) -> Simulation:
+        grown = simulation.with_({f"instances[{group}].count": count})
+        if survive == 0:
+            return grown
+        before = sum(other.count for other in grown.instances[:group])
+        faults = [Crash(instance=before + count - 1 - number) for number in range(survive)]
+        crash = {"at_s": grown.warm_up_s, "faults": faults}
+        return grown.replace(changes=[*grown.changes, crash])
+
     # More instances make it easier, so the negative count is harder as it grows.
     prober = _Prober(
-        lambda value: simulation.with_({f"instances[{group}].count": round(-value)}),
+        lambda value: with_count(round(-value)),
         slo,
         "instances",
         seeds=seeds,
@@ -322,7 +341,7 @@ def min_instances_for_rate(
     )
 
     def search() -> None:
-        prober.probe(-1)
+        prober.probe(-1 - survive)
         count = -round(min(prober.values))
         while prober.feasible is None and count < most:
             count = min(2 * count, most)
@@ -331,7 +350,13 @@ def min_instances_for_rate(
             prober.probe(math.ceil(sum(gap) / 2))
 
     prober.settle(search, progress)
-    return prober.solution("count", sign=-1)
+    solution = prober.solution("count", sign=-1)
+    if survive == 0:
+        return solution
+    note = (
+        "requests in the instances at the crash arrived before warm_up_s, and count in no figure."
+    )
+    return dataclasses.replace(solution, notes=(*solution.notes, note))
 
 
 class _Prober:

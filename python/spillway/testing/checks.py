@@ -478,11 +478,14 @@ def _ledger_errors(ledger: Mapping[str, Any]) -> Iterator[str]:
     refused = sum(ledger["worker_rejected"].values())
     unrouted = sum(ledger.get("router_rejected", {}).values())
     stranded = sum(ledger.get("handoff_rejected", {}).values())
+    failed_before = ledger.get("failed_at_admission", 0)
+    failed_waiting = ledger.get("failed_in_queue", 0)
     sums = {
         "attempts": {
             "at admission": ledger["at_admission"],
             "admitted": ledger["admitted"],
             "rejected": sum(ledger["rejected"].values()),
+            "failed": failed_before,
         },
         "admitted": {
             "queued": ledger["queued"],
@@ -490,12 +493,13 @@ def _ledger_errors(ledger: Mapping[str, Any]) -> Iterator[str]:
             "expired": ledger["expired"],
             "evicted from a queue": ledger["evicted"] - evicted_inside,
             "cancelled in a queue": ledger["cancelled"] - cancelled_inside,
+            "failed in a queue": failed_waiting,
         },
         "dispatched": {
             "in transit": ledger["in_transit"],
             "running": ledger["running"],
             "completed": ledger["completed"],
-            "failed": ledger["failed"],
+            "failed": ledger["failed"] - failed_before - failed_waiting,
             "evicted from an instance": evicted_inside,
             "cancelled in an instance": cancelled_inside,
             "rejected by a worker": refused,
@@ -521,11 +525,13 @@ def _column_errors(result: Result) -> Iterator[str]:
     if attempts != ledger["attempts"]:
         yield f"{attempts} attempts of all requests, but {ledger['attempts']} in the ledger"
     yield from _outcome_errors(outcome, reason, ledger)
+    yield from _hedge_errors(result)
     is_completed = outcome == "completed"
     yield from _listed("are completed and have a reason", is_completed & (reason != ""))
     yield from _listed("are rejected without a reason", (outcome == "rejected") & (reason == ""))
     # Outcomes that are impossible before admission or routing.
-    later = np.isin(outcome, ("completed", "expired", "queued", "running", "failed"))
+    later = np.isin(outcome, ("completed", "expired", "queued", "running"))
+    later |= (outcome == "failed") & (reason != "gateway_lost")
     yield from _listed("went on without being admitted", later & ~requests["admitted"])
     is_routed = requests["instance"] >= 0
     yield from _listed("are completed and were never routed", is_completed & ~is_routed)
@@ -564,6 +570,24 @@ def _outcome_errors(
             count, expected = seen.get(name, 0), known.get(name, 0)
             if count > expected or (is_all and count < expected):
                 yield f"{count} requests are {what}{name}, but {expected} in the ledger"
+
+
+def _hedge_errors(result: Result) -> Iterator[str]:
+    if "hedge" not in result.requests:
+        return
+    hedge, ledger = result.requests["hedge"], result.ledger
+    for name, count in (("hedges", (hedge != "").sum()), ("hedge_wins", (hedge == "second").sum())):
+        if ledger[name] != count:
+            yield f"ledger: {ledger[name]} {name}, but {count} in the requests"
+    is_hedged = hedge != ""
+    yield from _listed(
+        "are hedged and made other than 2 attempts", is_hedged & (result.requests["attempts"] != 2)
+    )
+    has_token = ~np.isnan(result.requests["ttft_s"])
+    yield from _listed("are unanswered and have a token", (hedge == "unanswered") & has_token)
+    yield from _listed(
+        "have a winner without a token", np.isin(hedge, ("first", "second")) & ~has_token
+    )
 
 
 def _token_errors(result: Result, is_completed: NDArray[Any]) -> Iterator[str]:

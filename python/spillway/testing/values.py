@@ -23,7 +23,7 @@ class Request:
         Tokens of the prompt, 1 to 1e8.
     output_tokens
         Tokens of the output, 0 to 1e8. Policies see them only after the request has completed, or
-        if a cost assumes the true length.
+        as the simulation's `length_prediction` predicts them: exactly, unless that is set.
     tenant, slo_class
         Names of a tenant and of an SLO class of the surroundings.
     arrival_s
@@ -33,6 +33,8 @@ class Request:
         shared prefix.
     adapter
         The LoRA adapter that it asks for; None: none.
+    max_tokens
+        Maximum of its output that its client states; 0: none, else at least `output_tokens`.
     """
 
     input_tokens: int = 100
@@ -43,11 +45,14 @@ class Request:
     prefix_group: str | None = None
     prefix_tokens: int = 0
     adapter: str | None = None
+    max_tokens: int = 0
 
     def __post_init__(self) -> None:
         """Raises ConfigError for invalid values."""
         check_whole("input_tokens", self.input_tokens, 1, _MOST_TOKENS)
         check_whole("output_tokens", self.output_tokens, 0, _MOST_TOKENS)
+        if self.max_tokens != 0:
+            check_whole("max_tokens", self.max_tokens, max(self.output_tokens, 1), _MOST_TOKENS)
         check_text("tenant", self.tenant)
         check_text("slo_class", self.slo_class)
         if self.arrival_s is not None:
@@ -106,6 +111,10 @@ class InstanceSignals:
     predicted_ttft_ms, ttft_headroom_ms, tpot_headroom_ms
         The predicted time to the request's first token, and the targets of its class minus the
         predicted times to the first and per output token; None: nothing is predicted.
+    host_blocks, disk_blocks
+        Blocks of the request's prompt that the instance holds in the memory of its host and on
+        disk, without those in its KV memory (Dynamo's tiers of KV memory); None: it has no such
+        tier, like all simulated instances.
     """
 
     waiting: int = 0
@@ -129,6 +138,8 @@ class InstanceSignals:
     predicted_ttft_ms: float | None = None
     ttft_headroom_ms: float = 0.0
     tpot_headroom_ms: float = 0.0
+    host_blocks: int | None = None
+    disk_blocks: int | None = None
 
     def __post_init__(self) -> None:
         """Raises ConfigError for invalid values."""
@@ -161,6 +172,9 @@ class InstanceSignals:
             check_real("predicted_ttft_ms", self.predicted_ttft_ms, 0, LONGEST_S)
         check_real("ttft_headroom_ms", self.ttft_headroom_ms, -LONGEST_S, LONGEST_S)
         check_real("tpot_headroom_ms", self.tpot_headroom_ms, -LONGEST_S, LONGEST_S)
+        for name in ("host_blocks", "disk_blocks"):
+            if (blocks := getattr(self, name)) is not None:
+                check_whole(name, blocks, 0, 10**12)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Changes of traffic in words: `B: rate x5 from 60s to 120s`."""
+"""Changes of traffic in words: `B: rate x5 from 60s to 120s`. Failures are in `failures`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from spillway._core.workload import Client, RatePoint, ScalePart, Synthetic, Tra
 from spillway.config.classes import config_error
 from spillway.config.limits import MAX_TOKENS
 from spillway.config.messages import checked, note
+from spillway.traffic.failures import is_failure, with_failure
 from spillway.traffic.replication import applied_columns, transformed
+from spillway.traffic.words import refusal, time_s, with_joined_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,9 +28,8 @@ Traffic = TypeVar("Traffic", Simulation, Trace, Synthetic)
 
 _WORD = re.compile(r'"([^"]*)"|(:)|([^\s:"]+)')
 _FACTOR = re.compile(r"x([0-9.]+(?:[eE][-+]?[0-9]+)?)")
-_TIME = re.compile(r"([0-9]*\.?[0-9]+)(ms|s|min|h)")
-_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
+_TIMES = ("from", "to", "for")
 _FACTORS: Mapping[str, tuple[str, ...]] = {
     "rate": ("rate",),
     "prompts": ("prompts",),
@@ -89,7 +90,10 @@ def changed(traffic: Traffic, *changes: str) -> Traffic:
         `WHOSE: FACTORS [from TIME] [to TIME | for TIME]`. `WHOSE` is `all`, the name of a tenant,
         or `tenant NAME` and `class NAME`, of which both may be given; names with spaces or colons
         are quoted ("…"). The factors are `rate xF`, `prompts xF`, `outputs xF`, and `lengths xF`
-        for both lengths. Times count from the start of the run: 90s, 1.5min, 2h, 500ms.
+        for both lengths. Times count from the start of the run: 90s, 1.5min, 2h, 500ms. Of a
+        simulation also `instance N crashes [at TIME] [for TIME]`, `instance N hangs …`,
+        `instance N slows xF …` and `instance N loses its KV [at TIME]`, N from 0: an instance
+        fails, and `gateway N crashes …`: a replica of the gateway (`Simulation.changes`).
 
     At a higher rate recorded sessions are repeated within the span; at a lower one each stays with
     that probability. Recorded prompts are scaled as a whole, generated ones without the prefix that
@@ -117,6 +121,10 @@ def changed(traffic: Traffic, *changes: str) -> Traffic:
 
 
 def _changed(traffic: Traffic, text: str) -> Traffic:
+    if isinstance(text, str) and is_failure(text):
+        if not isinstance(traffic, Simulation):
+            _refuse(text, "", "must change a Simulation: requests alone have no instances")
+        return with_failure(traffic, text)
     if isinstance(traffic, Simulation):
         workload: Any = traffic.workload
         return traffic.replace(workload=_changed(workload, text))
@@ -185,6 +193,7 @@ def _subject(
 
 def _factors(text: str, words: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    words = with_joined_units(words)
     at = 0
     while at < len(words):
         word = words[at]
@@ -194,8 +203,8 @@ def _factors(text: str, words: Sequence[str]) -> dict[str, Any]:
         if word in _FACTORS:
             for name in _FACTORS[word]:
                 found[name] = _factor(text, word, following, _LARGEST[name])
-        elif word in ("from", "to", "for"):
-            found[f"{word}_s"] = _time_s(text, word, following)
+        elif word in _TIMES:
+            found[f"{word}_s"] = time_s(text, word, following)
         else:
             allowed = f"must be one of {', '.join(_FACTORS)}, from, to, for"
             _refuse(text, word, allowed)
@@ -217,15 +226,8 @@ def _factor(text: str, word: str, shown: str, largest: float) -> float:
     return factor
 
 
-def _time_s(text: str, word: str, shown: str) -> float:
-    match = _TIME.fullmatch(shown)
-    if not match:
-        _refuse(text, f"{word} {shown}", "must be a time with its unit, such as 90s, 1.5min or 2h")
-    return float(match[1]) * _SECONDS[match[2]]
-
-
 def _refuse(text: str, value: str, allowed: str) -> NoReturn:
-    raise config_error([(f"traffic {text!r:.80}", value, allowed)])
+    raise refusal(text, value, allowed)
 
 
 # --- recorded traffic -----------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from spillway.traffic.trace_statistics import (
     Requests,
     Statistics,
     check_resamples,
+    column_note,
     compare,
     failure_note,
     rank_correlation,
@@ -298,6 +299,8 @@ def _notes(requests: Requests) -> tuple[str, ...]:
         notes.append(rounding_note(requests.spread_s))
     if requests.failed:
         notes.append(failure_note(requests.failed, len(requests.arrival_s)))
+    if requests.not_generated:
+        notes.append(column_note(requests.not_generated))
     if len(requests.names) > 1:
         notes.append("the clients are independent; the checks are of all together")
     return tuple(notes)

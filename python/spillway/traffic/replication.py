@@ -12,7 +12,14 @@ from spillway._core.sim import UsageError
 from spillway._core.workload import BlockResample, ScaleRate, Synthetic, Trace, Window
 from spillway.config.classes import config_error
 from spillway.config.messages import checked
-from spillway.data.shared_prompts import warm_column
+from spillway.data.shared_prompts import (
+    attribute_columns,
+    limit_column,
+    model_column,
+    models_of,
+    texts_of,
+    warm_column,
+)
 
 if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
@@ -111,6 +118,16 @@ def merged(*traces: Trace) -> Trace:
         slo_class=recoded("slo_class", "slo_classes", classes)[order].astype(np.uint16),
         slo_classes=classes,
         **_merged_segments(columns, order),
+        **attribute_columns(_merged_attributes(columns, order)),
+        **_merged_models(columns, order),
+        **limit_column(
+            np.concatenate(
+                [
+                    own.get("max_tokens", np.zeros(len(own["arrival_ns"]), np.int32))
+                    for own in columns
+                ]
+            )[order]
+        ),
         request_id=[ids[row] for row in order],
         file="",
     )
@@ -299,7 +316,28 @@ def _politis_white(series: Floats) -> float:
     return float(min(max(length, 1.0), longest))
 
 
-def _merged_segments(columns: list[dict[str, Ints]], order: Ints) -> dict[str, Ints]:
+def _merged_attributes(columns: list[dict[str, Any]], order: Ints) -> dict[str, list[str]]:
+    """The further columns of all traces; "" where a trace has none of that name."""
+    texts = [
+        {name: texts_of(code, values) for name, code, values in own.get("attributes", ())}
+        for own in columns
+    ]
+    merged = {}
+    for name in dict.fromkeys(name for of_trace in texts for name in of_trace):
+        joined: list[str] = []
+        for of_trace, own in zip(texts, columns, strict=True):
+            joined += of_trace.get(name) or [""] * len(own["arrival_ns"])
+        merged[name] = [joined[row] for row in order.tolist()]
+    return merged
+
+
+def _merged_models(columns: list[dict[str, Any]], order: Ints) -> dict[str, Any]:
+    """The models of all traces."""
+    texts = [name for own in columns for name in models_of(own)]
+    return model_column([texts[row] for row in order.tolist()])
+
+
+def _merged_segments(columns: list[dict[str, Ints]], order: Ints) -> dict[str, Any]:
     """The shared segments of all traces, with contents of their own."""
     counts, contents, tokens, answers, warm = [], [], [], [], []
     number = int(any("answer" in own for own in columns))  # the content 0 is no answer

@@ -21,6 +21,7 @@ from spillway.traffic.trace_statistics import (
     Compared,
     Requests,
     check_resamples,
+    column_note,
     compare,
     failure_note,
     rank_correlation,
@@ -589,4 +590,6 @@ def _notes(observed: _Observed) -> tuple[str, ...]:
         )
     if observed.requests.failed:
         notes.append(failure_note(observed.requests.failed, len(observed.requests.arrival_s)))
+    if observed.requests.not_generated:
+        notes.append(column_note(observed.requests.not_generated))
     return tuple(notes)

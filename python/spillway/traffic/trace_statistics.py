@@ -11,6 +11,7 @@ import numpy as np
 
 from spillway._core.sim import UsageError
 from spillway.config.classes import config_error
+from spillway.data.requests import ATTRIBUTE
 from spillway.traffic.replication import applied_columns
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Requests:
     reused: float
     failed: int = 0
     total_output_tokens: int = 0
+    not_generated: tuple[str, ...] = ()  # columns of the requests that generators do not have
 
 
 def requests_of(trace: Trace) -> Requests:
@@ -91,6 +93,10 @@ def _all_requests_of(trace: Trace) -> Requests:
         reused=_reused(columns),
         failed=int(has_failed.sum()),
         total_output_tokens=int(output.sum()),
+        not_generated=(
+            *(name for name in ("model", "max_tokens") if name in columns),
+            *(f"{ATTRIBUTE}{name}" for name, _, _ in columns.get("attributes", ())),
+        ),
     )
 
 
@@ -110,6 +116,14 @@ def _with_lengths(output: Ints, has_failed: Booleans, client: Ints) -> Ints:
         of = others if len(others) else output[~has_failed]
         found[rows] = np.quantile(of, shares, method="nearest")
     return found
+
+
+def column_note(names: Sequence[str]) -> str:
+    """Says which columns of a trace its generator does not have."""
+    return (
+        f"generated requests have no {', '.join(names)}: clients state one model and one "
+        "max_tokens each; replay or resample the trace where these matter"
+    )
 
 
 def failure_note(count: int, requests: int) -> str:

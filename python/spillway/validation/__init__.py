@@ -2,5 +2,5 @@
 
 from spillway._lazy import lazy_modules
 
-__all__ = ["blis", "real", "vllm_scheduler"]
+__all__ = ["blis", "real", "recording", "vllm_scheduler"]
 __getattr__, __dir__ = lazy_modules(__name__, __all__)

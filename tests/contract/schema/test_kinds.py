@@ -107,6 +107,7 @@ TABLES = {
     "router.weighted.filters": ("router", "## Filters"),
     "router.weighted.scorers": ("router", "## Scorers"),
     "router.weighted.picker": ("router", "## Pickers"),
+    "disaggregation.decider": ("router", "## Deciders"),
 }
 
 

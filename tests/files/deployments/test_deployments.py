@@ -111,6 +111,23 @@ DECIDERS = (
 CARRIED = {"llm-d": DECIDERS[:3], "dynamo": (DECIDERS[0], DECIDERS[3])}
 
 
+@pytest.mark.parametrize(
+    ("name", "order"), [("llm-d", "decode_first"), ("dynamo", "prefill_first")]
+)
+def test_retries_of_prefills_are_lost(name: str, order: str) -> None:
+    """No file that is written has the flags of llm-d's sidecar; Dynamo has no such retries."""
+    simulation = Simulation(
+        instances=[instance.InstanceGroup(role=role) for role in ("prefill", "decode")],
+        router=router.KvCost() if name == "dynamo" else router.RoundRobin(),
+        disaggregation=router.Disaggregation(order="decode_first", prefill_max_retries=2),
+    )
+    found = unchecked(simulation, name, rest="kept")
+    (loss,) = (loss for loss in found.losses if "prefill_max_retries" in loss.path)
+    assert found.deployed.disaggregation.prefill_max_retries == 0
+    assert found.deployed.disaggregation.order == order
+    assert loss.reason
+
+
 @pytest.mark.parametrize("decider", DECIDERS, ids=lambda decider: decider.kind)
 @pytest.mark.parametrize("name", NAMES)
 def test_pools_are_written_or_lost(name: str, decider: Any) -> None:
@@ -126,6 +143,11 @@ def test_pools_are_written_or_lost(name: str, decider: Any) -> None:
     )
     if decider.kind != "uncached_tokens":
         simulation = simulation.with_({"disaggregation.order": order})
+    if system == "dynamo":
+        is_after = simulation.disaggregation.order == order
+        simulation = simulation.with_(
+            {"disaggregation.ends_at_first_token": is_after, "disaggregation.reads_on": True}
+        )
     if name == "dynamo@1.2":
         with pytest.raises(ConfigError, match="always queues"):
             unchecked(simulation, name)
@@ -185,7 +207,7 @@ def test_settings_of_other_systems_are_losses() -> None:
     routed, loss = found.losses
     assert (routed.path, routed.reason) == ("router", "not up to vllm")
     assert str(loss) == (
-        "instances[0].scheduler = {kind: sjf}: becomes {kind: fcfs}; "
+        "instances[0].scheduler = {kind: sjf, length: prompt}: becomes {kind: fcfs}; "
         "vLLM orders its queue by arrival, or by priority and arrival"
     )
     assert found.outside == ()
@@ -306,8 +328,8 @@ def test_a_limit_in_another_form_has_the_effect_of_the_one_wanted(name: str) -> 
 
 
 def test_a_printed_export_fits_a_screen() -> None:
-    plain = {"metrics.accounting": "clock"}
-    simulation = random_simulation("deployments 0").simulation.with_(GUARDED | plain)
+    plain = {"metrics.accounting": "clock", "fleet": {}}
+    simulation = random_simulation("deployments 3").simulation.with_(GUARDED | plain)
     text = str(export(simulation, to="llm-d", allow_lossy=True))
     lines = text.splitlines()
     assert lines[0].startswith("llm-d@0.10: endpointpickerconfig.yaml, inferenceobjective-")

@@ -346,7 +346,11 @@ def test_quoted_fields_may_hold_ends_of_lines_far_down() -> None:
     ("columns", "options", "message"),
     [
         ({"arrival": "ts"}, {}, "columns, arrival = 'ts': unknown meaning; must be one of arr"),
-        ({"arrival_s": "ts"}, {}, "columns: input_tokens, output_tokens missing"),
+        (
+            {"arrival_s": "ts"},
+            {},
+            "trace.csv: not of the format columns: input_tokens, output_tokens, ts missing",
+        ),
         (
             COLUMNS | {"prefix_group": "g", "prefix_tokens": "g", "cached_tokens": "c"},
             {},
@@ -365,6 +369,14 @@ def test_an_invalid_map_is_named(columns: Any, options: Any, message: str) -> No
     with pytest.raises(TraceError) as caught:
         read_trace(path, columns=columns, **options)
     assert str(caught.value).startswith(message)
+
+
+def test_what_is_not_named_has_its_own_name() -> None:
+    path = written("at_s,input_tokens,output_tokens", "0,5,1", "2,6,3")
+    assert rows_of(path, columns={"arrival_s": "at_s"}) == [
+        (0, 5, 1, "default"),
+        (2 * 10**9, 6, 3, "default"),
+    ]
 
 
 # --- compressed files and standard input ----------------------------------------------------------

@@ -4,6 +4,7 @@ from spillway import gateway
 
 SPECIMEN = Specimen(
     gateway.BusyThreshold,
+    weight=1.7,
     strict={
         "proportional": False,
         "BusyMonitor.active_prefill_tokens_threshold": 0,

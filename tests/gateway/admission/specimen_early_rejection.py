@@ -32,6 +32,7 @@ class Twin(Observing):
 
 SPECIMEN = Specimen(
     gateway.EarlyRejection,
+    weight=1.2,
     random=lambda rng: gateway.EarlyRejection(
         decode_load=rng.choice(("current", "predicted")),
         max_load=rng.choice((0.6, 1, 1.5)),

@@ -32,6 +32,7 @@ class Twin(Rule):
 
 SPECIMEN = Specimen(
     gateway.EnvoyAdmission,
+    weight=1.3,
     random=lambda rng: gateway.EnvoyAdmission(
         success=rng.choice(("completed", "first_token_in_time")),
         window_s=rng.choice((1, 30)),

@@ -11,6 +11,7 @@ class Twin(Rule):
 
 SPECIMEN = Specimen(
     gateway.GaieLegacy,
+    weight=1.4,
     random=lambda rng: gateway.GaieLegacy(**detector(rng)),
     rule=Twin,
     strict={"detector": "concurrency", "max_concurrency": 0.001},

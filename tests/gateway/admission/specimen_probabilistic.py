@@ -15,6 +15,7 @@ class Twin(Rule):
 
 SPECIMEN = Specimen(
     gateway.Probabilistic,
+    weight=1.5,
     random=lambda rng: gateway.Probabilistic(
         **detector(rng), k=rng.choice((300, 1, 0.5)), power=rng.choice((5, 1, 2.5))
     ),

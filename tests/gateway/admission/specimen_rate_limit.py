@@ -20,14 +20,16 @@ class Twin(Rule):
         self.buckets: dict[Any, tuple[float, float, int]] = {}  # requests, tokens, last refill
         self.reserved = {entry.slo_class: entry.output_tokens for entry in self.c.reserved_of_class}
 
-    def key(self, request: Request) -> tuple[str | None, str | None]:
+    def key(self, request: Request) -> tuple[str | None, str | None, str | None]:
         tenant = self.tenants[request.tenant].name if "tenant" in self.c.key else None
         slo_class = self.classes[request.slo_class].name if "class" in self.c.key else None
-        return tenant, slo_class
+        model = self.tenants[request.tenant].model if "model" in self.c.key else None
+        return tenant, slo_class, model
 
-    def limits(self, key: tuple[str | None, str | None]) -> Any:
+    def limits(self, key: tuple[str | None, str | None, str | None]) -> Any:
         for own in self.c.own:
-            if own.tenant in (None, key[0]) and own.slo_class in (None, key[1]):
+            named = zip((own.tenant, own.slo_class, own.model), key, strict=True)
+            if all(name in (None, part) for name, part in named):
                 return own
         return self.c
 
@@ -75,6 +77,8 @@ class Twin(Rule):
         return prompt + (0 if self.c.tokens == "prompt" else output)
 
     def reservation(self, request: Request) -> int:
+        if self.c.output_length == "predicted":  # exactly, by default
+            return self.tokens(request, max(request.output, 1))
         name = self.classes[request.slo_class].name
         return self.tokens(request, self.reserved.get(name, self.c.reserved_output_tokens))
 
@@ -123,13 +127,19 @@ SPECIMEN = Specimen(
         max_parallel=rng.choice((None, 3)),
         window_s=rng.choice((0.5, 1, 2)),
         window=rng.choice(("aligned", "first_request", "sliding", "bucket")),
-        key=rng.choice(("tenant", "slo_class", "tenant_and_class", "gateway")),
+        key=rng.choice(
+            (
+                *("tenant", "slo_class", "tenant_and_class"),
+                *("model", "tenant_and_model", "gateway"),
+            )
+        ),
         tokens=rng.choice(("total", "prompt", "output")),
         charge=rng.choice(("reserve", "at_end")),
         reserved_output_tokens=rng.choice((0, 10, 200)),
         reserved_of_class=rng.choice(
             ([], [gateway.ClassOutput(slo_class="batch", output_tokens=100)])
         ),
+        output_length=rng.choice(("fixed", "predicted", "max_tokens")),  # none is stated
         counts_refused=rng.random() < 0.5,
         retry_after=rng.choice(("none", "window", "remaining")),
     ),
@@ -167,6 +177,9 @@ SPECIMEN = Specimen(
             key="slo_class",
             charge="at_end",
             counts_refused=False,
+        ),
+        "rate_limit_predicted": gateway.RateLimit(
+            max_requests=None, max_tokens=2500, window_s=0.5, output_length="predicted"
         ),
         "rate_limit_bucket": gateway.RateLimit(
             max_requests=6,

@@ -52,7 +52,9 @@ TOKEN_BUDGET = Specimen(
     ranges={"max_tokens_in_flight": (100, 20_000), "assumed_output_tokens": (1, 100)},
     movable=True,
     random=lambda rng: gateway.TokenBudget(
-        max_tokens_in_flight=rng.choice((2000, 8000)), assumed_output_tokens=rng.choice((0, 50))
+        max_tokens_in_flight=rng.choice((2000, 8000)),
+        assumed_output_tokens=rng.choice((0, 50)),
+        output_length=rng.choice(("fixed", "predicted", "max_tokens")),
     ),
 )
 UNLIMITED = Specimen(gateway.Unlimited)

@@ -51,17 +51,24 @@ def random_limit(name: str, rng: random.Random) -> tuple[list[Any], Any, int]:
     most, count = rng.randint(1, 6), rng.randint(1, 3)
     budget, assumed = rng.choice((50, 200, 1000)), rng.choice((0, 20))
     tokens = gateway.TokenBudget(max_tokens_in_flight=budget, assumed_output_tokens=assumed)
+    predicted = tokens.replace(output_length="predicted")
     per_worker = gateway.WorkerBudget(cap_per_worker=most)
 
     def within_budget(joining: Way, others: Sequence[Way]) -> bool:
         inside = [joining, *others]
         return len(inside) == 1 or sum(way.input_tokens + assumed for way in inside) <= budget
 
+    def within_predicted_budget(joining: Way, others: Sequence[Way]) -> bool:
+        inside = [joining, *others]
+        whole = sum(way.input_tokens + max(way.output_tokens, 1) for way in inside)
+        return len(inside) == 1 or whole <= budget
+
     limits, allows = {
         "fixed": ([fixed(most)], lambda _, others: len(others) < most),
         "workers": ([per_worker.replace(workers=2)], lambda _, others: len(others) < 2 * most),
         "fleet": ([per_worker], lambda _, others: len(others) < count * most),
         "tokens": ([tokens], within_budget),
+        "predicted tokens": ([predicted], within_predicted_budget),
         "several": (
             [per_worker, fixed(3), tokens],
             lambda joining, others: (
@@ -72,7 +79,9 @@ def random_limit(name: str, rng: random.Random) -> tuple[list[Any], Any, int]:
     return limits, allows, count
 
 
-@pytest.mark.parametrize("name", ["fixed", "workers", "fleet", "tokens", "several"])
+@pytest.mark.parametrize(
+    "name", ["fixed", "workers", "fleet", "tokens", "predicted tokens", "several"]
+)
 def test_limit_holds_and_wastes_nothing(name: str) -> None:
     waited = 0
     for seed in trials(30):

@@ -61,6 +61,7 @@ def test_queues_equal_their_plain_twin() -> None:
         seen.update(f"{queue.drop} {outcome}" for outcome in ends)
         seen.update(reasons)
     assert min(seen["lifo"], seen["slo_deadline"]) > often(20)
+    assert seen["shortest_output"] > often(10)
     assert seen["adaptive_lifo"] > 0
     assert seen["fcfs"] == seen["edf"] == 0
     assert seen["tail evicted"] == seen["head rejected"] == 0

@@ -44,7 +44,7 @@ struct DrainSetup {
 
   Simulation simulation;
   Context context;
-  DrainSchedule drains{context, kGateway};
+  DrainSchedule drains{context, kGateway, 0};
 };
 
 gateway::Gateway one_per_second() {

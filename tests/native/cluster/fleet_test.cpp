@@ -57,7 +57,7 @@ struct FleetSetup final : workload::RequestListener {
   /// The target changes at `at_s`, which takes effect at once.
   bool set_target(std::int64_t instances, double at_s) {
     set_clock(context, at_s);
-    fleet.set_target(instances);
+    fleet.set_targets({.fleet = instances});
     return resize_next(at_s);
   }
   void send(std::size_t request, InstanceId instance, std::size_t rank = 0) {
@@ -131,8 +131,8 @@ void a_target_between_two_polls_leaves_one_chain_of_them() {
           .startup_s = 4}));
   setup.resize();
   set_clock(setup.context, 2);
-  setup.fleet.set_target(2);
-  setup.fleet.set_target(3);
+  setup.fleet.set_targets({.fleet = 2});
+  setup.fleet.set_targets({.fleet = 3});
   check(!setup.resize_next(2), "both targets");
   check(!setup.resize_next(5) && !setup.resize_next(5), "a poll");
   check(setup.resize_next(6), "ready");

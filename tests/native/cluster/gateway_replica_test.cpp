@@ -65,7 +65,7 @@ struct GatewaySetup {
   signals::Sources sources{.instances = instances};
   std::vector<std::size_t> ranks{1, 1};
   router::DecisionLog log;
-  GatewayReplica replica{context, kIndex, ranks, log, nullptr};
+  GatewayReplica replica{context, kIndex, 0, ranks, log, nullptr};
 };
 
 Simulation with_limit(const gateway::Limit& limit, const std::vector<Offered>& offered) {

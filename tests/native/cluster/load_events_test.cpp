@@ -147,12 +147,38 @@ void a_request_that_ends_is_news() {
 void what_workers_emit_is_read_where_it_counts() {
   Simulation simulation = two_workers(signals::Live{});
   simulation.busy_monitor.track_output_blocks = true;
+  simulation.gateway.replicas = 2;
   LoadEventsSetup setup(simulation);
-  setup.fleet[0].emitted_tokens = 35;
-  setup.events->sent(0, RequestId{0}, kFirstInstance);
+  for (const std::size_t gateway : {0, 1}) {
+    const RequestId id{gateway};
+    setup.events->sent(gateway, id, kFirstInstance);
+    setup.context.states.first_token[id.index()] = Time{0};
+    setup.events->first_token(gateway, id, kFirstInstance);
+  }
+  setup.fleet[0].emits_at_reads = {35, 50};
+  setup.fleet[0].states = &setup.context.states;
   setup.handle_next(kFirstInstance, 0);
-  check(setup.known().ranks(kFirstInstance)[0].active_decode_blocks == 8 + 3,
-        "8 blocks of the prompt and 35 tokens, of which 10 fill a block");
+  const auto blocks = [&](std::size_t gateway) {
+    return setup.known(gateway).ranks(kFirstInstance)[0].active_decode_blocks;
+  };
+  check(blocks(0) == 8 + 3, "8 blocks of the prompt and 35 tokens, of which 10 fill a block");
+  check(blocks(1) == 8 + 5, "50 tokens of the request of the other gateway");
+  setup.events->finished(0, RequestId{0}, kFirstInstance);
+  setup.handle_next(kFirstInstance, 0);
+  check(blocks(0) == 0 && blocks(1) == 8 + 5, "each gateway counts what it has sent");
+}
+
+void a_new_gateway_misses_what_is_under_way() {
+  LoadEventsSetup setup(two_workers(signals::Scraped{.period_s = 1, .delay_s = 0.5}));
+  setup.events->sent(0, RequestId{0}, kFirstInstance);
+  check(setup.handle_next(kFirstInstance, 0), "a scrape");
+  setup.events->add_gateway(setup.simulation.busy_monitor);
+  check(setup.handle_next(kSecondInstance, 0), "a scrape of the other worker");
+  setup.handle_next(kFirstInstance, 0.5);
+  check(setup.prefill_tokens(kFirstInstance) == 80, "known to the first");
+  check(setup.known(1).ranks(kFirstInstance).empty(), "not to the new one");
+  setup.handle_next(kSecondInstance, 0.5);
+  check(setup.prefill_tokens(kSecondInstance, 1) == 0, "what was measured since then arrives");
 }
 
 // A worker of two ranks, the second of which has both requests.
@@ -338,8 +364,8 @@ void a_request_that_cannot_be_served_is_no_sign_of_overload() {
 
 CASES(nothing_is_read_without_need, an_ingress_is_a_need, live_workers_are_read_once_an_instant,
       each_live_worker_has_an_event_of_its_own, a_request_that_ends_is_news,
-      what_workers_emit_is_read_where_it_counts, each_rank_is_read,
-      scrapes_arrive_after_their_delay, scrapes_without_delay_arrive_at_once,
+      what_workers_emit_is_read_where_it_counts, a_new_gateway_misses_what_is_under_way,
+      each_rank_is_read, scrapes_arrive_after_their_delay, scrapes_without_delay_arrive_at_once,
       readings_arrive_in_the_order_of_their_scrapes, a_scraped_worker_is_not_read_for_news,
       lost_scrapes_read_nothing, readings_are_renewed_by_age,
       live_workers_are_not_read_for_decisions, each_gateway_counts_what_it_has_sent,

@@ -42,7 +42,8 @@ class Rig final : workload::RequestListener {
     while (context.events.pop(horizon, event)) handle(event);
     fleet.close(horizon);
     context.statistics.add_rest();
-    return cluster::report({context, clients, gateways, fleet, load_events, nullptr, horizon});
+    return cluster::report(
+        {context, clients, gateways, fleet, load_events, nullptr, nullptr, nullptr, horizon});
   }
 
   Simulation simulation;

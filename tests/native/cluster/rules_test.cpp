@@ -47,6 +47,30 @@ instance::InstanceGroup& with_pools(Simulation& simulation) {
   return simulation.instances.front();
 }
 
+// The instance of a group crashes.
+instance::InstanceGroup& with_crash(Simulation& simulation) {
+  simulation.changes = {{.faults = {fleet::Crash{}}}};
+  return simulation.instances.front();
+}
+
+// And its requests go on elsewhere.
+instance::InstanceGroup& with_migration(Simulation& simulation) {
+  simulation.fleet.migration.limit = 1;
+  return with_crash(simulation);
+}
+
+Simulation& with_gateway_crash(Simulation& simulation) {
+  simulation.changes = {{.faults = {fleet::GatewayCrash{}}}};
+  return simulation;
+}
+
+// Clients hedge between two instances.
+Simulation& with_hedges(Simulation& simulation) {
+  simulation.reaction.hedge = workload::Hedge{};
+  simulation.instances.front().count = 2;
+  return simulation;
+}
+
 // Each breaks one rule at one of its paths.
 std::vector<Broken> broken() {
   return {
@@ -55,17 +79,17 @@ std::vector<Broken> broken() {
       {"slo_classes_differ", "slo_classes[].name",
        [](Simulation& s) { s.slo_classes.push_back(s.slo_classes.front()); }},
       {"fleet_has_instances", "instances", [](Simulation& s) { s.instances.clear(); }},
-      {"initial_instances_exist", "fleet.initial_instances",
+      {"sizes_are_possible", "fleet.initial_instances",
        [](Simulation& s) { s.fleet.initial_instances = 2; }},
-      {"target_instances_exist", "fleet.target_instances",
+      {"sizes_are_possible", "fleet.target_instances",
        [](Simulation& s) { s.fleet.target_instances = 2; }},
-      {"scaled_instances_exist", "fleet.autoscaler.max_instances",
+      {"sizes_are_possible", "fleet.autoscaler.max_instances",
        [](Simulation& s) { s.fleet.autoscaler = fleet::QueueScaler{.max_instances = 2}; }},
-      {"scaler_has_a_range", "fleet.autoscaler.min_instances",
+      {"sizes_are_possible", "fleet.autoscaler.min_instances",
        [](Simulation& s) {
          s.fleet.autoscaler = fleet::QueueScaler{.min_instances = 2, .max_instances = 1};
        }},
-      {"scaled_metric_is_measured", "fleet.autoscaler.metric",
+      {"sizes_are_possible", "fleet.autoscaler.metric",
        [](Simulation& s) {
          s.fleet.autoscaler =
              fleet::TargetScaler{.metric = fleet::ScalerMetric::sensor, .max_instances = 1};
@@ -98,8 +122,16 @@ std::vector<Broken> broken() {
        [](Simulation& s) { with_pools(s).kv_bytes_per_token = 1; }},
       {"engines_can_serve_legs", "instances[].plant",
        [](Simulation& s) { with_pools(s).plant = instance::ProcessorSharing{}; }},
-      {"engines_can_serve_legs", "instances[].data_parallel_size",
-       [](Simulation& s) { with_pools(s).data_parallel_size = 2; }},
+      {"engines_can_serve_legs", "instances[].lockstep_ranks",
+       [](Simulation& s) {
+         with_pools(s).data_parallel_size = 2;
+         s.instances.front().lockstep_ranks = true;
+       }},
+      {"pools_are_read_whole", "instances[].data_parallel_size",
+       [](Simulation& s) {
+         with_pools(s).data_parallel_size = 2;
+         s.disaggregation.decider = router::Conditional{};
+       }},
       {"engines_can_serve_legs", "instances[].front_end",
        [](Simulation& s) { with_pools(s).front_end.us_per_request = 1; }},
       {"engines_can_serve_legs", "instances[].ingress",
@@ -124,10 +156,26 @@ std::vector<Broken> broken() {
        [](Simulation& s) {
          with_pools(s).engine_rules.equal_blocks = instance::EqualBlocks::first;
        }},
-      {"pools_are_served_plainly", "fleet",
+      {"sizes_are_possible", "fleet.prefill",
+       [](Simulation& s) { s.fleet.prefill.initial_instances = 1; }},
+      {"sizes_are_possible", "fleet.decode",
+       [](Simulation& s) { s.fleet.decode.target_instances = 1; }},
+      {"sizes_are_possible", "fleet.max_pool_instances",
+       [](Simulation& s) { s.fleet.max_pool_instances = 1; }},
+      {"pools_are_served_plainly", "fleet.initial_instances",
+       [](Simulation& s) {
+         with_pools(s);
+         s.fleet.initial_instances = 1;
+       }},
+      {"pools_are_served_plainly", "fleet.target_instances",
        [](Simulation& s) {
          with_pools(s);
          s.fleet.target_instances = 1;
+       }},
+      {"pools_are_served_plainly", "fleet.autoscaler",
+       [](Simulation& s) {
+         with_pools(s);
+         s.fleet.autoscaler = fleet::QueueScaler{.max_instances = 1};
        }},
       {"pools_are_served_plainly", "gateway.decision_latency_s",
        [](Simulation& s) {
@@ -143,11 +191,6 @@ std::vector<Broken> broken() {
        [](Simulation& s) {
          with_pools(s);
          s.router = router::Weighted{.scorers = {router::PredictedLatency{}}};
-       }},
-      {"pools_are_served_plainly", "metrics.traced_candidates",
-       [](Simulation& s) {
-         with_pools(s);
-         s.metrics.traced_candidates = 1;
        }},
       {"pools_are_served_plainly", "metrics.accounting",
        [](Simulation& s) {
@@ -169,6 +212,90 @@ std::vector<Broken> broken() {
          s.busy_monitor.track_output_blocks = true;
          s.instances.front().preemption = instance::Preemption::restart;
        }},
+      {"instances_can_fail", "changes[].faults[].instance",
+       [](Simulation& s) { s.changes = {{.faults = {fleet::Crash{.instance = 1}}}}; }},
+      {"instances_can_fail", "instances[].plant",
+       [](Simulation& s) {
+         with_crash(s).plant =
+             instance::ProcessorSharing{.concurrency = {1}, .e2e_s = {1}, .ttft_s = {1}};
+       }},
+      {"instances_can_fail", "instances[].lockstep_ranks",
+       [](Simulation& s) {
+         with_crash(s).lockstep_ranks = true;
+         s.instances.front().data_parallel_size = 2;
+       }},
+      {"instances_can_fail", "instances[].front_end",
+       [](Simulation& s) { with_crash(s).front_end.us_per_request = 1; }},
+      {"instances_can_fail", "instances[].completion",
+       [](Simulation& s) {
+         with_crash(s).completion = instance::Completion::step_start;
+         s.instances.front().async_scheduling = false;
+       }},
+      {"instances_can_fail", "instances[].preemption",
+       [](Simulation& s) { with_migration(s).preemption = instance::Preemption::restart; }},
+      {"instances_can_fail", "instances[].speculative_decoding.num_drafts",
+       [](Simulation& s) { with_migration(s).speculative_decoding.num_drafts = 2; }},
+      {"instances_can_fail", "fleet.migration.limit",
+       [](Simulation& s) {
+         with_migration(s);
+         s.disaggregation.order = router::LegOrder::decode_first;
+         s.disaggregation.prefill_max_retries = 1;
+       }},
+      {"instances_can_fail", "changes[].faults[]",
+       [](Simulation& s) {
+         with_pools(s);
+         s.changes = {{.faults = {fleet::KvLoss{}}}};
+       }},
+      {"instances_can_fail", "gateway.admission",
+       [](Simulation& s) {
+         with_crash(s);
+         estimate_exactly(s);
+       }},
+      {"instances_can_fail", "metrics.accounting",
+       [](Simulation& s) {
+         with_crash(s).async_scheduling = false;
+         s.metrics.accounting = metrics::Accounting::blis;
+       }},
+      {"gateways_can_fail", "changes[].faults[].gateway",
+       [](Simulation& s) { s.changes = {{.faults = {fleet::GatewayCrash{.gateway = 1}}}}; }},
+      {"gateways_can_fail", "fleet.migration.limit",
+       [](Simulation& s) { with_gateway_crash(s).fleet.migration.limit = 1; }},
+      {"gateways_can_fail", "gateway.admission",
+       [](Simulation& s) { estimate_exactly(with_gateway_crash(s)); }},
+      {"gateways_can_fail", "instances[].role",
+       [](Simulation& s) {
+         with_gateway_crash(s).instances.resize(2);
+         s.instances.front().role = instance::Role::prefill;
+         s.instances.back().role = instance::Role::decode;
+       }},
+      {"gateways_can_fail", "instances[].notices_departure_after_s",
+       [](Simulation& s) {
+         with_gateway_crash(s).instances.front().notices_departure_after_s = 1;
+       }},
+      {"hedges_are_possible", "instances",
+       [](Simulation& s) { with_hedges(s).instances.front().count = 1; }},
+      {"hedges_are_possible", "tenants",
+       [](Simulation& s) { with_hedges(s).tenants = {{.name = "default", .model = "large"}}; }},
+      {"hedges_are_possible", "changes", [](Simulation& s) { with_crash(with_hedges(s)); }},
+      {"hedges_are_possible", "fleet",
+       [](Simulation& s) { with_hedges(s).fleet.initial_instances = 1; }},
+      {"hedges_are_possible", "gateway.decision_latency_s",
+       [](Simulation& s) { with_hedges(s).gateway.decision_latency_s = 1; }},
+      {"hedges_are_possible", "metrics.accounting",
+       [](Simulation& s) {
+         with_hedges(s).instances.front().async_scheduling = false;
+         s.metrics.accounting = metrics::Accounting::blis;
+       }},
+      {"hedges_are_possible", "instances[].completion",
+       [](Simulation& s) {
+         with_hedges(s).instances.front().async_scheduling = false;
+         s.instances.front().completion = instance::Completion::step_start;
+       }},
+      {"hedges_are_possible", "changes[].submit",
+       [](Simulation& s) {
+         with_hedges(s).metrics.streaming = true;
+         s.changes = {{.submit = {workload::Submission{}}}};
+       }},
       {"streaming_traces_no_candidates", "metrics.traced_candidates",
        [](Simulation& s) {
          s.metrics.streaming = true;
@@ -187,7 +314,17 @@ std::vector<Broken> broken() {
          s.instances.front().models = {"small"};
          s.tenants = {{.name = "default", .model = "large"}};
        }},
-      {"models_are_served", "tenants",
+      {"models_are_served", "workload.clients[].model",
+       [](Simulation& s) {
+         s.instances.front().models = {"small"};
+         s.workload = workload::Synthetic{.clients = {{.model = "large"}}};
+       }},
+      {"models_are_served", "changes[].submit[].model",
+       [](Simulation& s) {
+         s.instances.front().models = {"small"};
+         s.changes = {{.at_s = 1, .submit = {{.model = "large"}}}};
+       }},
+      {"models_are_served", "instances",
        [](Simulation& s) {
          with_pools(s);
          s.tenants = {{.name = "default", .model = "large"}};
@@ -196,6 +333,12 @@ std::vector<Broken> broken() {
        [](Simulation& s) { s.tenants = too_many<workload::Tenant>({{.name = "default"}}); }},
       {"names_can_be_counted", "slo_classes",
        [](Simulation& s) { s.slo_classes = too_many(s.slo_classes); }},
+      {"names_can_be_counted", "instances",
+       [](Simulation& s) {
+         for (std::size_t i = 0; i <= workload::kMaxNames; ++i) {
+           s.instances.front().models.push_back("model " + std::to_string(i));
+         }
+       }},
       {"sensed_tenant_is_known", "gateway.sensor.tenant",
        [](Simulation& s) {
          s.gateway.limit = {gateway::FixedLimit{}};
@@ -214,6 +357,8 @@ std::vector<Broken> broken() {
        [](Simulation& s) { s.gateway.limit = {gateway::GroupLimit{.tenants = {"gold"}}}; }},
       {"names_in_limits_are_known", "gateway.limit[].slo_classes",
        [](Simulation& s) { s.gateway.limit = {gateway::GroupLimit{.slo_classes = {"gold"}}}; }},
+      {"names_in_limits_are_known", "gateway.limit[].models",
+       [](Simulation& s) { s.gateway.limit = {gateway::GroupLimit{.models = {"large"}}}; }},
       {"names_in_admission_are_known", "gateway.admission[]",
        [](Simulation& s) {
          s.gateway.admission = {gateway::TenantBudget{.budgets = {{.tenant = "gold"}}}};

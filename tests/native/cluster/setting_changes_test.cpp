@@ -47,7 +47,7 @@ void changes_are_due_in_order_of_time() {
 
   check(is(take(setup.context), Phase::settings_change, 1), "the first");
   const std::optional<DueChange> first = setup.changes.take_due();
-  check(first && first->concerns_gateways && !first->to.target_instances, "concerns gateways");
+  check(first && first->concerns_gateways && !first->to.targets.fleet, "concerns gateways");
   check(first->are_tenants_new && first->are_weights_new, "a weight is new");
   const gateway::TenantChange tenants = first->of_tenants();
   check(tenants.are_weights_new && tenants.to[0].weight == 1 && tenants.to[1].weight == 2,
@@ -56,7 +56,7 @@ void changes_are_due_in_order_of_time() {
 
   check(is(take(setup.context), Phase::settings_change, 2), "the second");
   const std::optional<DueChange> second = setup.changes.take_due();
-  check(second && !second->concerns_gateways && second->to.target_instances == 0, "the fleet");
+  check(second && !second->concerns_gateways && second->to.targets.fleet == 0, "the fleet");
   check(!setup.changes.will_set_target() && !has_events(setup.context), "there is no other");
 }
 
@@ -81,7 +81,7 @@ void an_added_change_builds_on_those_before_it() {
   set_clock(setup.context, 2);
   check(limit_of(*setup.changes.take_due()).max_in_flight == 3, "the last one added");
   const std::optional<DueChange> last = setup.changes.take_due();
-  check(last && last->to.target_instances == 0 && limit_of(*last).max_in_flight == 3,
+  check(last && last->to.targets.fleet == 0 && limit_of(*last).max_in_flight == 3,
         "the change after it is derived again");
   check(!setup.changes.take_due(), "there is no other");
 }

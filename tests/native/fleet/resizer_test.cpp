@@ -33,26 +33,26 @@ struct Setup {
   explicit Setup(Fleet of, std::size_t num_instances = 4)
       : config(std::move(of)), state(config, num_instances) {}
   void apply(double at_s, std::int64_t queued = 0, std::int64_t shed = 0) {
-    resizer.apply(state, from_seconds(at_s), {.queued = queued, .shed = shed});
+    resizer.apply(state, from_seconds(at_s), {.queued = queued, .shed = shed}, 100);
   }
 
   Fleet config;
   FleetState state;
-  Resizer resizer{config};
+  Resizer resizer{config.target_instances, config.autoscaler, 0};
 };
 
 void a_constant_fleet_never_changes() {
   Setup setup({});
   check(setup.resizer.next() == sim::kForever, "nothing is due");
   setup.apply(100, 1000, 1000);
-  check(setup.state.started() == 4, "all are there");
+  check(setup.state.started(0) == 4, "all are there");
 }
 
 void a_target_may_be_there_from_the_start() {
   Setup setup({.initial_instances = 2, .target_instances = 3});
   check(setup.resizer.next() == from_seconds(0), "now");
   setup.apply(0);
-  check(setup.state.started() == 3 && setup.resizer.next() == sim::kForever, "one more");
+  check(setup.state.started(0) == 3 && setup.resizer.next() == sim::kForever, "one more");
 }
 
 void the_last_of_several_targets_counts() {
@@ -60,7 +60,7 @@ void the_last_of_several_targets_counts() {
   setup.resizer.set_target(0);
   setup.resizer.set_target(3);
   setup.apply(3);
-  check(setup.state.started() == 3 && setup.resizer.next() == sim::kForever, "that was all");
+  check(setup.state.started(0) == 3 && setup.resizer.next() == sim::kForever, "that was all");
   check(setup.state.num_ready() == 2, "the first two have not left");
 }
 
@@ -68,9 +68,9 @@ void a_target_is_applied_once() {
   Setup setup({});
   setup.resizer.set_target(2);
   setup.apply(1);
-  setup.state.resize(4, from_seconds(1.5));
+  setup.state.resize(0, 4, from_seconds(1.5));
   setup.apply(2);
-  check(setup.state.started() == 4, "not again");
+  check(setup.state.started(0) == 4, "not again");
 }
 
 // 25 queued requests recommend 3 instances, which are added one at a time.
@@ -78,26 +78,26 @@ void the_autoscaler_is_polled_periodically() {
   Setup setup({.initial_instances = 1, .autoscaler = prompt_scaler()});
   check(setup.resizer.next() == from_seconds(5), "the first poll");
   setup.apply(4.9, 25);
-  check(setup.state.started() == 1, "not between polls");
+  check(setup.state.started(0) == 1, "not between polls");
   setup.apply(5, 25);
-  check(setup.state.started() == 2 && setup.resizer.next() == from_seconds(10), "one more");
+  check(setup.state.started(0) == 2 && setup.resizer.next() == from_seconds(10), "one more");
   setup.apply(5, 25);
-  check(setup.state.started() == 2, "one poll an instant");
+  check(setup.state.started(0) == 2, "one poll an instant");
   setup.apply(10, 25);
-  check(setup.state.started() == 3, "one more");
+  check(setup.state.started(0) == 3, "one more");
   setup.apply(15, 25);
-  check(setup.state.started() == 3, "enough");
+  check(setup.state.started(0) == 3, "enough");
   setup.apply(20, 0);
-  check(setup.state.started() == 2, "one less");
+  check(setup.state.started(0) == 2, "one less");
 }
 
 // 20 requests in the 10 s before the poll are 2 per second.
 void the_autoscaler_sees_what_was_shed() {
   Setup setup({.initial_instances = 1, .autoscaler = prompt_scaler()});
   setup.apply(5, 0, 0);
-  check(setup.state.started() == 1, "the least");
+  check(setup.state.started(0) == 1, "the least");
   setup.apply(10, 0, 20);
-  check(setup.state.started() == 2, "two are wanted");
+  check(setup.state.started(0) == 2, "two are wanted");
 }
 
 void target_and_autoscaler_work_side_by_side() {
@@ -105,16 +105,16 @@ void target_and_autoscaler_work_side_by_side() {
   setup.apply(5, 0);
   setup.resizer.set_target(4);
   setup.apply(7, 0);
-  check(setup.state.started() == 4 && setup.resizer.next() == from_seconds(10), "a poll");
+  check(setup.state.started(0) == 4 && setup.resizer.next() == from_seconds(10), "a poll");
   setup.apply(10, 0);
-  check(setup.state.started() == 3, "from the target");
+  check(setup.state.started(0) == 3, "from the target");
 }
 
 void the_simulation_bounds_a_fleet() {
   Setup setup({}, 2);
   setup.resizer.set_target(9);
   setup.apply(1);
-  check(setup.state.started() == 2, "it has two");
+  check(setup.state.started(0) == 2, "it has two");
 }
 
 }  // namespace

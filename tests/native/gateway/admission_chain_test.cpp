@@ -108,7 +108,8 @@ void configured_observers_learn_what_becomes_of_requests() {
   const auto table = make_table({{}, {}}, {{}}, {{.priority = -1}});
   const std::vector<gateway::Admission> policies{gateway::AlwaysAdmit{},
                                                  gateway::TenantBudget{.default_share = 0}};
-  AdmissionChain chain = gateway::make_chain(policies, {table->tenants, table->slo_classes, 1});
+  AdmissionChain chain =
+      gateway::make_chain(policies, {table->tenants, table->slo_classes, table->models(), 1});
   const signals::RequestView first(*table, RequestId{0});
   const signals::RequestView second(*table, RequestId{1});
   const auto admits = [&](Time now) {

@@ -203,6 +203,10 @@ class LegsBench final : spillway::workload::RequestListener, spillway::instance:
     send(id, Leg::prefill, job.prefill);
   }
   void seated(RequestId) override {}
+  void lost(RequestId, instance::Leg) override {}
+  bool tries_again(RequestId) override { return false; }
+  void held_leg_enters(RequestId) override {}
+  void held_leg_is_lost(RequestId) override {}
   void wasted(RequestId id, std::int64_t tokens) override {
     jobs_[id.index()].row.wasted_tokens += tokens;
   }

@@ -266,7 +266,8 @@ def test_notes_on_files_go_to_standard_error(capsys: pytest.CaptureFixture[str])
             [
                 (
                     "users.csv: unused columns: user; optional columns are request_id, tenant, "
-                    "slo_class, prefix_group, prefix_tokens, session, warm_tokens"
+                    "slo_class, prefix_group, prefix_tokens, session, warm_tokens, max_tokens, "
+                    "model"
                 )
             ],
         ),
@@ -537,6 +538,56 @@ def test_validate(
     requests.unlink()
     assert refused("validate", "blis", "recorded").startswith(f"{requests}: cannot be read")
     assert refused("validate", "blis", "elsewhere") == "elsewhere: not a folder"
+
+
+FLEET = """
+workload: {kind: synthetic, requests_per_s: 14, num_requests: 1200}
+instances:
+  count: 2
+  latency: {kind: linear, beta0_us: 6000, beta_prefill_us: 30, beta_decode_us: 150}
+"""
+
+
+def test_validate_recording(
+    run: Callable[..., str], refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("fleet.yaml").write_text(FLEET)
+    Path("slow.yaml").write_text(FLEET.replace("6000", "7500"))
+    run("run", "fleet.yaml", "--seed", "9", "--out", "out")
+    command = ("validate", "recording", "fleet.yaml", "out/requests.csv")
+    unjudged = ("--unjudged", "beta_decode_us", "--unjudged", "beta_prefill_us")
+    text = run(*command, *unjudged, "--no-store")
+    assert text.rstrip().endswith("verdict: met")
+    assert not Path("fleet.acceptance.yaml").exists()
+    document = json.loads(run(*command, *unjudged, "--no-store", "--json", "--seeds", "2"))
+    assert document["verdict"] == "met"
+    assert document["figures"]["p50_tpot_ms"]["tolerance"] == 0.05
+    assert document["recording"]["requests"] == 1200
+    assert cli.main([*command, *unjudged]) == 0
+    assert capsys.readouterr().err == "spillway: wrote fleet.acceptance.yaml\n"
+    assert Path("fleet.acceptance.yaml").read_text().startswith("kind: acceptance\n")
+    assert "refutes" not in run("run", "fleet.yaml")
+
+    wrong = ["validate", "recording", "slow.yaml", "out/requests.csv"]
+    assert cli.main(wrong) == 1
+    out, err = capsys.readouterr()
+    assert "verdict: not met (p50_tpot_ms +" in out
+    assert err == "spillway: wrote slow.acceptance.yaml\n"
+    assert "refutes the servers" in run("run", "slow.yaml")
+    assert cli.main([*wrong, "--tolerance", "p50_tpot_ms=60%", "--no-store"]) == 1
+
+    lines = Path("out/requests.csv").read_text().splitlines(keepends=True)
+    Path("short.csv").write_text("".join(lines[:100]))
+    assert cli.main(["validate", "recording", "fleet.yaml", "short.csv", "--no-store"]) == 3
+    assert "verdict: undecided" in capsys.readouterr().out
+
+    assert refused(*command, "--tolerance", "shed=x") == (
+        "--tolerance = 'shed=x': must be FIGURE=ERROR, e.g. p90_ttft_ms=20% or p90_ttft_ms=0.2"
+    )
+    assert refused(*command, "--seeds", "1") == "seeds = 1: must be >= 2 and <= 100"
+    assert refused(*command, "--trace-time-unit", "ms").startswith("out/requests.csv: time_unit: ")
+    assert refused(*command[:3], "gone.csv").startswith("gone.csv: cannot be read")
+    assert refused(*command, "--workers", "gone.csv").startswith("gone.csv: cannot be read")
 
 
 # --- wrong input ----------------------------------------------------------------------------------

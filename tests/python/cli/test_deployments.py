@@ -32,7 +32,7 @@ def test_files_are_written_and_read(
         f"wrote {folder / 'vllm-0.sh'}\nvllm@0.29 does not carry:\n"
         "  router = {kind: least_loaded, ties: first}: becomes "
         "{kind: round_robin, per_model: true}; not up to vllm\n"
-        "  instances[0].scheduler = {kind: sjf}: becomes {kind: fcfs}; "
+        "  instances[0].scheduler = {kind: sjf, length: prompt}: becomes {kind: fcfs}; "
         "vLLM orders its queue by arrival, or by priority and arrival\n"
         "note: instances[].engine_rules, instances[].kv_cache.generated_tokens: deployed has those "
         "of vllm 0.29\n"
@@ -43,7 +43,7 @@ def test_files_are_written_and_read(
     status, out, _ = called("diff", config, back)
     assert status == 0
     differences = out.splitlines()
-    assert "instances[0].scheduler: {kind: sjf} -> {kind: fcfs}" in differences
+    assert "instances[0].scheduler: {kind: sjf, length: prompt} -> {kind: fcfs}" in differences
     # The rest are the rules of the version.
     rules = ("instances[0].scheduler", "instances[0].engine_rules", "instances[0].kv_cache")
     assert all(line.startswith(rules) for line in differences)

@@ -19,9 +19,11 @@ from support.blis_scenario import SCENARIO
 from support.effort import trials
 from support.interrupting import COMMAND, MOST_CPU_S, Ended, child
 from support.paths import DATA, ROOT
+from support.production_runs import served_by
 from support.vllm_cases import write_recordings
 
-from spillway import cli
+import spillway
+from spillway import cli, workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,6 +85,8 @@ COMMANDS: dict[str, str] = {
     "validate blis": "validate blis recorded",
     "validate vllm-scheduler": "validate vllm-scheduler steps",
     "validate real": "validate real --fit runs",
+    "validate recording": "validate recording fleet.yaml production/requests.csv --seeds 2 "
+    "--unjudged beta_prefill_us --unjudged beta_decode_us",
     "completion": "completion bash",
 }
 """A call of every command, and of every action of one; further ones by names that begin so."""
@@ -112,6 +116,10 @@ def write_inputs(folder: Path) -> None:
         (folder / "recorded" / str(i)).mkdir(parents=True)
         for name, text in SCENARIO.items():
             (folder / "recorded" / str(i) / name).write_text(text)
+    load = workload.Synthetic(requests_per_s=10, num_requests=1500)
+    fleet = served_by(cv=0, workload=load)
+    spillway.dump(fleet, folder / "fleet.yaml")
+    spillway.simulate(fleet).write(folder / "production")
     (folder / "steps").mkdir()
     write_recordings(folder / "steps", 60)
 

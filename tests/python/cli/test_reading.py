@@ -36,6 +36,7 @@ READERS = (
     "export",
     "calibrate",
     "validate real",
+    "validate recording",
     "traffic describe",
     "traffic fit",
     "advise",

@@ -78,6 +78,21 @@ def test_interval_of_shares_stays_within_them() -> None:
     assert count.high is not None
     assert count.low < 0
     assert count.high > 1
+    latency = intervals.interval([0.1, 4.0, 9.0], is_signed=False)
+    assert latency.low == 0
+    change = intervals.interval([0.1, 4.0, 9.0], is_signed=False, is_difference=True)
+    assert change.low is not None
+    assert change.low < 0
+
+
+def test_no_interval_of_a_figure_that_is_never_negative_reaches_below_0() -> None:
+    simulation = Simulation(
+        workload={"kind": "synthetic", "num_requests": 60, "requests_per_s": 40}
+    )
+    results = simulate(simulation, seeds=range(3))
+    known = {name: of for name, of in results.summary().items() if of is not None}
+    assert any(of.half_width for of in known.values())
+    assert all(of.low is None or of.low >= 0 for of in known.values())
 
 
 def test_a_goodput_of_1_in_all_runs_is_never_shown_with_an_interval() -> None:

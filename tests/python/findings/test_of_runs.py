@@ -148,6 +148,18 @@ CASES: dict[str, Case] = {
         {"gateway.limit[0].max_in_flight": 100},
     ),
     "cached_prompts": Case(Simulation(workload=WARM), {"workload": COLD}),
+    "instances_failed": Case(
+        healthy(changes=[{"at_s": 20, "faults": [{"kind": "crash", "instance": 0, "for_s": 5}]}]),
+        {"changes": []},
+    ),
+    "gateways_failed": Case(
+        healthy(changes=[{"at_s": 20, "faults": [{"kind": "gateway_crash", "for_s": 5}]}]),
+        {"changes": []},
+    ),
+    "kv_lost": Case(
+        healthy(changes=[{"at_s": 20, "faults": [{"kind": "kv_loss", "instance": 0}]}]),
+        {"changes": []},
+    ),
     "failed_calls": Case(Simulation(workload=FAILED), {"workload.empty_outputs": "served"}),
     "unfinished": Case(overloaded(horizon_s=4.0), {"workload.requests_per_s": 20}),
     "limit_at_ceiling": Case(
@@ -192,7 +204,26 @@ CASES: dict[str, Case] = {
         Simulation(instances=[{"latency": {"kind": "jittered"}}]),
         {"instances[0].latency": spillway.instance.InstanceGroup().latency},
     ),
+    "drained_politely": Case(
+        healthy(changes=[{"at_s": 20, "set": {"fleet.target_instances": 1}}]).with_(
+            {"instances[0].count": 2}
+        ),
+        {"changes": [{"at_s": 20, "set": {"fleet.target_instances": 2}}]},
+    ),
 }
+
+
+def test_instances_failed_states_what_went_on_elsewhere() -> None:
+    crash = {"at_s": 20, "faults": [{"kind": "crash", "instance": 0, "for_s": 5}]}
+    bad = healthy(changes=[crash], fleet={"migration": {"limit": 3}})
+    result = simulate(bad.with_({"instances[0].count": 2}), 1)
+    (found,) = [finding for finding in result.findings() if finding.name == "instances_failed"]
+    figures = {known.figure: known.value for known in found.evidence}
+    migrated = sum(result.ledger["migrations"].values())
+    assert migrated > 0
+    assert (figures["lost_requests"], figures["migrated_requests"]) == (0, migrated)
+    again = int(result.requests["recomputed_tokens"].sum())
+    assert f"which computed {again:,} tokens again" in str(found)
 
 
 def named(simulation: Simulation, name: str) -> list[Finding]:
@@ -224,6 +255,19 @@ def test_it_is_found_where_it_is_and_not_elsewhere(name: str) -> None:
 def test_a_healthy_run_has_nothing_to_remedy() -> None:
     severe = [str(found) for found in simulate(healthy(), 1).findings() if found.remedies]
     assert severe == []
+
+
+@pytest.mark.parametrize(("rate", "is_late"), [(10, False), (13, True)])
+def test_a_limit_is_blamed_if_the_late_are_late_for_it_alone(rate: int, is_late: bool) -> None:
+    """Half of the requests wait, fewer than in a run where it holds nearly all."""
+    simulation = healthy(gateway={"limit": {"kind": "fixed", "max_in_flight": 10}})
+    run = spillway.simulate(simulation.with_({"workload.requests_per_s": rate}))
+    found = {of.name: of for of in run.findings()}
+    assert ("waits_while_idle" in found) == is_late
+    if is_late:
+        figures = {known.figure: known.value for known in found["waits_while_idle"].evidence}
+        assert figures["late_for_it"] == 1
+        assert figures["share_waiting"] < 0.9
 
 
 def test_the_worst_comes_first_and_few_are_shown() -> None:

@@ -48,6 +48,12 @@ def changed(changes: Mapping[str, Any]) -> Simulation:
 
 # Path of the finding, part of its sentence, settings, and the change that removes it.
 FOUND: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
+    "predictions without a reader": (
+        "length_prediction",
+        "no policy reads predicted output lengths",
+        {"length_prediction.sigma": 0.5},
+        {"instances[0].scheduler": {"kind": "sjf", "length": "output"}},
+    ),
     "window": (
         "gateway.sensor.window_s",
         "tick_s + tick_drift_s = 5.001 s",
@@ -244,6 +250,27 @@ FOUND: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
             "instances[0].num_kv_blocks": 2000,
         },
         {"instances[0].num_kv_blocks": 1600},
+    ),
+    "weight of a tier": (
+        "router.host_cache_hit_weight",
+        "simulated instances hold no blocks in the memory of their host or on disk",
+        {"router": {"kind": "kv_cost", "host_cache_hit_weight": 0.5}},
+        {"router.host_cache_hit_weight": 0.75},
+    ),
+    "adapters": (
+        "router.scorers[1]",
+        "the scorer gives every instance 0",
+        {"router": {"kind": "weighted", "scorers": ["queue_depth", "lora_affinity"]}},
+        {"router": {"kind": "weighted", "scorers": ["queue_depth"]}},
+    ),
+    "changed weight of a tier": (
+        "changes[0].set[router.disk_cache_hit_weight]",
+        "the weight has no effect",
+        {
+            "router": "kv_cost",
+            "changes": [{"at_s": 1, "set": {"router.disk_cache_hit_weight": 0.5}}],
+        },
+        {"changes": []},
     ),
 }
 

@@ -51,6 +51,12 @@ OF_SETTINGS: Mapping[str, list[dict[str, Any]]] = {
     ],
 }
 
+# Of faults, with the settings that decide them.
+OF_FAULTS: Mapping[str, dict[str, Any]] = {
+    "instance_lost": {"fleet.breakdowns": {"mttf_s": 3.0, "mttr_s": 3.0}},
+    "gateway_lost": {"changes": [{"at_s": 0.0, "faults": ["gateway_crash"]}]},
+}
+
 # Of legs, with the settings that decide them.
 OF_HANDOFF: Mapping[str, dict[str, Any]] = {
     "no_decode_instance": {"router": "round_robin"},
@@ -91,7 +97,8 @@ def shedding(simulation: Simulation, reason: str, base: Simulation = BASE) -> Re
 def test_every_reason_is_tried() -> None:
     names = list(_core.metrics.reasons[1:])
     assert len(set(names)) == len(names)
-    assert {reason for *_, reason in POLICIES} | set(OF_SETTINGS) | set(OF_HANDOFF) == set(names)
+    tried = {reason for *_, reason in POLICIES} | {*OF_SETTINGS, *OF_HANDOFF, *OF_FAULTS}
+    assert tried == set(names)
 
 
 @pytest.mark.parametrize(("path", "kind", "reason"), POLICIES)
@@ -121,6 +128,14 @@ def test_setting_that_sheds_everything_is_named(reason: str, changes: dict[str, 
         assert note.count(" = ") == 1
 
 
+@pytest.mark.parametrize("reason", OF_FAULTS)
+def test_what_ends_a_request_with_what_serves_it_is_named(reason: str) -> None:
+    result = shedding(Simulation().with_(OF_FAULTS[reason]), reason)
+    (note,) = [note for note in result.notes() if "not completed" in note]
+    (path,) = OF_FAULTS[reason]
+    assert f"{reason}, decided by {path}" in note
+
+
 @pytest.mark.parametrize("reason", OF_HANDOFF)
 def test_what_refuses_a_decode_leg_is_named(reason: str) -> None:
     pools = [instance.InstanceGroup(role=role) for role in ("prefill", "decode")]
@@ -133,7 +148,9 @@ def test_what_refuses_a_decode_leg_is_named(reason: str) -> None:
 
 def test_settings_that_reasons_name_exist() -> None:
     simulation = Simulation(
-        tenants=[workload.Tenant(reaction=workload.Reaction())], gateway=gateway.Gateway()
+        tenants=[workload.Tenant(reaction=workload.Reaction())],
+        gateway=gateway.Gateway(),
+        changes=[{"at_s": 1.0}],
     )
     known = re.sub(r"\[\d+\]", "[]", "\n".join(paths(simulation.to_dict()))).splitlines()
     for description in nouns(Simulation._describe()):

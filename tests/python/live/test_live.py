@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.live import TEXT, Reply, application, call, fleet, run
+from support.live import TEXT, LateLoop, Reply, application, call, fleet, run
 
 import spillway
-from spillway import ConfigError, gateway, live, session, workload
+from spillway import ConfigError, gateway, instance, live, session, workload
 from spillway.live import settings, tokens
 
 if TYPE_CHECKING:
@@ -173,18 +175,6 @@ def test_headers_are_checked(header: str, value: str, says: str) -> None:
     run(work)
 
 
-def test_failures_are_refused() -> None:
-    async def work() -> None:
-        app = application()
-        given = {"x-return-error": "429"}
-        reply = await call(app, "/v1/completions", {"prompt": "a"}, headers=given)
-        assert reply.status == 501
-        assert "failures are not simulated" in reply.json["error"]["message"]
-        assert reply.json["error"]["type"] == "NotImplementedError"
-
-    run(work)
-
-
 def test_headers_state_tenant_class_and_length() -> None:
     async def work() -> None:
         tenants = [workload.Tenant(name="gold"), workload.Tenant(name="silver")]
@@ -236,6 +226,46 @@ def test_a_request_that_waits_too_long_in_the_queue_is_refused() -> None:
         assert second.status == 429
         assert second.headers["x-llm-d-request-dropped-reason"] == "rejected-ttl-expired"
         assert (await first).events[-1] == "[DONE]"
+
+    run(work)
+
+
+@pytest.mark.parametrize("profile", ["llm-d", "vllm", "dynamo"])
+def test_a_fleet_without_workers_is_unavailable(profile: str) -> None:
+    async def work() -> None:
+        hasty = {"fleet.initial_instances": 0, "slo_classes[standard].queue_timeout_s": 0.05}
+        app = application(fleet(1, **hasty), status_profile=profile)
+        reply = await call(app, "/v1/completions", {"prompt": "a", "max_tokens": 2})
+        assert reply.headers["x-spillway-reason"] == "queue_timeout"
+        assert reply.status == 503
+        assert "retry-after" not in reply.headers
+
+    run(work)
+
+
+@pytest.mark.parametrize(("profile", "status"), [("llm-d", 429), ("vllm", 503), ("dynamo", 529)])
+@pytest.mark.parametrize("reason", ["queue_full", "queued_requests"])
+def test_overload_has_the_status_of_its_profile(profile: str, status: int, reason: str) -> None:
+    """Each way in which an overloaded system refuses, from the queue to the server."""
+    limits = instance.VllmQueueLimits(max_num_queued_reqs=1, counts_running=True)
+    changes: dict[str, Any] = {
+        "queue_full": {
+            "gateway.limit": [gateway.FixedLimit(max_in_flight=1)],
+            "gateway.bands[0].queue.max_requests": 1,
+        },
+        "queued_requests": {"instances[0].ingress": limits},
+    }[reason]
+
+    async def work() -> None:
+        app = application(fleet(1, **changes), speed=1, status_profile=profile)
+        asked = {"prompt": TEXT, "max_tokens": 200, "ignore_eos": True}
+        replies = await asyncio.gather(*(call(app, "/v1/completions", asked) for _ in range(3)))
+        served = [reply.status for reply in replies].count(200)
+        assert served == (2 if reason == "queue_full" else 1)
+        refused = next(reply for reply in replies if reply.status != 200)
+        assert refused.status == status
+        assert refused.headers["x-spillway-reason"] == reason
+        assert ("retry-after" in refused.headers) == (status == 429)
 
     run(work)
 
@@ -367,6 +397,64 @@ def test_a_late_clock_is_counted_and_time_is_not_shifted() -> None:
         assert f'spillway_late_total{{model_name="m"}} {app.fleet.times_late}' in page
 
     run(work)
+
+
+def test_no_lateness_shifts_simulated_time() -> None:
+    """Streams of 20 s on a virtual clock whose event loop is often late, exactly.
+
+    A token never comes before its instant, and comes at the first turn of the loop after it, but
+    for the millisecond within which tokens are sent together; what is late is counted.
+    """
+    rng = random.Random(5)
+    step_s, most_late_s = 0.02, 0.08
+    steady = instance.Linear(
+        alpha0_us=0, alpha_input_us=0, alpha_output_us=0, beta0_us=1e6 * step_s,
+        beta_prefill_us=0, beta_decode_us=0, beta_context_us=0,
+    )  # fmt: skip
+    delays: list[float] = []
+
+    def late_s() -> float:
+        delays.append(rng.uniform(0, most_late_s) if rng.random() < 0.2 else 0.0)
+        return delays[-1]
+
+    received: list[list[float]] = []  # by stream: the instant of each token
+
+    async def work() -> App:
+        loop = asyncio.get_running_loop()
+        changes = {"instances[0].latency": steady, "instances[0].max_num_seqs": 64,
+                   "instances[0].num_kv_blocks": 6000, "gateway.limit": "unlimited"}  # fmt: skip
+        app = application(fleet(1, **changes), speed=1)
+        asked = {"prompt": "a", "max_tokens": 1000, "ignore_eos": True, "stream": True,
+                 "stream_options": {"continuous_usage_stats": True}}  # fmt: skip
+
+        async def stream() -> None:
+            times: list[float] = []
+            received.append(times)
+
+            def seen(reply: Reply) -> None:
+                part = reply.parts[-1] if reply.parts else b""
+                if counts := re.findall(rb'"completion_tokens":(\d+)', part):
+                    times.extend([loop.time()] * (int(counts[-1]) - len(times)))
+
+            await call(app, "/v1/completions", asked, seen=seen)
+
+        await asyncio.gather(*(stream() for _ in range(20)))
+        return app
+
+    with contextlib.closing(LateLoop(late_s)) as loop:
+        app = loop.run_until_complete(work())
+    assert [len(times) for times in received] == [1000] * 20
+    due_s = step_s * np.arange(1, 1001)
+    for times in received:
+        behind_s = np.array(times) - due_s
+        assert behind_s.min() >= -1e-9
+        assert behind_s.max() <= most_late_s + 0.001 + 1e-9
+        for window in np.split(behind_s, 4):  # of 5 s each: no drift
+            assert window.min() <= 1e-3
+    lateness = app.fleet.lateness
+    assert sum(lateness.counts) >= 500
+    assert app.fleet.times_late == sum(lateness.counts[lateness.bounds.index(0.05) + 1 :])
+    assert app.fleet.times_late == sum(delay > 0.05 for delay in delays)
 
 
 def test_scrapes_of_an_idle_server_leave_the_next_request_cheap() -> None:
@@ -522,7 +610,9 @@ def test_a_server_that_drains_takes_no_request_and_ends_its_streams() -> None:
         await began.wait()
         app.is_draining = True
         assert (await call(app, "/health")).status == 503
-        assert (await call(app, "/v1/completions", {"prompt": "a"})).status == 503
+        refused = await call(app, "/v1/completions", {"prompt": "a"})
+        assert refused.status == 503
+        assert refused.headers["x-spillway-reason"] == "shutting_down"
         app.fleet.stop()
         *_, error, done = (await running).events
         assert done == "[DONE]"

@@ -109,7 +109,10 @@ def test_what_is_in_front_of_the_servers_is_left_out_and_said() -> None:
             "gateway.admission": "reject_all",
             "router": "least_loaded",
             "fleet.initial_instances": 1,
-            "changes": [{"at_s": 5, "set": {"fleet.target_instances": 2}}],
+            "changes": [
+                {"at_s": 5, "set": {"fleet.target_instances": 2}},
+                {"at_s": 6, "faults": [{"kind": "gateway_crash"}]},
+            ],
         }
     )
 
@@ -119,8 +122,9 @@ def test_what_is_in_front_of_the_servers_is_left_out_and_said() -> None:
         assert app.settings.simulation.gateway == gateway.Gateway()
         assert not app.settings.simulation.changes
         (said,) = (note for note in app.settings.notes if "mode servers" in note)
-        for name in ("`gateway`", "`router`", "`fleet`", "`changes at 5 s`"):
+        for name in ("`gateway`", "`router`", "`fleet.initial_instances`", "`changes at 5 s`"):
             assert name in said
+        assert "`changes at 6 s`" in said
 
     run(work)
 

@@ -136,10 +136,15 @@ def test_k6(config: Path) -> None:
 
 
 def test_aiperf(config: Path) -> None:
-    """Its latencies are those of the record; its tokens are those of the server."""
+    """Its latencies are those of the record; its tokens are those of the server.
+
+    At a twentieth of real time, so that the delays of a busy machine are small beside them: its p50
+    are within 5% or 10 ms, as simulated time counts them.
+    """
     aiperf, folder = program("aiperf"), config.parent
-    more = ("--record", "live.yaml", "--tokenizer", "tok")
-    with serving(config, *more) as server, bare_loop() as reference_s:
+    speed = 0.05
+    more = ("--record", "live.yaml", "--tokenizer", "tok", "--speed", str(speed))
+    with serving(config, *more) as server, bare_loop() as reference:
         ran(
             [
                 aiperf, "profile", "-m", "spillway", "--url", f"http://127.0.0.1:{server.port}",
@@ -149,7 +154,7 @@ def test_aiperf(config: Path) -> None:
             ],
             folder,
         )  # fmt: skip
-        late_s = reference_s()
+        late_s = reference.ended()
         server.process.terminate()
         server.ended()
     (export,) = (folder / "out").rglob("profile_export_aiperf.json")
@@ -162,11 +167,12 @@ def test_aiperf(config: Path) -> None:
     counted = float(np.mean(kept["input_tokens"][measured]))
     assert found["input_sequence_length"]["avg"] == pytest.approx(counted)
     assert found["output_sequence_length"]["avg"] == 50
-    if late_s > 0.010:
+    if late_s * speed > 0.010:
         pytest.skip(f"latencies not judged: a bare event loop is {late_s * 1e3:.1f} ms late")
     for name, column in (("time_to_first_token", "ttft_s"), ("inter_token_latency", "tpot_s")):
         own_ms = float(np.median(kept[column][measured])) * 1e3
-        assert found[name]["p50"] == pytest.approx(own_ms, rel=0.05, abs=10), name
+        print(f"{name}: {found[name]['p50'] * speed:.2f} ms, in the record {own_ms:.2f} ms")
+        assert found[name]["p50"] * speed == pytest.approx(own_ms, rel=0.05, abs=10), name
 
 
 SAME = """

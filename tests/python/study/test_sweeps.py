@@ -400,6 +400,23 @@ def test_fewest_instances(rate: float) -> None:
     assert again.feasible == solution.feasible
 
 
+def test_fewest_instances_with_one_less() -> None:
+    """What crashes before the first request, noticed at once, is an instance more."""
+    server = instance.InstanceGroup(latency=instance.Linear(beta0_us=20_000), max_num_seqs=4)
+    base = Simulation(
+        workload=workload.Synthetic(requests_per_s=12, num_requests=400),
+        instances=server,
+        router="least_loaded",
+    )
+    slo = {"mean_ttft_ms": "<=200", "shed": "<=0"}
+    enough = min_instances_for_rate(base, slo, seeds=2, max_requests=400)
+    spare = min_instances_for_rate(base, slo, seeds=2, max_requests=400, survive=1)
+    assert spare.feasible == enough.feasible + 1
+    assert "arrived before warm_up_s" in spare.notes[-1]
+    with pytest.raises(ValueError, match="survive = -1"):
+        min_instances_for_rate(base, slo, survive=-1)
+
+
 def test_solvers_need_promises_about_who_got_through() -> None:
     with pytest.raises(UsageError, match="at least one constraint"):
         max_rate_under_slo(server(1), {})

@@ -95,6 +95,8 @@ class Queues:
             return flow[-1]
         if self.ordering == "slo_deadline":
             return min(flow, key=lambda entry: (deadline(entry[2]), entry[0]))
+        if self.ordering == "shortest_output":
+            return min(flow, key=lambda entry: (entry[2].tokens, entry[0]))
         return flow[0]
 
     def pop(self, tenant: int) -> Request:
@@ -288,6 +290,7 @@ class Gateway:
         expected = {
             "none": 0,
             "oracle": request.output,
+            "predicted": request.tokens,
             "mean": sum(known) / len(known) if known else 0,
         }[cost.output_estimate]
         request.cost_output = cost.of_token * cost.estimate_bias * expected

@@ -491,17 +491,19 @@ class _Instance:
     def is_finished(self, live: _Live) -> bool:
         return live.emitted == live.goal
 
+    def take_out(self, live: _Live, now_ns: int) -> None:
+        self.release_blocks(live)
+        self.running.remove(live)
+        self.plan = [part for part in self.plan if part.live is not live]
+        self.leave(live, now_ns)
+
     def take_out_leaving(self, now_ns: int) -> None:
-        finished = [live for live in self.running if live.leaves and self.is_finished(live)]
-        others = [live for live in self.leaving if live in self.running and live not in finished]
-        for live in [*finished, *others]:
-            self.release_blocks(live)
-            self.running.remove(live)
-            self.plan = [part for part in self.plan if part.live is not live]
-            self.leave(live, now_ns)
         for live in self.limbo:
             self.leave(live, now_ns)
         self.limbo.clear()
+        for live in self.leaving:
+            if live in self.running:
+                self.take_out(live, now_ns)
         self.leaving.clear()
 
     def leave(self, live: _Live, now_ns: int) -> None:
@@ -901,6 +903,9 @@ class _Instance:
             live = part.live
             if live.emitted == live.goal and not live.leaves:
                 self.finish(live, step.end_ns)
+            elif live in self.leaving and live in self.running and self.is_finished(live):
+                self.leaving.remove(live)
+                self.take_out(live, step.end_ns)
         self.check_blocks()
 
     def finish(self, live: _Live, now_ns: int) -> None:

@@ -5,7 +5,8 @@ held until they were read. Its decode leg takes blocks for the prompt in the ord
 instance's queue, receives the prompt over the link without a seat, gets a seat before those that
 wait for blocks, and then computes the last prompt token and what follows. An instance of role
 `both` is part of both pools; a request for which both choose the same one stays there. Requests are
-routed in turn, without a gateway. All times are integer nanoseconds.
+routed in turn, without a gateway. A worker may have several ranks: engines of their own, of which
+a request gets the one with the least load. All times are integer nanoseconds.
 """
 
 from __future__ import annotations
@@ -179,16 +180,42 @@ class Job:
     decode: _PoolInstance | None = None
     prefill_leg: _Leg | None = None
     decode_leg: _Leg | None = None
+    entered_ns: int | None = None  # the first instance, to be computed there
     prefill_end_ns: int | None = None
     transfer_begin_ns: int | None = None
     transfer_end_ns: int | None = None
     ended_ns: int | None = None
+    is_answered: bool = False  # by the token of its prefill leg, which is the only one
     moved_blocks: int = 0
     wasted_tokens: int = 0  # in memory when it ended without its answer
     booked_tokens: int = 0  # to be computed, in the prefill pool
     booked_blocks: int = 0  # in the decode pool
+    is_unread: bool = False  # its client has withdrawn it, and it leaves when its prompt is read
     in_transit: int = 0  # events that carry it to its next stage
-    is_late: bool = False  # its client has withdrawn it in transit, and it leaves at the next stage
+    inside: set[str] = field(default_factory=set)  # the pools in which it counts
+    leaves_as: str | None = None  # its outcome, at the next stage: it has ended in transit
+    is_lost: bool = False  # has lost an instance, and leaves the other one at the end of a step
+    emitted: int = 0  # output tokens, by instances that it has lost: part of its prompt
+    last_token_ns: int = 0  # of those
+    lost_tokens: int = 0  # the most in memory that it has lost since it was last scheduled
+
+    @property
+    def prompt(self) -> int:
+        return self.request.input_tokens + self.emitted
+
+    def waste(self, tokens: int) -> None:
+        self.wasted_tokens += tokens
+        self.lost_tokens = max(self.lost_tokens, tokens)
+
+    def leg(self, kind: str) -> _Leg:
+        return _Leg(
+            self.request,
+            Outcome(),
+            emitted=self.emitted,
+            last_token_ns=self.last_token_ns,
+            kind=kind,
+            job=self,
+        )
 
 
 @dataclass(eq=False)
@@ -201,14 +228,26 @@ class _Leg(_Live):
 
     @property
     def goal(self) -> int:
-        return 1 if self.kind == "prefill" else super().goal
+        return 1 + self.prior if self.kind == "prefill" else super().goal
+
+    @property
+    def prior(self) -> int:
+        """Output tokens that it began with."""
+        return 0 if self.job is None else self.job.emitted
+
+    @property
+    def prompt(self) -> int:
+        return self.request.input_tokens + self.prior
 
 
 @dataclass
 class _PoolInstance(_Instance):
-    """An instance with legs: some receive a prompt, the prompt of others is not read yet."""
+    """An engine with legs: some receive a prompt, the prompt of others is not read yet."""
 
     index: int = 0
+    worker: int = 0
+    stands: bool = False  # its steps neither start nor end
+    inside: int = 0  # requests that were routed to it and have not left
     receiving: list[_Leg] = field(default_factory=list)
     ready: list[_Leg] = field(default_factory=list)  # their prompts have arrived
     held: list[_Leg] = field(default_factory=list)
@@ -218,8 +257,9 @@ class _PoolInstance(_Instance):
     gone: list[_Leg] = field(default_factory=list)  # completed or withdrawn, the same
 
     def refuses(self, leg: _Leg) -> bool:
-        output = 1 if leg.kind == "prefill" else leg.request.output_tokens
-        total = leg.request.input_tokens + output
+        total = leg.request.input_tokens + leg.request.output_tokens
+        if leg.kind == "prefill":
+            total = leg.prompt + 1
         limit = self.server.max_model_len
         return self.blocks_for(total) > self.server.num_kv_blocks or (
             limit > 0 and (leg.request.input_tokens >= limit or total > limit)
@@ -243,7 +283,7 @@ class _PoolInstance(_Instance):
         return True
 
     def reserve_prompt(self, live: _Leg, cached: list[_Block]) -> bool:
-        missing = self.blocks_for(live.request.input_tokens) - len(cached)
+        missing = self.blocks_for(live.prompt) - len(cached)
         idle = sum(1 for block in cached if block.references == 0)
         spare = int(self.server.watermark * self.server.num_kv_blocks) if self.running else 0
         if missing + idle + spare > len(self.free):
@@ -259,7 +299,7 @@ class _PoolInstance(_Instance):
         leg.has_prompt = True
         if self.server.prefix_caching:
             size = self.server.block_size_tokens
-            for k in range((leg.request.input_tokens - 1) // size):
+            for k in range((leg.prompt - 1) // size):
                 block = leg.blocks[k]
                 if block.identity is None:
                     block.identity = leg.identity(k, size)
@@ -271,7 +311,7 @@ class _PoolInstance(_Instance):
         self.held.remove(leg)
         leg.kind = "decode"
         leg.has_prompt = True
-        leg.emitted = 0
+        leg.emitted = leg.prior
         leg.outcome = Outcome()
         self.ready.append(leg)
 
@@ -285,7 +325,7 @@ class _PoolInstance(_Instance):
         batch: list[_Part] = []
         while self.ready and len(batch) < budget and len(self.running) < self.server.max_num_seqs:
             leg = self.ready.pop(0)
-            leg.computed = leg.request.input_tokens - 1
+            leg.computed = leg.prompt - 1
             batch.append(self.give(leg, 1))
             self.running.append(leg)
             leg.outcome.scheduled_ns = now_ns
@@ -312,8 +352,10 @@ class _PoolInstance(_Instance):
     def emit(self, live: _Live, step: _Step, otp_ns: int) -> None:
         # A prompt that was preempted as its last token was computed has to be computed again.
         assert isinstance(live, _Leg)
-        if live.kind != "prefill" or live in self.running:
+        if live.kind != "prefill":
             super().emit(live, step, otp_ns)
+        elif live in self.running:
+            live.emitted += 1  # which no client sees
 
     def preempt(self, live: _Live) -> None:
         assert isinstance(live, _Leg)
@@ -329,7 +371,7 @@ class _PoolInstance(_Instance):
         assert isinstance(live, _Leg)
         super().leave(live, now_ns)
         assert live.job is not None
-        live.job.wasted_tokens += live.computed if live.lost is None else live.lost
+        live.job.waste(live.computed if live.lost is None else live.lost)
         self.gone.append(live)
 
     def release(self, leg: _Leg) -> None:
@@ -340,7 +382,7 @@ class _PoolInstance(_Instance):
     def cancel(self, live: _Live, now_ns: int) -> None:
         assert isinstance(live, _Leg)
         if live in self.ready:
-            live.computed = live.request.input_tokens
+            live.computed = live.prompt
             self.release_blocks(live)
             self.ready.remove(live)
             self.leave(live, now_ns)
@@ -398,37 +440,53 @@ class PoolsRun:
     moved_bytes: float
 
 
-_PHASE = {
-    name: position for position, name in enumerate(("reaction", "arrival", "routing", "ingress"))
-}
+_PHASES = ("release", "reaction", "fault", "arrival", "routing", "ingress")
+_PHASE = {name: position for position, name in enumerate(_PHASES)}
 
 
 class Pools:
-    """One run of two pools. `servers`: each with its role."""
+    """One run of two pools. `servers`: each with its role, and its ranks if they are several.
+
+    `ends_at_first_token`: the token of a prefill leg is the answer if that has no more tokens.
+    `reads_on`: a request that is withdrawn before its prompt has been read leaves only then.
+    """
 
     def __init__(
         self,
-        servers: Sequence[tuple[str, Server]],
+        servers: Sequence[tuple[str, Server] | tuple[str, Server, int]],
         link: Link,
         *,
         handoff: str = "after_prefill",
         order: str = "prefill_first",
         is_remote: Callable[[Request], bool] = lambda _: True,
         conditional: Conditional | None = None,
+        ends_at_first_token: bool = False,
+        reads_on: bool = False,
     ) -> None:
         if handoff not in _HANDOFFS:
             raise ValueError(f"handoff must be one of {_HANDOFFS}: {handoff!r}")
         if order not in _ORDERS:
             raise ValueError(f"order must be one of {_ORDERS}: {order!r}")
-        self.instances = [_PoolInstance(server, index=i) for i, (_, server) in enumerate(servers)]
-        members = list(zip(self.instances, (role for role, _ in servers), strict=True))
-        self.prefill = [instance for instance, role in members if role != "decode"]
-        self.decode = [instance for instance, role in members if role != "prefill"]
+        self.instances: list[_PoolInstance] = []
+        self.prefill: list[list[_PoolInstance]] = []  # the ranks of each worker
+        self.decode: list[list[_PoolInstance]] = []
+        for worker, (role, server, *ranks) in enumerate(servers):
+            engines = [
+                self.engine(server, index=len(self.instances) + i, worker=worker)
+                for i in range(*(ranks or (1,)))
+            ]
+            self.instances += engines
+            if role != "decode":
+                self.prefill.append(engines)
+            if role != "prefill":
+                self.decode.append(engines)
         self.link = link
         self.handoff = handoff
         self.order = order
         self.is_remote = is_remote
         self.conditional = conditional
+        self.ends_at_first_token = ends_at_first_token
+        self.reads_on = reads_on
         self.sent: dict[int, set[object]] = {}  # blocks of prompts, by instance
         self.decode_blocks: Counter[int] = Counter()  # of prompts in flight, by instance
         self.prefill_tokens: Counter[int] = Counter()  # to be computed, by instance
@@ -443,21 +501,29 @@ class Pools:
         heapq.heappush(self.events, (at_ns, _PHASE[phase], tie, self.created, subject))
         self.created += 1
 
+    def engine(self, server: Server, *, index: int, worker: int) -> _PoolInstance:
+        return _PoolInstance(server, index=index, worker=worker)
+
+    def ready(self, pool: str) -> list[list[_PoolInstance]]:
+        return self.prefill if pool == "prefill" else self.decode
+
     def next_of(self, pool: str) -> _PoolInstance:
-        instances = self.prefill if pool == "prefill" else self.decode
-        chosen = instances[self.turns[pool] % len(instances)]
+        workers = self.ready(pool)
+        ranks = workers[self.turns[pool] % len(workers)]
         self.turns[pool] += 1
-        return chosen
+        return min(
+            ranks, key=lambda rank: 4 * (rank.inside - len(rank.running)) + len(rank.running)
+        )
 
     # What is known of both pools
 
-    def uncached_at(self, request: Request, pool: str, instance: _PoolInstance) -> int:
+    def cached_at(self, request: Request, pool: str, instance: _PoolInstance) -> int:
         assert self.conditional is not None
         size = self.conditional.index_tokens
         blocks = self.blocks_to_send(request)
         known = self.sent.get((pool, instance.index), set())
         found = next((k for k, name in enumerate(blocks) if name not in known), len(blocks))
-        return request.input_tokens - found * size
+        return found * size
 
     def blocks_to_send(self, request: Request) -> list[object]:
         assert self.conditional is not None
@@ -469,10 +535,12 @@ class Pools:
         rule = self.conditional
         assert rule is not None
         request = job.request
-        decode = self.decode[self.turns["decode"] % len(self.decode)]
-        prefill = self.prefill[self.turns["prefill"] % len(self.prefill)]
-        eff = self.uncached_at(request, "decode", decode)
-        is_short = eff < rule.uncached_tokens and (eff / request.input_tokens < rule.uncached_share)
+        (decode,), (prefill,) = (
+            self.ready(pool)[self.turns[pool] % len(self.ready(pool))]
+            for pool in ("decode", "prefill")
+        )
+        eff = job.prompt - self.cached_at(request, "decode", decode)
+        is_short = eff < rule.uncached_tokens and (eff / job.prompt < rule.uncached_share)
         is_busy = False
         if rule.rule != "isl_bounding":
             assert rule.prefill_busy is not None
@@ -481,7 +549,7 @@ class Pools:
         parts = {"isl_bounding": is_short, "prefill_load": is_busy}
         if not parts.get(rule.rule, is_short or is_busy):
             return False
-        projected = self.decode_blocks[decode.index] + decode.blocks_for(request.input_tokens)
+        projected = self.decode_blocks[decode.index] + decode.blocks_for(job.prompt)
         total = decode.server.num_kv_blocks
         return rule.decode_busy is None or projected <= rule.decode_busy * total
 
@@ -490,18 +558,24 @@ class Pools:
             job.prefill = instance
         else:
             job.decode = instance
+        instance.inside += 1
+        job.inside.add(pool)
         if self.conditional is None:
             return
         if pool == "prefill":
-            job.booked_tokens = self.uncached_at(job.request, pool, instance)
+            job.booked_tokens = job.prompt - self.cached_at(job.request, pool, instance)
             self.prefill_tokens[instance.index] += job.booked_tokens
         else:
-            job.booked_blocks = instance.blocks_for(job.request.input_tokens)
+            job.booked_blocks = instance.blocks_for(job.prompt)
             self.decode_blocks[instance.index] += job.booked_blocks
         known = self.sent.setdefault((pool, instance.index), set())
         known.update(self.blocks_to_send(job.request))
 
     def unbook(self, job: Job, pool: str) -> None:
+        instance = job.prefill if pool == "prefill" else job.decode
+        if instance is not None and pool in job.inside:
+            instance.inside -= 1
+            job.inside.remove(pool)
         if pool == "prefill" and job.prefill is not None:
             self.prefill_tokens[job.prefill.index] -= job.booked_tokens
             job.booked_tokens = 0
@@ -517,7 +591,7 @@ class Pools:
     # Life of a request
 
     def route(self, job: Job, now_ns: int) -> None:
-        if job.prefill is None and self.conditional is not None and self.prefill:
+        if job.prefill is None and self.conditional is not None and self.ready("prefill"):
             job.remote = not self.is_bypassed(job)
         if not job.remote:
             self.send(job, "whole", self.choose_decode(job), now_ns)
@@ -527,7 +601,7 @@ class Pools:
             decode = None
             if self.handoff == "at_dispatch" or self.order == "decode_first":
                 decode = self.next_of("decode")
-            if decode is prefill:
+            if decode is not None and decode.worker == prefill.worker:
                 job.remote = False
                 self.book(job, "decode", decode)
                 self.send(job, "whole", decode, now_ns)
@@ -538,6 +612,9 @@ class Pools:
             if self.handoff == "at_dispatch":
                 assert decode is not None
                 self.send(job, "decode", decode, now_ns)
+            elif self.ends_at_first_token and job.request.output_tokens <= 1 + job.emitted:
+                job.is_answered = True
+                self.send(job, "whole", prefill, now_ns)
             else:
                 self.send(job, "prefill", prefill, now_ns)
             return
@@ -550,31 +627,45 @@ class Pools:
     def stay(self, job: Job, now_ns: int) -> None:
         assert job.decode is not None
         assert job.prefill_leg is not None
-        leg = _Leg(job.request, Outcome(), kind="decode", job=job)
-        if job.decode.refuses(leg):
-            self.end(job, "rejected", now_ns)
+        if job.decode.refuses(job.leg("decode")):
+            self.end(job, "cancelled" if job.is_unread else "rejected", now_ns)
             return
         job.decode.keep(job.prefill_leg)
         job.decode_leg = job.prefill_leg
         job.stage = "decode"
+        self.leave_if_read(job, now_ns)
+
+    def leave_if_read(self, job: Job, now_ns: int) -> None:
+        if job.is_unread:
+            assert job.decode is not None
+            assert job.decode_leg is not None
+            job.decode.cancel(job.decode_leg, now_ns)
+            self.note(job.decode, now_ns)
 
     def send(self, job: Job, kind: str, to: _PoolInstance, now_ns: int) -> None:
-        leg = _Leg(job.request, Outcome(), kind=kind, job=job)
+        leg = job.leg(kind)
         job.in_transit += 1
-        self.push(now_ns + to.entry_delay_ns(job.request), "ingress", to.index, (to, leg))
+        self.push(now_ns + to.entry_delay_ns(job.request), "ingress", to.worker, (to, leg))
 
     def enter(self, instance: _PoolInstance, leg: _Leg, now_ns: int) -> None:
         job = leg.job
         assert job is not None
         job.in_transit -= 1
-        if job.is_late:
-            self.end(job, "cancelled", now_ns)
+        if job.leaves_as is not None:
+            self.end(job, job.leaves_as, now_ns)
             return
+        self.reach(instance, leg, now_ns)
+
+    def reach(self, instance: _PoolInstance, leg: _Leg, now_ns: int) -> None:
+        job = leg.job
+        assert job is not None
         if instance.refuses(leg):
-            self.end(job, "rejected", now_ns)
+            self.end(job, "cancelled" if job.is_unread else "rejected", now_ns)
             return
         leg.outcome.enqueued_ns = now_ns
-        if leg.kind == "prefill":
+        if leg.kind != "decode":
+            job.entered_ns = now_ns
+        if leg.kind == "prefill" or job.is_answered:
             job.prefill_leg = leg
             job.stage = "prefill"
         else:
@@ -610,7 +701,7 @@ class Pools:
         self.transfers += 1
         self.moved_bytes += moved
         job.transfer_begin_ns = now_ns
-        pair = (job.prefill.index, job.decode.index)
+        pair = (job.prefill.worker, job.decode.worker)
         self.traffic.begin(_Transfer(job, pair, moved), now_ns)
 
     def transfer_ended(self, job: Job, now_ns: int) -> None:
@@ -622,9 +713,13 @@ class Pools:
         job.prefill.release(job.prefill_leg)
         job.stage = "decode"
         job.decode.arrive(job.decode_leg)
+        self.leave_if_read(job, now_ns)
 
     def withdraw(self, job: Job, now_ns: int) -> None:
         if job.stage == "ended":
+            return
+        if self.reads_on and job.stage in ("prefill", "handoff") and not job.is_answered:
+            job.is_unread = True
             return
         if job.stage in ("prefill", "decode"):
             # A running request leaves at the end of its step.
@@ -635,7 +730,7 @@ class Pools:
             instance.cancel(leg, now_ns)
             return
         if job.in_transit > 0:
-            job.is_late = True
+            job.leaves_as = job.leaves_as or "cancelled"
         else:
             self.end(job, "cancelled", now_ns)
 
@@ -646,12 +741,14 @@ class Pools:
         job.ended_ns = now_ns
         self.unbook(job, "prefill")
         self.unbook(job, "decode")
+        if job.is_answered and outcome == "completed":
+            job.prefill_end_ns = now_ns
         self.traffic.drop(job, now_ns)
         if job.prefill is not None and job.prefill_leg in job.prefill.held:
             assert job.prefill_leg is not None
             job.prefill.release(job.prefill_leg)
-            job.prefill.wasted += job.request.input_tokens
-            job.wasted_tokens += job.request.input_tokens
+            job.prefill.wasted += job.prompt
+            job.waste(job.prompt)
         leg = job.decode_leg
         if leg is None or job.decode is None:
             return
@@ -693,7 +790,7 @@ class Pools:
 
     def next_instant(self) -> int | None:
         instants = [event[0] for event in self.events[:1]]
-        instants += [it.step.end_ns for it in self.instances if it.step is not None]
+        instants += [it.step.end_ns for it in self.instances if it.step and not it.stands]
         transfer_ns = self.traffic.next_ns()
         if transfer_ns is not None:
             instants.append(transfer_ns)
@@ -701,7 +798,7 @@ class Pools:
 
     def handle(self, now_ns: int) -> None:
         for instance in self.instances:
-            if instance.step is not None and instance.step.end_ns == now_ns:
+            if instance.step and instance.step.end_ns == now_ns and not instance.stands:
                 instance.end_step()
                 self.note(instance, now_ns)
         self.take_events(now_ns)
@@ -710,6 +807,7 @@ class Pools:
             instance
             for instance in self.instances
             if instance.step is None
+            and not instance.stands
             and (instance.waiting or instance.ready or instance.running)
             and instance.index not in tried
         ]:
@@ -758,14 +856,17 @@ class Pools:
             self.withdraw(subject, now_ns)
             return
         if phase == _PHASE["arrival"]:
-            subject.in_transit += 1
-            self.push(now_ns, "routing", 0, subject)
+            self.arrive(subject, now_ns)
             return
         subject.in_transit -= 1
-        if subject.is_late and subject.prefill is not None:
-            self.end(subject, "cancelled", now_ns)
+        if subject.leaves_as is not None and subject.prefill is not None:
+            self.end(subject, subject.leaves_as, now_ns)
         else:
             self.route(subject, now_ns)
+
+    def arrive(self, job: Job, now_ns: int) -> None:
+        job.in_transit += 1
+        self.push(now_ns, "routing", 0, job)
 
     def note(self, instance: _PoolInstance, now_ns: int) -> None:
         """Pass on what has happened in an instance."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.deployments import refused, written
 
-from spillway import ConfigError, Simulation, gateway, instance, router, simulate
+from spillway import ConfigError, Simulation, fleet, gateway, instance, router, simulate
 from spillway.files.deployments import export, import_
 from spillway.systems.dynamo import presets as dynamo
 
@@ -27,16 +27,19 @@ def expressible(name: str) -> dict[str, Any]:
     preset = make(  # type: ignore[operator]
         **thresholds, engine_request_limit=200, track_output_blocks=True, router_queue_threshold=16
     )
-    decay = 0.0 if name == "dynamo@1.2" else 0.5  # a flag from 1.3 on
+    later: dict[str, Any] = {  # flags from 1.3 on
+        "overlap_decay": 0.5, "host_cache_hit_weight": 0.6, "disk_cache_hit_weight": 0
+    }  # fmt: skip
     router_ = router.KvCost(
         overlap_credit=0.9,
-        overlap_decay=decay,
         temperature=0.2,
         prefill_unit="tokens" if name == "dynamo@1.6" else "blocks",
         track_prefill=name not in ("dynamo@1.2", "dynamo@1.6"),
         overlap_refresh_after_s=0 if name == "dynamo@1.2" else 0.25,
+        **({} if name == "dynamo@1.2" else later),
     )
-    return preset.apply().replace(router=router_).to_dict()
+    migration = fleet.Migration(limit=3, max_seq_len_tokens=4096)
+    return preset.apply().replace(router=router_, fleet=fleet.Fleet(migration=migration)).to_dict()
 
 
 DYNAMO = "python -m dynamo.frontend"
@@ -59,6 +62,22 @@ def test_dynamo_as_in_production(tmp_path: Path) -> None:
     assert found.simulation.gateway.limit == (gateway.PrefillBusy(threshold=2),)
     assert found.simulation.gateway.bands[0].fairness == gateway.PolicyClasses()
     assert found.unread == ()
+
+
+def test_weights_of_tiers_are_kept_from_the_version_that_knows_them(tmp_path: Path) -> None:
+    text = (
+        "export DYN_ROUTER_DISK_CACHE_HIT_WEIGHT=0.1\n"
+        f"{DYNAMO} --router-mode kv --router-host-cache-hit-weight 0.5"
+    )
+    found = import_(written(tmp_path, a__sh=text), system="dynamo@1.6")
+    assert found.simulation.router.host_cache_hit_weight == 0.5
+    assert found.simulation.router.disk_cache_hit_weight == 0.1
+    plain = import_(written(tmp_path, a__sh=f"{DYNAMO} --router-mode kv"), system="dynamo@1.6")
+    assert plain.simulation.router.host_cache_hit_weight == 0.75
+    assert plain.simulation.router.disk_cache_hit_weight == 0.25
+    weighted = Simulation(router=router.KvCost(host_cache_hit_weight=0.5))
+    losses = export(weighted, to="dynamo@1.2", allow_lossy=True).losses
+    assert "router.host_cache_hit_weight" in [loss.path for loss in losses]
 
 
 def test_a_flag_overrides_its_variable(tmp_path: Path) -> None:
@@ -89,6 +108,16 @@ def test_prompts_are_counted_as_in_the_version(tmp_path: Path) -> None:
     simulation = Simulation(router=router.KvCost(prefill_unit="tokens"))
     (loss,) = export(simulation, to="dynamo@1.5").losses
     assert (loss.path, loss.deployed) == ("router.prefill_unit", "blocks")
+
+
+def test_migration_is_that_of_the_frontend(tmp_path: Path) -> None:
+    text = f"export DYN_MIGRATION_MAX_SEQ_LEN=8192\n{DYNAMO} --migration-limit 3"
+    found = import_(written(tmp_path, a__sh=text), system="dynamo")
+    assert found.simulation.fleet.migration == fleet.Migration(limit=3, max_seq_len_tokens=8192)
+    assert found.unread == ()
+    unanswered = Simulation(fleet={"migration": {"limit": 1, "answered": False}})
+    losses = export(unanswered, to="dynamo@1.6").losses
+    assert [loss.path for loss in losses] == ["fleet.migration.limit", "fleet.migration.answered"]
 
 
 def test_overlaps_are_refreshed_after_the_time_of_a_variable(tmp_path: Path) -> None:
@@ -211,7 +240,9 @@ def test_a_graph_with_two_pools(tmp_path: Path) -> None:
     groups = [(group.role, group.count) for group in found.simulation.instances]
     assert sorted(groups) == [("decode", 3), ("prefill", 2)]
     assert found.simulation.disaggregation == router.Disaggregation(
-        decider=router.Conditional(rule="isl_or_load", prefill_busy_threshold=1.5)
+        decider=router.Conditional(rule="isl_or_load", prefill_busy_threshold=1.5),
+        ends_at_first_token=True,
+        reads_on=True,
     )
     result = simulate(found.simulation.with_({"workload.num_requests": 20}))
     assert result.ledger["legs"]["transfers_ended"] > 0
@@ -220,7 +251,11 @@ def test_a_graph_with_two_pools(tmp_path: Path) -> None:
 def test_pools_come_back(tmp_path: Path) -> None:
     """Workers by their flags, without a description of their surroundings."""
     pools = [instance.InstanceGroup(role=role) for role in ("prefill", "decode")]
-    simulation = Simulation(instances=pools, router=router.KvCost(prefill_unit="tokens"))
+    simulation = Simulation(
+        instances=pools,
+        router=router.KvCost(prefill_unit="tokens"),
+        disaggregation=router.Disaggregation(ends_at_first_token=True, reads_on=True),
+    )
     files = export(simulation, to="dynamo").files
     assert "--disaggregation-mode prefill" in files["worker-0.sh"]
     for name, text in files.items():

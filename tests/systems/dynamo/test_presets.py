@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spillway import gateway, signals
+from spillway import Simulation, gateway, router, signals, simulate
 from spillway.systems.dynamo import presets as dynamo
 
 if TYPE_CHECKING:
@@ -44,6 +44,14 @@ PARAMETERS: dict[str, dict[str, Any]] = {
         "active_prefill_tokens_threshold_frac": 3,
         "track_output_blocks": True,
     },
+    "dynamo-prefill-decode": {
+        "policy": "isl_bounding",
+        "eff_isl_threshold": 1024,
+        "eff_isl_ratio_threshold": 0.5,
+        "prefill_busy_threshold": 2,
+        "decode_busy_threshold": 0.9,
+        "bootstrap": True,
+    },
 }
 OUT_OF_RANGE: list[tuple[str, str, Any]] = [
     ("dynamo-1.2", "active_decode_blocks_threshold", 1.5),
@@ -58,6 +66,7 @@ OUT_OF_RANGE: list[tuple[str, str, Any]] = [
     ("dynamo-dev-c", "request_limit", 0),
     ("dynamo-dev-c", "wait_limit", 0),
     ("dynamo-dev-c", "queue_size", -1),
+    ("dynamo-prefill-decode", "bootstrap", 1),
 ]
 
 
@@ -93,3 +102,17 @@ def test_thresholds_by_version() -> None:
         assert thresholds(preset(**decode)) == (0.7, None, None)
     for preset in (dynamo.v1_3, dynamo.v1_4):
         assert preset().busy_monitor == signals.BusyMonitor()
+
+
+def test_prefill_decode_goes_with_a_version() -> None:
+    groups = [{"role": "prefill"}, {"role": "decode"}]
+    pools = Simulation(instances=groups, workload={"kind": "synthetic", "num_requests": 50})
+    plain = dynamo.prefill_decode().apply(dynamo.v1_6().apply(pools))
+    assert plain.disaggregation == router.Disaggregation()
+    assert plain.router == dynamo.v1_6().router
+    legs = simulate(plain).ledger["legs"]
+    assert (legs["transfers_ended"], legs["local"]) == (50, 0)
+    short = dynamo.prefill_decode(policy="prefill_load", prefill_busy_threshold=0)
+    legs = simulate(short.apply(plain)).ledger["legs"]
+    assert legs["local"] > 0
+    assert dynamo.prefill_decode(bootstrap=True).disaggregation.handoff == "at_dispatch"

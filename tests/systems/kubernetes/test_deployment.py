@@ -179,3 +179,15 @@ REFUSED = {
         ),
     ]
 }
+
+
+def test_autoscaler_stays_where_a_change_of_something_else_goes() -> None:
+    scaler = fleet.TargetScaler(metric="queued", max_instances=1)
+    simulation = Simulation(
+        gateway=gateway.Gateway(limit=gateway.FixedLimit(max_in_flight=9)),
+        fleet=fleet.Fleet(autoscaler=scaler),
+        changes=[{"at_s": 1, "set": {"gateway.limit[0].max_in_flight": 4}}],
+    )
+    exported = export(simulation, to="kubernetes", allow_lossy=True)
+    assert exported.deployed.changes == ()
+    assert exported.deployed.fleet.autoscaler.metric == "queued"

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 def limits(**settings: Any) -> gateway.RateLimit:
     """The limits of keys, without any but these."""
-    fixed: dict[str, Any] = {"window": "first_request", "retry_after": "window"}
+    fixed: dict[str, Any] = {
+        "window": "first_request",
+        "output_length": "max_tokens",
+        "retry_after": "window",
+    }
     return gateway.RateLimit(**({"max_requests": None} | fixed | settings))
 
 

@@ -32,6 +32,7 @@ def test_limits_are_those_of_a_key() -> None:
         max_tokens=500,
         max_parallel=3,
         window_s=60,
+        output_length="max_tokens",
         window="first_request",
         key="tenant",
         tokens="total",

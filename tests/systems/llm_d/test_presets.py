@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spillway import ConfigError, Simulation, gateway, signals, simulate, workload
+from spillway import ConfigError, Simulation, gateway, router, signals, simulate, workload
+from spillway.files.deployments import import_
 from spillway.systems.llm_d import presets as llm_d
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PARAMETERS: dict[str, dict[str, Any]] = {
     "llm-d-flow-control": {
@@ -18,7 +22,8 @@ PARAMETERS: dict[str, dict[str, Any]] = {
         "ordering": "edf",
         "usage_limit": {"kind": "priority_holdback", "min_ceiling": 0.4},
         "evicts_in_flight": True,
-    }
+    },
+    "llm-d-prefill-decode": {"min_uncached_tokens": 512, "min_prompt_tokens": 1024},
 }
 OUT_OF_RANGE: list[tuple[str, str, Any]] = [
     ("llm-d-flow-control", "priorities", 4),
@@ -26,6 +31,8 @@ OUT_OF_RANGE: list[tuple[str, str, Any]] = [
     ("llm-d-flow-control", "fairness", 0),
     ("llm-d-flow-control", "ordering", "random"),
     ("llm-d-flow-control", "evicts_in_flight", "yes"),
+    ("llm-d-prefill-decode", "min_uncached_tokens", -1),
+    ("llm-d-prefill-decode", "min_prompt_tokens", 1.5),
 ]
 
 
@@ -86,3 +93,63 @@ def test_flow_control_brings_its_signals() -> None:
     others = {name: getattr(before, name) for name in ("gateway", "signals", "prefix_index")}
     assert after.replace(**others) == before
     assert simulate(after.replace(horizon_s=5)).ledger["completed"] > 0
+
+
+SAMPLE = """\
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: prefix-cache-scorer
+- type: queue-scorer
+- type: prefill-filter
+- type: decode-filter
+- type: max-score-picker
+- {type: prefix-based-pd-decider, parameters: {nonCachedTokens: 16}}
+- {type: disagg-profile-handler, parameters: {deciders: {prefill: prefix-based-pd-decider}}}
+schedulingProfiles:
+- name: prefill
+  plugins: &of
+  - {pluginRef: prefill-filter}
+  - {pluginRef: prefix-cache-scorer, weight: 2}
+  - {pluginRef: queue-scorer, weight: 1}
+  - {pluginRef: max-score-picker}
+- name: decode
+  plugins:
+  - {pluginRef: decode-filter}
+  - {pluginRef: prefix-cache-scorer, weight: 2}
+  - {pluginRef: queue-scorer, weight: 1}
+  - {pluginRef: max-score-picker}
+"""
+SERVERS = """\
+decode: {replicas: 2, containers: [{command: [vllm, serve, Qwen/Qwen3-8B]}]}
+prefill: {replicas: 1, containers: [{command: [vllm, serve, Qwen/Qwen3-8B]}]}
+"""
+
+
+@pytest.mark.filterwarnings("ignore:vllm-.* is newer than the rules")
+def test_prefill_decode_is_the_sample_of_llm_d(tmp_path: Path) -> None:
+    (tmp_path / "epp.yaml").write_text(SAMPLE.replace(" &of", ""))
+    (tmp_path / "values.yaml").write_text(SERVERS)
+    found = import_([tmp_path / "values.yaml", tmp_path / "epp.yaml"], gpu="h100").simulation
+    ours = llm_d.prefill_decode().apply(found)
+    assert (ours.router, ours.disaggregation) == (found.router, found.disaggregation)
+    assert ours.signals == found.signals
+
+
+def test_prefill_decode_sends_long_prompts_through_both_pools() -> None:
+    roles: list[Any] = [{"role": "prefill"}, {"role": "decode"}]
+    lengths = {"kind": "uniform", "min_tokens": 1, "max_tokens": 1000}
+    pools = Simulation(
+        workload={"kind": "synthetic", "num_requests": 100, "clients": [{"input_tokens": lengths}]},
+        instances=roles,
+    )
+    simulation = llm_d.prefill_decode(min_uncached_tokens=500).apply(pools)
+    requests = simulate(simulation).requests
+    is_long = requests["input_tokens"] >= 500
+    assert 0 < is_long.sum() < 100
+    assert (requests["prefill_instance"] >= 0).tolist() == is_long.tolist()
+    with_gate = llm_d.flow_control().apply(simulation)
+    assert with_gate.disaggregation == simulation.disaggregation
+    assert simulate(with_gate).ledger["legs"]["transfers_ended"] == is_long.sum()
+    always = llm_d.prefill_decode(min_uncached_tokens=None)
+    assert always.disaggregation.decider == router.AlwaysRemote()

@@ -26,8 +26,8 @@ def deployed(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation:
     try:
         return with_settings(simulation, settings)
     except ConfigError:
-        if settings["fleet"]["autoscaler"]["kind"] != "none" and not _is_moved(settings):
-            # The metric may be that of a controller, which is lost.
+        if _scales_by_controller(settings) and not _is_moved(settings):
+            # The controller is lost, and with it the metric.
             fleet = {**settings["fleet"], "autoscaler": NoAutoscaler().to_dict()}
             return deployed(simulation, {**settings, "fleet": fleet})
         if not settings["changes"]:
@@ -48,6 +48,10 @@ def deployed(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation:
         for change in settings["changes"]
     ]
     return bare.with_({"changes": [change for change in kept if change["set"] or change["submit"]]})
+
+
+def _scales_by_controller(settings: Mapping[str, Any]) -> bool:
+    return settings["fleet"]["autoscaler"].get("metric") in ("sensor", "limit_decreases")
 
 
 def _is_moved(settings: Mapping[str, Any]) -> bool:

@@ -11,7 +11,14 @@ from spillway import _core
 from spillway.config.classes import config_error
 from spillway.config.limits import LONGEST_SPAN_S, MAX_NAMES, MAX_TOKENS
 from spillway.config.yaml import is_unicode
-from spillway.data.shared_prompts import group_segments, no_segments, warm_column
+from spillway.data.shared_prompts import (
+    attribute_columns,
+    group_segments,
+    limit_column,
+    model_column,
+    no_segments,
+    warm_column,
+)
 from spillway.files.traces.columns import (
     DEFAULT_CLASS,
     DEFAULT_TENANT,
@@ -22,7 +29,7 @@ from spillway.files.traces.columns import (
 from spillway.files.traces.rows import BLOCK_SIZE_TOKENS, HIGHEST_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -45,6 +52,9 @@ def trace(
     hash_ids: Iterable[Sequence[int]] | None = None,
     block_size_tokens: int = BLOCK_SIZE_TOKENS,
     warm_tokens: npt.ArrayLike | None = None,
+    max_tokens: npt.ArrayLike | None = None,
+    model: str | Iterable[str] | None = None,
+    attributes: Mapping[str, Iterable[str]] | None = None,
 ) -> _core.workload.Trace:
     """Build a trace from arrays, one entry per request in order of arrival.
 
@@ -74,6 +84,15 @@ def trace(
     warm_tokens : array-like of int, optional
         How much of the shared beginning of each prompt is in the prefix cache of every instance
         when a run starts; by default nothing.
+    max_tokens : array-like of int, optional
+        Maximum of each output that its client stated, at least `output_tokens`; 0, and by default:
+        none.
+    model : str or sequence of str, optional
+        The model that requests name, one for all or one each: instances that serve it (see
+        `instances[].models`) alone get them. "", and by default: that of the tenant.
+    attributes : mapping of str to sequence of str, optional
+        Further columns by name, which go with the requests: the user, a region, an experiment. ""
+        is no value. Policies see them, and `Result.by` groups figures by them.
 
     Raises
     ------
@@ -136,6 +155,10 @@ def trace(
     if warm_tokens is not None:
         warm = _tokens("warm_tokens", warm_tokens, 0, rows, violations)
         segments |= warm_column(warm)
+    if max_tokens is not None:
+        segments |= limit_column(_limits(max_tokens, output, violations))
+    segments |= _models(model or "", rows, violations)
+    further = _attributes(attributes or {}, rows, violations)
     backward = np.diff(arrival) < 0
     if not violations and backward.any():
         row = int(backward.argmax()) + 1
@@ -157,9 +180,44 @@ def trace(
         slo_class=np.array(class_codes, dtype=np.uint16),
         slo_classes=classes,
         **segments,
+        **attribute_columns(further),
         request_id=ids,
         file="",
     )
+
+
+def _limits(max_tokens: npt.ArrayLike, output: Int64s, violations: list[Violation]) -> Int64s:
+    """Return the max_tokens of each request; 0: none."""
+    most = _tokens("max_tokens", max_tokens, 0, len(output), violations)
+    if not violations and (too_short := (most > 0) & (most < output)).any():
+        row = int(too_short.argmax())
+        allowed = f"must be 0, or >= output_tokens[{row}] ({output[row]})"
+        violations.append((f"max_tokens[{row}]", str(most[row]), allowed))
+    return most
+
+
+def _models(given: str | Iterable[str], rows: int, violations: list[Violation]) -> dict[str, Any]:
+    """Return the columns of the models that requests name."""
+    texts = [given] * rows if isinstance(given, str) else _texts("model", given, rows, violations)
+    found = model_column(texts)
+    if len(found.get("models", ())) > MAX_NAMES:
+        number = f"{len(found['models'])} different values"
+        violations.append(("model", number, f"must be <= {MAX_NAMES}"))
+    return found
+
+
+def _attributes(
+    given: Mapping[str, Iterable[str]], rows: int, violations: list[Violation]
+) -> dict[str, list[str]]:
+    """Return the texts of further columns."""
+    violations += [
+        ("attributes", repr(name), "must be a printable name")
+        for name in given
+        if not name or not name.isprintable()
+    ]
+    return {
+        name: _texts(f"attributes.{name}", texts, rows, violations) for name, texts in given.items()
+    }
 
 
 def _blocks(

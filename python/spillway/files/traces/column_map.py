@@ -16,7 +16,7 @@ from spillway.files.options import AUTO, ISO, TIME_UNIT, TIME_ZONE, UNITS, unit_
 from spillway.files.traces import spillway_csv
 from spillway.files.traces.csv_table import CsvTable, decimal_to_ns
 from spillway.files.traces.jsonl_table import DECIMAL, JsonlTable, text_of
-from spillway.files.traces.rows import Rows, since_first
+from spillway.files.traces.rows import ATTRIBUTE, Rows, since_first
 from spillway.files.traces.timestamps import ALLOWED, has_zone, timestamp_to_ns
 
 if TYPE_CHECKING:
@@ -46,18 +46,18 @@ _TURNS = (
 def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format:
     """Return the format of files whose columns have these names by their meaning.
 
-    Raises TraceError for an unknown meaning or unit, or if a required meaning is missing.
+    What every request needs is by default in columns of the same names. Raises TraceError for an
+    unknown meaning or unit.
     """
     for meaning, column in columns.items():
-        if meaning not in _MEANINGS:
+        if meaning not in _MEANINGS and not meaning.startswith(ATTRIBUTE):
             raise TraceError(
                 f"columns, {meaning} = {column!r:.40}: unknown meaning; must be one of "
-                f"{', '.join(_MEANINGS)}"
+                f"{', '.join(_MEANINGS)}, {ATTRIBUTE}…"
             )
         if not isinstance(column, str) or not column or not column.isprintable():
             raise TraceError(f"columns, {meaning} = {column!r:.40}: must be the name of a column")
-    if missing := [meaning for meaning in _REQUIRED if meaning not in columns]:
-        raise TraceError(f"columns: {', '.join(missing)} missing")
+    columns = {meaning: meaning for meaning in _REQUIRED if meaning not in columns} | dict(columns)
     if ("prefix_group" in columns) != ("prefix_tokens" in columns):
         raise TraceError("columns: prefix_group and prefix_tokens belong together")
     if "prefix_group" in columns and "cached_tokens" in columns:

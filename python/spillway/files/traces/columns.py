@@ -13,8 +13,11 @@ from spillway.config.messages import note
 from spillway.data.shared_prompts import (
     Beginnings,
     Turns,
+    attribute_columns,
     conversation_segments,
     group_segments,
+    limit_column,
+    model_column,
     no_segments,
     segments,
     turn_segments,
@@ -95,6 +98,9 @@ class Columns:
         self._prefix_group: list[Int64s] = []
         self._prefix_tokens: list[Int64s] = []
         self._warm_tokens: list[Int64s] = []
+        self._max_tokens: list[Int64s] = []
+        self._model: list[str] = []
+        self._attributes: dict[str, list[str]] = {}
         self._hash_ids: list[np.ndarray[tuple[int], np.dtype[np.uint64]]] = []
         self._blocks: list[Int64s] = []  # how many hash ids each prompt has
         self._block_size_tokens = 0
@@ -129,6 +135,11 @@ class Columns:
             self._cached_tokens += int(rows.cached_tokens.sum())
         warm = rows.cached_tokens if rows.warm_tokens is None else rows.warm_tokens
         self._warm_tokens.append(np.zeros(len(table), np.int64) if warm is None else warm)
+        none = np.zeros(len(table), np.int64)
+        self._max_tokens.append(none if rows.max_tokens is None else rows.max_tokens)
+        self._model += rows.model
+        for name, texts in rows.attributes.items():
+            self._attributes.setdefault(name, []).extend(texts)
         self._session += rows.session
         self._turn += rows.turn
         self._follows += rows.follows
@@ -162,6 +173,7 @@ class Columns:
             "output_tokens": np.concatenate(self._output_tokens).astype(np.int32),
             "tenant": np.concatenate(self._tenant),
             "slo_class": np.concatenate(self._slo_class),
+            **limit_column(np.concatenate(self._max_tokens)),
         }
         tenants, slo_classes = list(self._tenants.index), list(self._slo_classes.index)
         request_id = list(self._line_of)
@@ -180,8 +192,17 @@ class Columns:
         else:
             columns |= self._segments(order, columns)
         self.tell()
+        attributes, model = self._attributes, self._model
+        if order is not None:
+            attributes = {name: [texts[row] for row in order] for name, texts in attributes.items()}
+            model = [model[row] for row in order] if model else []
+        models = model_column(model)
+        if len(models.get("models", ())) > MAX_NAMES:
+            raise TraceError(f"{self._path}: model has more than {MAX_NAMES} different values")
         return {
             **columns,
+            **attribute_columns(attributes),
+            **models,
             "tenants": tenants,
             "slo_classes": slo_classes,
             "request_id": request_id,

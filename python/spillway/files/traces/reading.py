@@ -31,6 +31,7 @@ from spillway.files.traces.column_map import mapped
 from spillway.files.traces.columns import Columns
 from spillway.files.traces.jsonl_table import at_path
 from spillway.files.traces.lines import STANDARD_INPUT, Lines, opened
+from spillway.files.traces.rows import ATTRIBUTE
 from spillway.files.traces.spool import NotStreamableError, SpooledColumns, spooled
 from spillway.files.traces.table import Skipped, parsed
 from spillway.files.traces.unread import Unread
@@ -286,7 +287,8 @@ def _collected(
         form = _form(lines, format, columns, time_unit)
         settings = _checked(form, options, path)
         with columns_of(form) as collected:
-            unread = Unread(set((columns or {}).values()))
+            own = {"model"} if form is spillway_csv.FORMAT else set()
+            unread = Unread({*(columns or {}).values(), *own})
             skipped = Skipped(allowed=skip_bad)
             _collect(lines, form, settings, collected, unread=unread, skipped=skipped)
             return form, settings, finished(collected)
@@ -451,8 +453,9 @@ def _note_unused(path: Path, form: Format, names: Iterable[str]) -> None:
 
 
 def _is_read(form: Format, name: str) -> bool:
-    """Whether a further column says which calls failed."""
-    return form is spillway_csv.FORMAT and kind_of(name) not in (None, "end")
+    """Whether a further column says which calls failed, or is an attribute."""
+    is_own = form is spillway_csv.FORMAT
+    return is_own and (name.startswith(ATTRIBUTE) or kind_of(name) not in (None, "end"))
 
 
 document(read_trace, "trace")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 HIGHEST_ID = 2**64 - 1
+ATTRIBUTE = "attribute."
+"""What the names of further columns begin with, which a trace carries without reading them."""
 BLOCK_SIZE_TOKENS = 512  # that of the published Mooncake traces
 
 
@@ -54,6 +56,14 @@ class Rows:
     warm_tokens : array of int64, optional
         Tokens at the shared beginning of each prompt that every cache holds from the start. Of all
         rows of a file, or of none.
+    max_tokens : array of int64, optional
+        Maximum of each output that its client stated, at least `output_tokens`; 0: none. Of all
+        rows of a file, or of none.
+    model : sequence of str
+        The model that each request names; "" is none. Of all rows of a file, or of none.
+    attributes : mapping of str to sequence of str
+        Further columns by name, which the requests carry: the user, a region, an experiment. "" is
+        no value. Of all rows of a file, or of none.
     session : sequence of str
         The conversation of each request, whose prompts each begin with the prompt and the answer
         before; "" is none. Of all rows of a file, or of none.
@@ -82,6 +92,9 @@ class Rows:
     block_size_tokens: int = 0
     cached_tokens: Int64s | None = None
     warm_tokens: Int64s | None = None
+    max_tokens: Int64s | None = None
+    model: Sequence[str] = ()
+    attributes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     session: Sequence[str] = ()
     turn: Sequence[str] = ()
     follows: Sequence[str] = ()

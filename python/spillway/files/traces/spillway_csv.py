@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spillway.config.limits import MAX_TOKENS
 from spillway.files.format import Format
-from spillway.files.traces.rows import Rows
+from spillway.files.traces.rows import ATTRIBUTE, Rows
 
 if TYPE_CHECKING:
     from spillway.files.states import Failed
@@ -25,8 +25,12 @@ def rows(
     `input_tokens` is the whole prompt. Every `request_id` is unique. The prompts of a
     `prefix_group` begin with the same `prefix_tokens` tokens; two with different numbers share the
     smaller one. The first `warm_tokens` of these are in every prefix cache from the start. The
-    prompts of a `session` begin with the prompt and the answer of the turn before. Further columns
-    such as `success`, `error` or `http_code` say which calls failed: they have no output.
+    prompts of a `session` begin with the prompt and the answer of the turn before. An output ends
+    at the request's `max_tokens`; empty or 0: it states none. `model` is the model that a request
+    names, whose instances alone serve it; empty: that of its tenant. Columns named
+    `attribute.NAME` go with the requests: policies see them, and figures can be grouped by them.
+    Further columns such as `success`, `error` or `http_code` say which calls failed: they have no
+    output.
     """
     from spillway.files import export, states
 
@@ -50,6 +54,13 @@ def rows(
         prefix_tokens=shared,
         session=table.texts("session") if "session" in table.columns else (),
         warm_tokens=_warm(table, shared) if "warm_tokens" in table.columns else None,
+        attributes={
+            name.removeprefix(ATTRIBUTE): table.texts(name)
+            for name in table.columns
+            if name.startswith(ATTRIBUTE)
+        },
+        model=table.texts("model") if "model" in table.columns else (),
+        max_tokens=_limits(table, output) if "max_tokens" in table.columns else None,
         notes=notes,
     )
 
@@ -92,12 +103,20 @@ def _warm(table: CsvTable, shared: Int64s | None) -> Int64s:
     return warm
 
 
+def _limits(table: CsvTable, output: Int64s) -> Int64s:
+    most = table.whole("max_tokens", empty="0")
+    if (too_short := (most > 0) & (most < output)).any():
+        row = int(too_short.argmax())
+        table.refuse(row, "max_tokens", f"must be >= output_tokens ({output[row]}), or 0")
+    return most
+
+
 _DATE = re.compile(r"['\"]?\s*[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 FORMAT = Format(
     name="columns",
     doc="arrival_s,input_tokens,output_tokens and optionally request_id, tenant, slo_class, "
-    "prefix_group, prefix_tokens, session, warm_tokens",
+    "prefix_group, prefix_tokens, session, warm_tokens, max_tokens, model, attribute.…",
     layout="csv",
     required=("arrival_s", "input_tokens", "output_tokens"),
     optional=(
@@ -108,6 +127,8 @@ FORMAT = Format(
         "prefix_tokens",
         "session",
         "warm_tokens",
+        "max_tokens",
+        "model",
     ),
     arrival="arrival_s",
     rows=rows,

@@ -91,6 +91,11 @@ class SpooledColumns(Columns):
         ):
             what = "request_id" if has_names else "shared beginnings of prompts"
             raise NotStreamableError(f"{self._path}: a trace with {what} cannot be streamed")
+        has_models = any(rows.model)
+        has_limits = rows.max_tokens is not None and rows.max_tokens.any()
+        if has_limits or has_models or rows.attributes:
+            what = "attributes" if rows.attributes else "models" if has_models else "max_tokens"
+            raise NotStreamableError(f"{self._path}: a trace with {what} cannot be streamed")
         super().add(table, rows)
 
     def as_trace(self) -> _core.workload.Trace:

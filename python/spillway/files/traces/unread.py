@@ -60,7 +60,8 @@ class Unread:
             more = ", …" if len(self._models) > _MOST_MODELS else ""
             note(
                 f"{path}: requests of several models ({', '.join(names)}{more}) are read as those "
-                "of one fleet; to tell them apart, name the columns, with tenant=… for the model"
+                "of one fleet; to tell them apart, name the columns, with model=… for instances of "
+                "their own (instances[].models), or tenant=…"
             )
 
     def _column(self, table: Table, names: Sequence[str]) -> str | None:

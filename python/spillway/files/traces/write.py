@@ -15,8 +15,9 @@ from spillway import _core
 from spillway._core.sim import ConfigError
 from spillway.config import filesystem
 from spillway.config.messages import note
-from spillway.data.shared_prompts import conversation_segments
+from spillway.data.shared_prompts import conversation_segments, models_of, texts_of
 from spillway.files.error import TraceError
+from spillway.files.traces.rows import ATTRIBUTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -66,7 +67,18 @@ def write_csv(trace: _core.workload.Trace, path: str | Path) -> None:
     if "warm_tokens" in columns:
         header.append("warm_tokens")
         cells.append(columns["warm_tokens"].tolist())
+    if "max_tokens" in columns:
+        header.append("max_tokens")
+        cells.append(columns["max_tokens"].tolist())
     names = [*columns["tenants"], *columns["slo_classes"], *columns["request_id"]]
+    if "model" in columns:
+        header.append("model")
+        cells.append(models_of(columns))
+        names += columns["models"]
+    for name, code, values in columns.get("attributes", ()):
+        header.append(f"{ATTRIBUTE}{name}")
+        cells.append(texts_of(code, values))
+        names += [name, *values]
     plain = all(map(_PLAIN.fullmatch, names))
     with written(Path(path)) as stream:
         csv.writer(stream, lineterminator="\n").writerow(header)

@@ -17,7 +17,7 @@ _COLORS = {
     "token_budget": "#9C755F", "prefill_own": "#D55E00", "handoff": "#999933",
     "transfer": "#44AA99", "prefill_of_others": "#F4A582",
     "decode": "#0072B2", "lockstep": "#56B4E9", "preemption": "#7F3C8D", "recomputation": "#E377C2",
-    "service": "#009E73",
+    "service": "#009E73", "failure": "#000000",
 }  # fmt: skip
 _LEAST = 0.002  # of the longest bar: thinner parts cannot be seen
 

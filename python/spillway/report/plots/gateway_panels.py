@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spillway.config import formatting
+from spillway.report.plots import faults
 from spillway.report.plots.counted_runs import within_targets
 from spillway.report.style import (
     STYLES,
@@ -71,10 +72,12 @@ def gateway(
     evicted), queued requests, rate of output tokens. On the right: the limit (permits of all
     replicas) and the requests in flight, with the controllers' moves; the sensor's value with
     target and deadband where the controller has them; requests running and waiting in the engines;
-    KV blocks in use. The axes' labels (`get_label`) are submitted, dispatched, shed, queued,
-    tokens, goodput, limit, sensor, batch and kv. There is no panel `sensor` without a controller,
-    and no panel `kv` if no block was ever in use, as in a plant. The panel `goodput`, the share
-    within the targets by time of arrival, needs requests that were kept and a class with targets.
+    KV blocks in use; with prefill and decode pools, those of each pool, and the prompts on the way
+    between them. The axes' labels (`get_label`) are submitted, dispatched, shed, queued, tokens,
+    goodput, limit, sensor, batch, waiting (with pools) and kv. There is no panel `sensor` without a
+    controller, and no panel `kv` if no block was ever in use, as in a plant. The panel `goodput`,
+    the share within the targets by time of arrival, needs requests that were kept and a class with
+    targets. Spans in which instances had failed or were slow are shaded.
 
     Parameters
     ----------
@@ -102,8 +105,8 @@ def gateway(
     kv = "kv" if timeline["kv_utilization"].any() else "batch"
     rows: list[Any] = [
         ["submitted", "limit"],
-        ["dispatched", "limit"],
-        ["shed", sensor],
+        ["dispatched", sensor if timeline.pools else "limit"],
+        ["shed", "waiting" if timeline.pools else sensor],
         ["queued", "batch"],
         ["tokens", kv],
     ]
@@ -121,6 +124,7 @@ def gateway(
     for panel in axes.values():
         panel.grid(alpha=0.3)
         panel.set(xlim=(0, timeline["time_s"][-1]))
+        faults.mark(panel, result, labels=panel is axes["submitted"])
     for last in (axes[rows[-1][0]], axes[kv]):
         last.set(xlabel="time (s)")
     legend_outside(figure, axes["submitted"])
@@ -220,14 +224,35 @@ def _draw_sensor(axes: Axes, control: Control, settings: Gateway) -> None:
 
 
 def _draw_engines(axes: Mapping[str, Axes], timeline: Timeline) -> None:
-    for style, name in zip(STYLES, ("running", "waiting"), strict=False):
-        axes["batch"].plot(timeline["time_s"], timeline[name], label=name, **style)
-    _name_panel(axes["batch"], "in the engines", "requests")
+    time_s = timeline["time_s"]
+    if timeline.pools:
+        _draw_pools(axes, timeline)
+    else:
+        for style, name in zip(STYLES, ("running", "waiting"), strict=False):
+            axes["batch"].plot(time_s, timeline[name], label=name, **style)
+        _name_panel(axes["batch"], "in the engines", "requests")
     legend_above(axes["batch"])
     if "kv" in axes:
-        axes["kv"].plot(timeline["time_s"], timeline["kv_utilization"], **STYLES[0])
+        if not timeline.pools:
+            axes["kv"].plot(time_s, timeline["kv_utilization"], **STYLES[0])
         _name_panel(axes["kv"], "KV blocks in use, mean over instances", "share")
         axes["kv"].set(ylim=(0, 1.02))
+
+
+def _draw_pools(axes: Mapping[str, Axes], timeline: Timeline) -> None:
+    time_s = timeline["time_s"]
+    panels = (("batch", "running"), ("waiting", "waiting"), ("kv", "kv_utilization"))
+    for panel, name in panels:
+        if panel not in axes:
+            continue
+        for style, pool in zip(STYLES, timeline.pools, strict=False):
+            axes[panel].plot(time_s, timeline[f"{pool}_{name}"], label=pool, **style)
+    axes["waiting"].plot(
+        time_s, timeline["transfers"], label="transfers", **STYLES[len(timeline.pools)]
+    )
+    _name_panel(axes["batch"], "running in the engines", "requests")
+    _name_panel(axes["waiting"], "waiting in the engines", "requests")
+    legend_above(axes["waiting"])
 
 
 def _name_panel(axes: Axes, title: str, unit: str) -> None:

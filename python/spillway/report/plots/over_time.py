@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway.data.figures import FIGURES, SHED
+from spillway.report.plots import faults
 from spillway.report.plots.counted_runs import (
     bin_edges,
     distinct_runs,
@@ -46,6 +47,17 @@ STATES: Mapping[str, str] = {
     "running": "requests running in the engines",
     "waiting": "requests waiting in the engines",
     "kv_utilization": "KV blocks in use (mean share)",
+    **{
+        f"{pool}_{name}": f"{text} the {pool} pool"
+        for pool in ("prefill", "decode")
+        for name, text in (
+            ("in_flight", "legs in flight in"),
+            ("running", "requests running in"),
+            ("waiting", "requests waiting in"),
+            ("kv_utilization", "KV blocks in use (mean share) in"),
+        )
+    },
+    "transfers": "prompts on the way between the pools",
 }
 
 _COLUMNS = {"e2el": "e2e_s", "itl": "itl_mean_s"}
@@ -63,6 +75,8 @@ def over_time(
 ) -> Axes:
     """Draws one quantity over time, a line per system, tenant or class.
 
+    Of a single run, spans in which instances had failed or were slow are shaded.
+
     Parameters
     ----------
     result
@@ -71,7 +85,8 @@ def over_time(
         By time of arrival, pooled over replications: offered, admitted (requests/s), goodput, shed
         (rejected, expired or evicted; shares), or a latency of `Result.summary()`, e.g.
         `p99_ttft_ms`, of the requests that have it. At each instant, of the first replication:
-        permits, in_flight, queued, running, waiting, kv_utilization, which need
+        permits, in_flight, queued, running, waiting, kv_utilization, and with prefill and decode
+        pools prefill_waiting and the like and transfers (see `Timeline`), which need
         `metrics.timeline_step_s`, or sensor, the value that the controller saw at each tick, with
         its target.
     by
@@ -101,6 +116,8 @@ def over_time(
     elif quantity in STATES:
         for style, (name, runs) in zip(itertools.cycle(STYLES), runs_of.items()):
             timeline = runs[0].timeline
+            if quantity not in timeline:
+                raise ValueError(f"quantity = {quantity!r}: needs prefill and decode pools")
             values = timeline[quantity].sum(axis=1) if quantity == "queued" else timeline[quantity]
             axes.plot(timeline["time_s"], values, label=legend_label(name), **style)
         axes.set(xlabel="time (s)", ylabel=STATES[quantity])
@@ -122,9 +139,11 @@ def over_time(
         axes.set_yscale("log")
         number_logarithmic(axes.yaxis)
     else:
-        is_share = quantity in ("goodput", "shed", "kv_utilization")
+        is_share = quantity in ("goodput", "shed") or quantity.endswith("kv_utilization")
         axes.set(ylim=(-0.02, 1.02) if is_share else (0, None))
     axes.grid(alpha=0.3)
+    if len(every) == 1:
+        faults.mark(axes, every[0])
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize="small")
     mark_unvalidated(axes, (run.simulation for run in every))

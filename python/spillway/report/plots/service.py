@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from spillway.report.plots import faults
 from spillway.report.plots.counted_runs import bin_edges, distinct_runs, group_names
 from spillway.report.style import (
     STYLES,
@@ -14,6 +15,7 @@ from spillway.report.style import (
     figure_or_new,
     ink,
     legend_above,
+    legend_outside,
     mark_unvalidated,
 )
 
@@ -41,6 +43,9 @@ _PHASES = (
 )
 
 
+_HANDOFF = ("handoff and transfer", "#999933")
+
+
 _LOST_COLORS = ("#7F7F7F", "#CC79A7", "#009E73", "#56B4E9")
 
 
@@ -50,8 +55,10 @@ def requests(
     """Draws a bar per request of a span of time: where it waited, and when it was served.
 
     Rows are in order of arrival. Phases: in the gateway's queue, in the engine's queue, until the
-    first token (prefill), until the last one (decode). Requests without a last token end in a cross
-    at their arrival, in the color of their outcome.
+    first token (prefill), until the last one (decode). Of a request that passes through a prefill
+    and a decode pool, until its prompt is computed (prefill), until its seat in the decode instance
+    (handoff and transfer), until its last token (decode). Requests without a last token end in a
+    cross at their arrival, in the color of their outcome.
 
     Parameters
     ----------
@@ -85,10 +92,20 @@ def requests(
     rows = np.arange(len(shown))
     from_s = arrival_s[shown]
     done = ~np.isnan(columns["e2e_s"][shown])
+    phases = list(_PHASES)
+    ends = [columns[name][shown] for name in ("queue_s", "scheduling_delay_s", "ttft_s", "e2e_s")]
+    if "transfer_s" in columns:
+        computed_s = columns["prefill_end_s"][shown] - from_s
+        seated_s = computed_s + columns["transfer_s"][shown] + columns["decode_queue_s"][shown]
+        has_legs = ~np.isnan(seated_s)
+        if has_legs.any():
+            phases.insert(3, _HANDOFF)
+            ends.insert(3, np.where(has_legs, seated_s, ends[2]))
+            ends[2] = np.where(has_legs, computed_s, ends[2])
     until = [np.zeros(len(shown))]
-    for name in ("queue_s", "scheduling_delay_s", "ttft_s", "e2e_s"):
-        until.append(np.fmax(until[-1], columns[name][shown]))
-    for (label, color), low, high in zip(_PHASES, until[:-1], until[1:], strict=True):
+    for end in ends:
+        until.append(np.fmax(until[-1], end))
+    for (label, color), low, high in zip(phases, until[:-1], until[1:], strict=True):
         axes.barh(
             rows[done], (high - low)[done], left=(from_s + low)[done], height=1, label=label,
             color=color,
@@ -99,8 +116,14 @@ def requests(
         axes.plot(from_s[lost], rows[lost], "x", color=color, markersize=4, label=outcome)
     preempted = done & (columns["preemptions"][shown] > 0)
     if preempted.any():
-        ends = (from_s + until[-1])[preempted]
-        axes.plot(ends, rows[preempted], "<", color=ink(axes), markersize=4, label="preempted")
+        axes.plot(
+            (from_s + until[-1])[preempted],
+            rows[preempted],
+            "<",
+            color=ink(axes),
+            markersize=4,
+            label="preempted",
+        )
     axes.set(
         xlabel="time (s)", ylabel="requests in order of arrival", ylim=(len(shown) - 0.4, -0.6),
         yticks=[],
@@ -120,7 +143,10 @@ def instances(
     """Draws how many requests each instance holds over time, and what it served.
 
     On the left, requests between dispatch and last token, mean over each interval; on the right,
-    output tokens per second of the run. Only completed requests count.
+    output tokens per second of the run. Only completed requests count. With prefill and decode
+    pools, the prefill instance holds a request until its prompt is computed, the decode instance
+    from then on. Spans in which an instance had failed or was slow are shaded. Requests that went
+    on at other instances are left out on the left, and count for the last one on the right.
 
     Parameters
     ----------
@@ -143,6 +169,18 @@ def instances(
     where = columns["instance"][done]
     edges = bin_edges(bins, float(ends_s.max()))
     count = len(result.instances)
+    tokens = np.bincount(where, columns["output_tokens"][done], minlength=count)
+    last_s = float(ends_s.max())
+    if "migrations" in columns:
+        stayed = columns["migrations"][done] == 0
+        where, begins_s, ends_s = where[stayed], begins_s[stayed], ends_s[stayed]
+        done[done] = stayed
+    if "prefill_instance" in columns:
+        has_legs = columns["prefill_instance"][done] >= 0
+        computed_s = columns["prefill_end_s"][done]
+        where = np.append(where, columns["prefill_instance"][done][has_legs])
+        ends_s = np.append(ends_s, computed_s[has_legs])
+        begins_s = np.append(np.where(has_legs, computed_s, begins_s), begins_s[has_legs])
     # Time that requests have spent inside up to each edge, by instance.
     spent = [
         np.bincount(where, np.clip(edge - begins_s, 0, ends_s - begins_s), minlength=count)
@@ -154,12 +192,13 @@ def instances(
     rows = np.arange(count + 1) - 0.5
     mesh = left.pcolormesh(edges, rows, held, cmap="cividis", vmin=0, rasterized=True)
     figure.colorbar(mesh, ax=left, label="requests in the instance", location="top", aspect=40)
-    tokens = np.bincount(where, columns["output_tokens"][done], minlength=count)
-    last_s = float(ends_s.max())
     # One shape: a bar for each of many instances takes seconds.
     bars = {"orientation": "horizontal", "fill": True, "color": STYLES[0]["color"]}
     right.stairs(tokens / last_s, rows, **bars)
     left.set(xlabel="time (s)", ylabel="instance", ylim=(count - 0.5, -0.5))
+    faults.mark(left, result, by_instance=True)
+    if result.faults:
+        legend_outside(figure, left)
     left.yaxis.get_major_locator().set_params(integer=True)
     right.set(xlabel="output tokens/s")
     right.grid(axis="x", alpha=0.3)
@@ -176,7 +215,7 @@ def placement(
     ----------
     result
         One run, or replications, whose requests are pooled. All requests that an instance got
-        count, also those before `warm_up_s`.
+        count, also those before `warm_up_s`; with prefill and decode pools, all its legs.
     by
         Grouping of the rows.
     ax
@@ -192,9 +231,15 @@ def placement(
     counts = np.zeros((len(names), len(runs[0].instances)))
     for run in runs:
         columns = run.requests
+        legs = [columns["instance"]]
+        if "prefill_instance" in columns:
+            # Until the prompt has arrived, `instance` is the prefill instance.
+            prefill = columns["prefill_instance"]
+            legs.append(np.where(prefill == columns["instance"], -1, prefill))
         for row, name in enumerate(names):
-            here = columns["instance"][(columns[by] == name) & (columns["instance"] >= 0)]
-            counts[row] += np.bincount(here, minlength=counts.shape[1])
+            for instance in legs:
+                here = instance[(columns[by] == name) & (instance >= 0)]
+                counts[row] += np.bincount(here, minlength=counts.shape[1])
     if not counts.any():
         raise ValueError("there is nothing to draw: no instance got a request")
     totals = counts.sum(axis=1, keepdims=True)

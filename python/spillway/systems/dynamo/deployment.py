@@ -18,6 +18,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spillway._core.fleet import Migration
 from spillway._core.gateway import (
     Band,
     BusyThreshold,
@@ -27,7 +28,7 @@ from spillway._core.gateway import (
     PrefillBusy,
 )
 from spillway._core.instance import EngineRequestLimit
-from spillway._core.router import AlwaysRemote, Conditional, KvCost
+from spillway._core.router import KvCost
 from spillway._core.signals import BusyMonitor
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse, to_yaml
@@ -45,7 +46,7 @@ from spillway.files.deployments.target import (
     has_pools,
 )
 from spillway.files.deployments.variables import irrelevant, variables
-from spillway.systems.dynamo import policies
+from spillway.systems.dynamo import bypass, policies
 from spillway.systems.dynamo.presets import filled, prefill_unit
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ _KV_FLAGS = {
     "router-prefill-load-scale": ("prefill_load_scale", 1.0),
     "router-decode-active-request-weight": ("request_weight", 0.0),
     "router-temperature": ("temperature", 0.0),
+    "router-host-cache-hit-weight": ("host_cache_hit_weight", 0.75),
+    "router-disk-cache-hit-weight": ("disk_cache_hit_weight", 0.25),
 }
 _CONFIG_KEYS = {
     "overlap_score_credit": "router-kv-overlap-score-credit",
@@ -100,20 +103,12 @@ _ORDERS = {order: order for order in ("fcfs", "lcfs", "wspt")}
 _MODE = "disaggregation-mode"
 _ROLE_FLAGS = {"is-prefill-worker": "prefill", "is-decode-worker": "decode"}
 _ROLES = ("prefill", "decode")
-_BYPASS, _BYPASS_CONFIG = "router-conditional-disagg", "router-conditional-disagg-config"
-_BYPASS_KEYS = {
-    "policy": "rule",
-    "eff_isl_threshold": "uncached_tokens_threshold",
-    "eff_isl_ratio_threshold": "uncached_share_threshold",
-    "prefill_busy_threshold": "prefill_busy_threshold",
-    "decode_busy_threshold": "decode_busy_threshold",
-}
 _IRRELEVANT = re.compile(
     r"http-.*|tls-.*|tcp-.*|nats-.*|namespace.*|discovery-backend|store-kv|request-plane|event-plane"
     r"|response-plane|metrics-.*|grpc-.*|kserve-.*|dump-config-to|interactive|version|model-name"
     r"|model-path|served-model-name|dyn-.*|chat-.*|trust-.*|tokenizer.*|custom-.*|debug-perf"
     r"|enable-anthropic-api|strip-.*|.*tool.*|.*reasoning.*|preprocess-workers|exp-.*|endpoint"
-    r"|migration-.*|frontend-.*|router-min-initial-workers|router-event-threads|connector|store-.*"
+    r"|frontend-.*|router-min-initial-workers|router-event-threads|connector|store-.*"
     r"|use-.*tokenizer|benchmark-.*|dump-.*|multimodal-.*|mm-.*|route-to-encoder|enable-multimodal"
 )
 _EXPECTED = (
@@ -170,14 +165,17 @@ def write(settings: Mapping[str, Any], version: str) -> dict[str, str]:
 
 
 def absorb(settings: dict[str, Any], version: str) -> dict[str, str]:  # noqa: ARG001
-    """A fixed limit of the gateway is that of the workers, behind which up to 16 wait."""
+    """A fixed limit of the gateway is that of the workers, behind which up to 16 wait.
+
+    Instances of prefill and decode pools have no gates.
+    """
     share = limit_per_instance(settings)
     open_ = [
         (i, group)
         for i, group in enumerate(settings["instances"])
         if group["ingress"]["kind"] == "open" and group["completion"] == "step_end"
     ]
-    if share is None or len(open_) < len(settings["instances"]):
+    if share is None or has_pools(settings) or len(open_) < len(settings["instances"]):
         return {}
     gate = EngineRequestLimit(max_requests=share)
     for _, group in open_:
@@ -246,7 +244,12 @@ def _options(settings: Mapping[str, Any], version: str) -> dict[str, Any]:
         if version == "1.2":
             allowed = "cannot be that of 1.2 with two pools: its router always queues"
             raise config_error([("router", "kv_cost", allowed)])
-        options |= _bypass_options(settings["disaggregation"]["decider"])
+        options |= bypass.options(settings["disaggregation"]["decider"])
+    migration = settings["fleet"]["migration"]
+    if migration["limit"] > 0 and migration["answered"]:
+        options["migration-limit"] = migration["limit"]
+        if migration["max_seq_len_tokens"] is not None:
+            options["migration-max-seq-len"] = migration["max_seq_len_tokens"]
     given = {name.replace("_", "-"): monitor[name] for name in _THRESHOLDS}
     is_on = _rejection(settings) and set(given.values()) != {None}
     if is_on and monitor["track_output_blocks"]:
@@ -257,14 +260,6 @@ def _options(settings: Mapping[str, Any], version: str) -> dict[str, Any]:
     elif is_on:
         options |= {name: value for name, value in given.items() if value is not None}
     return options
-
-
-def _bypass_options(decider: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags of conditional disaggregation."""
-    if decider["kind"] != "conditional":
-        return {}
-    given = {key: decider[name] for key, name in _BYPASS_KEYS.items() if decider[name] is not None}
-    return {_BYPASS: True, _BYPASS_CONFIG: f"'{json.dumps(given)}'"}
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -306,12 +301,20 @@ def apply(
         found |= given
         unread += own
     with within(where):
-        unread += _frontend(Fields(where, found), settings, version, status, texts)
+        fields = Fields(where, found)
+        settings["fleet"]["migration"] = Migration(
+            limit=fields.take("migration-limit", "int", 0),
+            max_seq_len_tokens=fields.take("migration-max-seq-len", "int"),
+        ).to_dict()
+        unread += _frontend(fields, settings, version, status, texts)
     pulls = all(piece.program == "dynamo.vllm" for piece in workers)
     if has_pools(settings):
         settings["disaggregation"] |= {
             "order": "prefill_first",
             "handoff": "after_prefill" if pulls else "at_dispatch",
+            "ends_at_first_token": pulls,
+            "reads_on": True,
+            "prefill_max_retries": 0,
         }
     if settings["router"]["kind"] == "kv_cost":
         settings["router"]["overlap_refresh_after_s"] = refresh_s
@@ -527,13 +530,13 @@ def _frontend(
     elif mode == "kv" and threshold is not None:
         gateway["limit"] = [PrefillBusy(threshold=threshold).to_dict()]
         gateway["bands"] = [Band(fairness=classes).to_dict()]
-    decider, left = _bypass(fields, mode, threshold)
+    decider, left = bypass.read(fields, mode, threshold)
     unread += left
     if has_pools(settings):
         settings["disaggregation"]["decider"] = decider
     elif decider["kind"] == "conditional":
         reason = "no worker is of a prefill pool"
-        unread.append(Unread(f"{fields.where}: {_BYPASS}", True, reason))
+        unread.append(Unread(f"{fields.where}: {bypass.FLAG}", True, reason))
     settings["busy_monitor"] = BusyMonitor().to_dict()
     if is_on:
         code = _code(status) if status else _status(version)
@@ -542,37 +545,6 @@ def _frontend(
             **thresholds, decode_latch=version != "1.2", track_output_blocks=tracks
         ).to_dict()
     return [*unread, *fields.rest()]
-
-
-def _bypass(
-    fields: Fields, mode: str, queue_threshold: float | None
-) -> tuple[dict[str, Any], list[Unread]]:
-    """The decider: every prompt passes through the prefill pool but for conditional ones."""
-    place = f"{fields.where}: {_BYPASS_CONFIG}"
-    is_on = fields.take(_BYPASS, "bool", default=False)
-    fields.drop(_BYPASS_CONFIG)
-    given = fields.values.get(_BYPASS_CONFIG)
-    content = parse(given, _BYPASS_CONFIG, is_json=True) if isinstance(given, str) else given or {}
-    if not isinstance(content, dict):
-        raise config_error([(place, repr(given), "must be a JSON object")])
-    if not is_on or mode != "kv":
-        reason = "is of the mode kv" if is_on else f"has no effect without --{_BYPASS}"
-        is_given = is_on or _BYPASS_CONFIG in fields.values
-        entry = Unread(f"{fields.where}: {_BYPASS}", given or True, reason, "irrelevant")
-        return AlwaysRemote().to_dict(), [entry] if is_given else []
-    known = {name: content[key] for key, name in _BYPASS_KEYS.items() if key in content}
-    if known.get("prefill_busy_threshold") is None and queue_threshold is not None:
-        known["prefill_busy_threshold"] = queue_threshold
-    reads_load = known.get("rule") in ("prefill_load", "isl_or_load")
-    if reads_load and known.get("prefill_busy_threshold") is None:
-        allowed = "must be set, or else --router-queue-threshold: the policy reads the load"
-        raise config_error([(f"{place}: prefill_busy_threshold", "", allowed)])
-    unread = [
-        Unread(f"{place}: {key}", value, no_counterpart)
-        for key, value in content.items()
-        if key not in _BYPASS_KEYS
-    ]
-    return Conditional(**known).to_dict(), unread
 
 
 def _policies(
@@ -642,11 +614,15 @@ TARGET = Target(
         *(f"gateway.{name}" for name in GATEWAY),
         "router",
         "busy_monitor",
+        "fleet.migration",
         "instances[].ingress",
         "instances[].role",
         "disaggregation.order",
         "disaggregation.handoff",
         "disaggregation.decider",
+        "disaggregation.ends_at_first_token",
+        "disaggregation.reads_on",
+        "disaggregation.prefill_max_retries",
     ),
     reasons=(
         ("gateway.admission", "Dynamo rejects by the thresholds of busy workers only"),
@@ -656,10 +632,13 @@ TARGET = Target(
         ("gateway", "the frontend rejects, or the router queues by prefill load"),
         ("router.overlap_credit", "the credit is at most 1"),
         ("router.overlap_refresh_after_s", f"{_REFRESH} is known from 1.3 on"),
+        ("router.host_cache_hit_weight", "its flag is known from 1.3 on"),
+        ("router.disk_cache_hit_weight", "its flag is known from 1.3 on"),
         ("router.prefill_unit", "the version decides it: tokens from 1.6 on, blocks before"),
         ("router", "of the modes of Dynamo's router, kv, round-robin and random are written"),
         ("busy_monitor.overload_cooldown_s", "no flag states it: 1 s in versions after 1.6"),
         ("busy_monitor", "thresholds are written with the admission policy busy_threshold"),
+        ("fleet.migration", "a frontend of Dynamo sends on requests with tokens, too"),
         ("disaggregation.order", "Dynamo chooses the prefill worker first"),
         (
             "disaggregation.handoff",
@@ -669,6 +648,9 @@ TARGET = Target(
             "disaggregation.decider",
             "every prompt is remote, or, from 1.5 on and in the mode kv, conditional",
         ),
+        ("disaggregation.ends_at_first_token", "an answer that ends in the prefill ends there"),
+        ("disaggregation.reads_on", "a prompt is read also if its client has left"),
+        ("disaggregation.prefill_max_retries", "a request fails with its prefill"),
         ("instances[].ingress.queue_size", "its environment variable could not be verified"),
         ("instances[].ingress", "of the gates of workers, engine_request_limit is written"),
     ),
@@ -689,5 +671,6 @@ TARGET = Target(
         ("router-policy-config", "from 1.3 on; all requests are of the default family"),
         ("router-kv-events", "without events: the requests that the router has sent"),
         ("router-track-prefill-tokens", "recorded of decode workers alone; for all workers here"),
+        ("router-host-cache-hit-weight", "also of the disk: kept, but workers have no such tiers"),
     ),
 )

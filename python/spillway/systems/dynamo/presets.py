@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from spillway._core.gateway import Band, BusyThreshold, PolicyClass, PolicyClasses, PrefillBusy
 from spillway._core.instance import ControlledDelay, DualLimitGate, EngineRequestLimit, Open
-from spillway._core.router import KvCost
+from spillway._core.router import AlwaysRemote, Conditional, Disaggregation, KvCost
 from spillway._core.signals import BusyMonitor
 from spillway.presets.preset import Preset, check, is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["PRESETS", "dev_b", "dev_c", "v1_2", "v1_3", "v1_4", "v1_5", "v1_6"]
+__all__ = ["PRESETS", "dev_b", "dev_c", "prefill_decode", "v1_2", "v1_3", "v1_4", "v1_5", "v1_6"]
 
 _EITHER_COUNT = "Rejects with 529 while all workers are busy. KV blocks are those of either count."
 _DOC_1_4 = """Dynamo {version}: like 1.3, with thresholds that do not depend on each other.
@@ -312,7 +312,74 @@ def dev_c(
     )
 
 
-PRESETS: tuple[Callable[..., Preset], ...] = (v1_2, v1_3, v1_4, v1_5, v1_6, dev_b, dev_c)
+def prefill_decode(
+    *,
+    policy: Literal["isl_bounding", "prefill_load", "isl_or_load"] | None = None,
+    eff_isl_threshold: int = 2048,
+    eff_isl_ratio_threshold: float = 0.7,
+    prefill_busy_threshold: float | None = None,
+    decode_busy_threshold: float | None = None,
+    bootstrap: bool = False,
+) -> Preset:
+    """Two pools behind Dynamo's frontend, the prefill worker first; over one of its versions.
+
+    Without a policy every prompt is computed by a prefill worker. The workers' roles are not set:
+    give groups `role: prefill` and `role: decode`. Thresholds of the busy workers, and what is
+    answered while all are busy, come from a version's preset: `presets: [dynamo-1.6,
+    dynamo-prefill-decode]`.
+
+    Parameters
+    ----------
+    policy
+        Of conditional disaggregation, which computes some prompts in the decode pool; None: off.
+    eff_isl_threshold
+        With a policy: tokens of a prompt that are not cached in the decode worker below which it
+        stays there, >= 0.
+    eff_isl_ratio_threshold
+        And below this share of the prompt, 0 to 1.
+    prefill_busy_threshold
+        Multiple of max_num_batched_tokens above which a prefill worker is busy, >= 0. The policies
+        by load require it.
+    decode_busy_threshold
+        Share of a decode worker's KV blocks above which no prompt is computed there, >= 0; None:
+        none.
+    bootstrap
+        Whether the decode worker is chosen and takes its blocks before the prefill runs, as with
+        SGLang, TensorRT-LLM and pushed transfers; otherwise after the prefill, as with vLLM's
+        connector, which pulls.
+    """
+    check(isinstance(bootstrap, bool), "bootstrap", bootstrap, "must be true or false")
+    decider: AlwaysRemote | Conditional = AlwaysRemote()
+    if policy is not None:
+        decider = Conditional(
+            rule=policy,
+            uncached_tokens_threshold=eff_isl_threshold,
+            uncached_share_threshold=eff_isl_ratio_threshold,
+            prefill_busy_threshold=prefill_busy_threshold,
+            decode_busy_threshold=decode_busy_threshold,
+        )
+    return Preset(
+        name="dynamo-prefill-decode",
+        kind="gateway",
+        doc="Prefill and decode pools, the prefill worker first.",
+        source=(
+            "ai-dynamo/dynamo, lib/llm/src/kv_router/prefill_router @ 07a6c9c, "
+            "lib/kv-router/src/conditional_disagg.rs @ 088ca50"
+        ),
+        settings={
+            "disaggregation": Disaggregation(
+                order="prefill_first",
+                handoff="at_dispatch" if bootstrap else "after_prefill",
+                decider=decider,
+            )
+        },
+    )
+
+
+PRESETS: tuple[Callable[..., Preset], ...] = (
+    *(v1_2, v1_3, v1_4, v1_5, v1_6, dev_b, dev_c),
+    prefill_decode,
+)
 """The functions of the presets."""
 _AFTER_1_5 = "NVIDIA Dynamo, development snapshot after 1.5"
 

@@ -31,6 +31,7 @@ _FIXED: dict[str, Any] = {
     "window_s": 60.0,
     "window": "first_request",
     "charge": "reserve",
+    "output_length": "max_tokens",
     "retry_after": "window",
 }
 _EXPECTED = (
@@ -185,6 +186,7 @@ TARGET = Target(
     reasons=(
         ("gateway.admission[].reserved_output_tokens", _REQUESTS_STATE),
         ("gateway.admission[].reserved_of_class", _REQUESTS_STATE),
+        ("gateway.admission[].output_length", _REQUESTS_STATE),
         ("gateway.admission[].window_s", "a window is 60 s, or LITELLM_RATE_LIMIT_WINDOW_SIZE"),
         ("gateway.admission[].window", "a window of LiteLLM begins with the first request"),
         ("gateway.admission", "LiteLLM limits requests, tokens and parallel requests of a key"),

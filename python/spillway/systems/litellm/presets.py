@@ -36,7 +36,8 @@ def rate_limits(
     max_parallel_requests
         Unfinished requests of a key, >= 0; None: no limit.
     max_tokens
-        Output that is reserved for a request, >= 0; None: a quarter of `tpm`.
+        Output that is reserved for a request, >= 0; None: the `max_tokens` that it states, or a
+        quarter of `tpm`.
     window_s
         Length of a window in s, > 0 (LITELLM_RATE_LIMIT_WINDOW_SIZE).
     """
@@ -64,6 +65,7 @@ def rate_limits(
                 window="first_request",
                 charge="reserve",
                 reserved_output_tokens=(tpm or 0) // 4 if max_tokens is None else max_tokens,
+                output_length="max_tokens" if max_tokens is None else "fixed",
                 retry_after="window",
             )
         },

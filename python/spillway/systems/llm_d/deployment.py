@@ -88,6 +88,12 @@ _CONCURRENCY = ("maxConcurrency", "concurrencyMode", "maxTokenConcurrency")
 _UTILIZATION = ("queueDepthThreshold", "kvCacheUtilThreshold", "metricsStalenessThreshold")
 _PRECISE = "precise-prefix-cache-producer"
 _HANDLER = "single-profile-handler"
+_LEGS = {
+    "ends_at_first_token": False,
+    "reads_on": False,
+    "prefill_max_retries": 0,
+    "prefill_retry_after_s": 0.2,
+}
 _ORDERING_OF = {name: kind for kind, name in ORDERINGS.items()}
 
 
@@ -314,6 +320,7 @@ def _read_stages(
             settings["disaggregation"] |= {
                 "order": "decode_first",
                 "decider": NeverRemote().to_dict(),
+                **_LEGS,
             }
             reason = "without it no prompt is sent to the prefill pool"
             unread.append(Unread(f"plugins: {DISAGGREGATION}", None, reason, "assumed"))
@@ -345,6 +352,7 @@ def _read_stages(
             "order": "decode_first",
             "handoff": "after_prefill",
             "decider": decider,
+            **_LEGS,
         }
     else:
         reason = "no server is of a prefill pool: every request is served by one"
@@ -532,6 +540,10 @@ TARGET = Target(
         "disaggregation.order",
         "disaggregation.handoff",
         "disaggregation.decider",
+        "disaggregation.ends_at_first_token",
+        "disaggregation.reads_on",
+        "disaggregation.prefill_max_retries",
+        "disaggregation.prefill_retry_after_s",
     ),
     reasons=(
         ("gateway.admission", "llm-d has its saturation check and the admitters of its plugins"),
@@ -567,6 +579,13 @@ TARGET = Target(
         ("disaggregation.order", "only that of llm-d's default is written: the decode pod first"),
         ("disaggregation.handoff", "the prefill pod is asked first, and the decode pod after it"),
         ("disaggregation.decider", "llm-d decides by the prompt, or always or never"),
+        ("disaggregation.ends_at_first_token", "the decode pod gets every request"),
+        ("disaggregation.reads_on", "a request whose client leaves is cancelled on both pods"),
+        (
+            "disaggregation.prefill_max_retries",
+            "it is the flag prefill-max-retries of the sidecars of decode pods; their default is 0",
+        ),
+        ("disaggregation.prefill_retry_after_s", "the sidecars wait 200 ms"),
         ("signals", "llm-d scrapes every 50 ms; an old metric counts as saturated"),
     ),
     write=write,

@@ -1,4 +1,4 @@
-"""llm-d: the flow control of its endpoint picker."""
+"""llm-d: the flow control of its endpoint picker, and its prefill and decode pools."""
 
 from __future__ import annotations
 
@@ -17,13 +17,22 @@ from spillway._core.gateway import (
     StaticCeilings,
     TenantRoundRobin,
 )
+from spillway._core.router import (
+    AlwaysRemote,
+    Best,
+    Disaggregation,
+    PrefixAffinity,
+    QueueDepth,
+    UncachedTokens,
+    Weighted,
+)
 from spillway._core.signals import PrefixIndex, Scraped
-from spillway.presets.preset import Preset, check
+from spillway.presets.preset import Preset, check, is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["PRESETS", "Version", "flow_control"]
+__all__ = ["PRESETS", "Version", "flow_control", "prefill_decode"]
 
 
 Version = Literal["2026-05", "2026-08"]
@@ -137,5 +146,53 @@ def _of_version(given: Any, *, newer: bool) -> Any:
     return policy
 
 
-PRESETS: tuple[Callable[..., Preset], ...] = (flow_control,)
+def prefill_decode(*, min_uncached_tokens: int | None = 16, min_prompt_tokens: int = 0) -> Preset:
+    """Two pools behind llm-d's endpoint picker, as its sample configuration routes to them.
+
+    The decode instance is chosen first, then the decider says whether a prefill instance is to
+    compute the prompt. Both are chosen by twice the cached share of the prompt plus the depth of
+    the queue, from metrics that are scraped every 50 ms; the router remembers 31,250 blocks of 16
+    tokens per instance. The instances' roles are not set: give groups `role: prefill` and `role:
+    decode`. The preset `llm-d-flow-control` goes with it.
+
+    Parameters
+    ----------
+    min_uncached_tokens
+        The prompt is computed by a prefill instance if at least this many of its tokens are not
+        cached in the decode instance (`nonCachedTokens` of `prefix-based-pd-decider`), >= 0; 0:
+        never. None: always (`always-disagg-pd-decider`).
+    min_prompt_tokens
+        And if it has at least this many tokens (`promptTokens`), >= 0.
+    """
+    at_least = "must be a whole number >= 0"
+    check(is_whole(min_prompt_tokens, 0), "min_prompt_tokens", min_prompt_tokens, at_least)
+    check(
+        min_uncached_tokens is None or is_whole(min_uncached_tokens, 0),
+        "min_uncached_tokens",
+        min_uncached_tokens,
+        f"{at_least}, or None",
+    )
+    decider: AlwaysRemote | UncachedTokens = AlwaysRemote()
+    if min_uncached_tokens is not None:
+        decider = UncachedTokens(
+            min_uncached_tokens=min_uncached_tokens, min_prompt_tokens=min_prompt_tokens
+        )
+    return Preset(
+        name="llm-d-prefill-decode",
+        kind="gateway",
+        doc="Prefill and decode pools, the decode instance first.",
+        source="llm-d-router @ ebab6879, deploy/config/pd-epp-config.yaml",
+        settings={
+            "router": Weighted(
+                scorers=[PrefixAffinity(weight=2), QueueDepth(weight=1)],
+                picker=Best(ties="random"),
+            ),
+            "disaggregation": Disaggregation(order="decode_first", decider=decider),
+            "signals": Scraped(period_s=0.05, stale_after_s=0.2, when_stale="fail_closed"),
+            "prefix_index": PrefixIndex(capacity_blocks=31_250),
+        },
+    )
+
+
+PRESETS: tuple[Callable[..., Preset], ...] = (flow_control, prefill_decode)
 """The functions of the presets."""

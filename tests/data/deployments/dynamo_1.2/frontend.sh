@@ -7,6 +7,8 @@ python -m dynamo.frontend \
   --no-router-track-prefill-tokens \
   --router-queue-threshold 16.0 \
   --router-queue-policy fcfs \
+  --migration-limit 3 \
+  --migration-max-seq-len 4096 \
   --router-track-output-blocks \
   --active-decode-blocks-threshold 0.85 \
   --active-prefill-tokens-threshold 10000 \
