@@ -145,8 +145,10 @@ class Fleet final : public gateway::ServiceMeter {
   /// target.
   bool awaits_instances() const {
     if (has_workers_) return false;
-    // Of separate pools, that of decode instances comes last.
-    return state_.next_ready() != sim::kForever || resizers_.back().next() != sim::kForever ||
+    // Of separate pools, that of decode instances comes last. The other may leave it room.
+    const bool may_grow = resizers_.back().has_room(state_) &&
+                          !std::ranges::all_of(resizers_, &fleet::Resizer::is_settled);
+    return state_.next_ready() != sim::kForever || may_grow ||
            (health_ && health_->will_recover(serving_));
   }
   std::span<const std::unique_ptr<instance::Instance>> instances() const { return instances_; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <ranges>
 #include <utility>
 #include <variant>
 
@@ -253,11 +254,14 @@ void Health::restore_speed(InstanceId id) {
 }
 
 bool Health::will_recover(std::span<const InstanceId> among) const {
-  const auto recovers = [](const OfInstance& of) {
-    return of.is_known && (of.restart != sim::kForever || of.reported != sim::kForever);
+  const auto recovers = [this](InstanceId id) {
+    const OfInstance& of = of_[id.index()];
+    const bool will_serve = of.restart != sim::kForever || of.reported != sim::kForever;
+    return of.is_known && will_serve && state_.is_in_service(id);
   };
-  if (among.empty()) return std::ranges::any_of(of_, recovers);
-  return std::ranges::any_of(among, [&](InstanceId id) { return recovers(of_[id.index()]); });
+  if (!among.empty()) return std::ranges::any_of(among, recovers);
+  const auto all = std::views::iota(std::size_t{0}, of_.size());
+  return std::ranges::any_of(all, [&](std::size_t i) { return recovers(InstanceId{i}); });
 }
 
 std::string_view Health::condition_of(InstanceId id) const {

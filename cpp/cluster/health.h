@@ -46,8 +46,8 @@ class Health {
   /// requests are in the system or to come, so there will be further breakdowns.
   sim::InstanceId handle(const sim::Event& event, bool continues);
 
-  /// Whether an instance that is known to have failed will be ready again. `among`: these; empty:
-  /// all.
+  /// Whether an instance in service that is known to have failed will be ready again. `among`:
+  /// these; empty: all.
   bool will_recover(std::span<const sim::InstanceId> among) const;
   /// Of an instance: up, hung, restarting (from its crash on, if it is to serve again), or down.
   std::string_view condition_of(sim::InstanceId id) const;

@@ -41,6 +41,11 @@ class FleetState {
   std::int64_t num_ready() const { return num_ready_; }
   /// Time for which the instance has been in service by `end`, ready or not.
   sim::Time in_service(sim::InstanceId id, sim::Time end) const;
+  /// Number of instances of a pool.
+  std::int64_t size(std::size_t pool) const {
+    return static_cast<std::int64_t>(pools_[pool].members.size());
+  }
+  bool is_in_service(sim::InstanceId id) const { return sim::is_set(since_[id.index()]); }
   /// Number of instances of a pool in service, ready or not.
   std::int64_t started(std::size_t pool) const {
     return static_cast<std::int64_t>(pools_[pool].ready_at.size());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -14,6 +15,8 @@ struct InstanceLoad {
   double prefill_tokens = 0;  ///< prompt tokens not yet computed, of waiting and running requests
   double max_num_seqs = 0;
   double kv_capacity_tokens = 0;
+
+  bool operator==(const InstanceLoad&) const = default;
 };
 
 /// Which instances an autoscaler resizes.
@@ -31,5 +34,13 @@ struct FleetLoad {
   double limit_decreases = std::numeric_limits<double>::quiet_NaN();
   std::vector<InstanceLoad> instances;  ///< the ready ones of those that are scaled
 };
+
+/// Whether an autoscaler sees the same of both.
+inline bool is_same(const FleetLoad& a, const FleetLoad& b) {
+  const auto equal = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
+  return a.queued == b.queued && a.shed == b.shed && a.in_flight == b.in_flight &&
+         equal(a.sensor, b.sensor) && equal(a.limit_decreases, b.limit_decreases) &&
+         a.instances == b.instances;
+}
 
 }  // namespace spillway::fleet

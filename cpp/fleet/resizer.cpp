@@ -25,6 +25,16 @@ struct State<TargetScaler> {
 template <class Config>
 using StateOf = typename State<Config>::type;
 
+// Decisions of the others depend on the load at the poll alone.
+double memory_s(const auto& /*scaler*/) { return 0; }
+double memory_s(const QueueScaler& scaler) {
+  return std::max({scaler.shed_window_s, scaler.up_stabilization_s, scaler.up_period_s,
+                   scaler.down_stabilization_s, scaler.down_period_s});
+}
+double memory_s(const TargetScaler& scaler) {
+  return std::max(scaler.up_stabilization_s, scaler.down_stabilization_s);
+}
+
 }  // namespace
 
 Resizer::Resizer(std::optional<std::int64_t> target, const Autoscaler& autoscaler, std::size_t pool)
@@ -35,6 +45,10 @@ Resizer::Resizer(std::optional<std::int64_t> target, const Autoscaler& autoscale
           scaler_.emplace<StateOf<Config>>(scaler);
           poll_period_ = sim::from_seconds(scaler.poll_s);
           next_poll_ = poll_period_;
+          max_instances_ = std::max(scaler.min_instances, scaler.max_instances);
+          // What lies before the window of a rate counts up to two polls longer.
+          const double memory = memory_s(scaler) + 2 * scaler.poll_s;
+          memory_ = sim::from_seconds(std::min(memory, sim::kLongestSpan_s));
         }
       },
       autoscaler);
@@ -44,6 +58,11 @@ void Resizer::apply(FleetState& fleet, sim::Time now, const FleetLoad& load, std
   if (const auto target = std::exchange(target_, std::nullopt)) fleet.resize(pool_, *target, now);
   if (next_poll_ > now) return;
   const std::int64_t started = fleet.started(pool_);
+  if (started != last_started_ || !is_same(load, last_load_)) {
+    last_started_ = started;
+    last_load_ = load;
+    same_since_ = now;
+  }
   fleet.resize(pool_, std::min(polled(load, started, now), std::max(started, most)), now);
   next_poll_ += poll_period_;
 }

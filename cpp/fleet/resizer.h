@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -43,6 +44,16 @@ class Resizer {
     if (auto* queues = std::get_if<ScalerState>(&scaler_)) queues->repeat(polls, poll_period_);
     next_poll_ += sim::Time{polls * poll_period_.ns};
   }
+  /// Whether a target or polls may add instances to the pool.
+  bool has_room(const FleetState& fleet) const {
+    return target_ || fleet.started(pool_) < std::min(max_instances_, fleet.size(pool_));
+  }
+  /// Whether the number of instances stays unless the load changes: polls have seen the same for as
+  /// long as the autoscaler remembers.
+  bool is_settled() const {
+    return !target_ &&
+           (next_poll_ == sim::kForever || next_poll_ - poll_period_ > same_since_ + memory_);
+  }
   /// Time of the next poll, 0 with a new target; kForever: none.
   sim::Time next() const { return target_ ? sim::Time{0} : next_poll_; }
 
@@ -54,6 +65,11 @@ class Resizer {
   std::variant<std::monostate, ScalerState, TargetScalerState, WvaScaler, PlannerScaler> scaler_;
   sim::Time poll_period_{0};
   sim::Time next_poll_ = sim::kForever;
+  std::int64_t max_instances_ = 0;
+  sim::Time memory_{0};  // how far back a poll's decision may reach
+  FleetLoad last_load_;  // at the last poll
+  std::int64_t last_started_ = -1;
+  sim::Time same_since_{0};  // the first poll that saw this
 };
 
 }  // namespace spillway::fleet

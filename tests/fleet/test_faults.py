@@ -201,6 +201,32 @@ def test_dead_fleet_keeps_its_queue() -> None:
     assert result.requests["outcome"][0] == "queued"
 
 
+@pytest.mark.parametrize(
+    ("scaler", "outcome"),
+    [
+        # No room: polls bring nothing.
+        ({"kind": "target", "max_instances": 1}, "queued"),
+        ({"kind": "planner", "max_instances": 1}, "queued"),
+        # Room, but ten requests per instance are fewer than what wait: settled after a while.
+        ({"kind": "queue", "max_instances": 2, "queue_threshold": 10}, "queued"),
+        # The second instance is added once the recommendation has held.
+        ({"kind": "queue", "max_instances": 2, "queue_threshold": 0.5}, "completed"),
+        ({"kind": "target", "metric": "queued", "target": 0.5, "max_instances": 2}, "completed"),
+    ],
+)
+def test_polls_of_a_dead_fleet_end(scaler: dict[str, Any], outcome: str) -> None:
+    own = {"initial_instances": 1, "autoscaler": scaler | {"poll_s": 1}}
+    result = failing([0.05], (0.02, crash(for_s=None)), count=2, own=own)
+    assert result.requests["outcome"][0] == outcome
+    assert simulate(result.simulation, reference=True).digest == result.digest
+
+
+def test_an_instance_out_of_service_that_breaks_down_is_not_awaited() -> None:
+    own = {"initial_instances": 1, "breakdowns": {"mttf_s": 1, "mttr_s": 1}}
+    result = failing([0.05], (0.02, crash(for_s=None)), count=2, own=own)
+    assert result.requests["outcome"][0] == "queued"
+
+
 def test_same_run_whether_faults_are_known_or_come_from_a_session() -> None:
     server = instance.InstanceGroup(count=2, latency=steady(10))
     traffic = workload.Synthetic(requests_per_s=20, num_requests=100)

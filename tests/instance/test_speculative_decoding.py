@@ -86,7 +86,9 @@ def test_a_prompt_beyond_the_budget_is_refused_without_parts(output_tokens: int)
         ({"num_kv_blocks": 2}, True),
         ({"block_size_tokens": 10, "num_kv_blocks": 2}, False),
         ({"block_size_tokens": 10, "num_kv_blocks": 3}, True),
-        ({"long_prefill_token_threshold_adaptive": True}, True),
+        # Requests that wait would lower the threshold to 17.
+        ({"long_prefill_token_threshold_adaptive": True}, False),
+        ({"engine_rules": {"caps_lone_requests": False}}, False),
     ],
 )
 def test_a_request_whose_drafts_never_fit_is_refused(

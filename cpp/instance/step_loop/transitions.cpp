@@ -207,12 +207,12 @@ bool is_full(const EngineState& s, std::int64_t budget_left) {
   }
 }
 
-// Tokens that a step computes for a request alone.
-std::int64_t most_in_a_step(const EngineState& s) {
+// Tokens that a step computes for the only request of the batch, however many wait.
+std::int64_t alone_in_a_step(const EngineState& s) {
   const EngineSettings& settings = s.settings;
   const std::int64_t budget =
       settings.max_num_batched_tokens - settings.slots_of_drafts - settings.slots_per_part;
-  return settings.varies_cap ? budget : std::min(budget, settings.prefill_cap);
+  return std::min(budget, settings.prefill_cap);
 }
 
 // What joins the queue has a `leg` that the compiler knows.
@@ -342,7 +342,7 @@ bool can_hold_by_rules(const EngineState& s, std::int64_t computed) {
   if (s.memory.blocks_for(held) <= s.memory.total()) return true;
   // A request whose drafts do not fit preempts itself. It gets one more token when it returns, if
   // its admission needs no memory for drafts and computes all of its tokens.
-  return !s.settings.rules.lookahead_at_admission && computed <= most_in_a_step(s);
+  return !s.settings.rules.lookahead_at_admission && computed <= alone_in_a_step(s);
 }
 
 void join_queue(EngineState& s, Recorder& recorder, RequestId id, Time now) {
