@@ -78,6 +78,12 @@ Fleet::Fleet(Context& context, workload::RequestListener& listener, bool referen
     exact_estimator_.emplace(instances_);
     signal_store_.set_exact_estimator(&*exact_estimator_);
   }
+  const fleet::Fleet& fleet = context.simulation.fleet;
+  if (std::ranges::any_of(
+          std::array{&fleet.autoscaler, &fleet.prefill.autoscaler, &fleet.decode.autoscaler},
+          [](const auto* scaler) { return fleet::reads_latencies(*scaler); })) {
+    latency_estimates_ = std::make_unique<LatencyEstimates>(context.simulation);
+  }
   note_ready();
   if (has_faults(context.simulation)) {
     health_ = std::make_unique<Health>(context, instances_, state_);
@@ -178,6 +184,8 @@ void Fleet::send(RequestId id, router::Target target) {
   note_change(chosen);
   const Time entry =
       context_.now + std::max(at(chosen).entry_delay(id), state_.serves_at(chosen) - context_.now);
+  if (latency_estimates_) [[unlikely]]
+    latency_estimates_->sent(chosen, context_.requests.input_tokens(id));
   if (exact_estimator_ && !context_.requests.fails(id)) exact_estimator_->sent(id, chosen, entry);
   context_.events.push(
       {entry, Phase::ingress, chosen.value, instance::IngressSubject::entry_of(id)});
@@ -256,6 +264,10 @@ std::vector<fleet::InstanceLoad> Fleet::reports(std::size_t pool) {
                        .prefill_tokens = static_cast<double>(reported.prefill_tokens),
                        .max_num_seqs = static_cast<double>(capacity.max_num_seqs),
                        .kv_capacity_tokens = static_cast<double>(kv_tokens)});
+    if (!latency_estimates_) continue;
+    at(id).read(context_.now);  // brings the counters up to now
+    latency_estimates_->estimate(id, reported, counters(id),
+                                 kScaled.at(pool + resizers_.size() - 1), reports.back());
   }
   return reports;
 }

@@ -13,6 +13,7 @@
 #include "cluster/context.h"
 #include "cluster/exact_estimator.h"
 #include "cluster/health.h"
+#include "cluster/latency_estimates.h"
 #include "fleet/fleet.h"
 #include "fleet/load.h"
 #include "fleet/resizer.h"
@@ -231,6 +232,7 @@ class Fleet final : public gateway::ServiceMeter {
   std::optional<signals::LoadChanges> load_changes_;  // unless the router follows nothing
   signals::SignalStore signal_store_;
   std::optional<ExactEstimator> exact_estimator_;        // only if a policy reads it
+  std::unique_ptr<LatencyEstimates> latency_estimates_;  // null unless an autoscaler reads them
   std::vector<sim::RequestId> pending_evictions_;        // of requests in transit to instances
   std::vector<std::int64_t> emitted_;                    // by group of requests
   std::vector<std::vector<sim::InstanceId>> ready_for_;  // by model; empty without models

@@ -1,5 +1,6 @@
 #include "cluster/scaling_rules.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -58,6 +59,21 @@ void metric_is_measured(const Simulation& simulation, Violations& out) {
                  "needs a gateway.controller, whose sensor and actions it reads"});
 }
 
+// `path`: of the fleet or of a pool of it.
+void latencies_can_be_estimated(const Simulation& simulation, const fleet::Autoscaler& autoscaler,
+                                const std::string& path, Violations& out) {
+  const auto is_step_loop = [](const instance::InstanceGroup& group) {
+    return std::holds_alternative<instance::StepLoop>(group.plant);
+  };
+  if (!fleet::reads_latencies(autoscaler) ||
+      std::ranges::all_of(simulation.instances, is_step_loop)) {
+    return;
+  }
+  out.push_back({sim::join_path(path, "autoscaler.optimization_target"), "sla",
+                 "needs instances with the plant step_loop, from whose step times latencies are "
+                 "estimated"});
+}
+
 void check_pool(const fleet::PoolSize& size, const char* name,
                 const std::vector<sim::InstanceId>& members, Violations& out) {
   const std::string path = sim::join_path("fleet", name);
@@ -97,6 +113,9 @@ void check_pools(const Simulation& simulation, Violations& out) {
 Violations violations_by_scaling(const Simulation& simulation) {
   Violations out;
   check_size(simulation.fleet, "fleet", num_instances(simulation), "", out);
+  latencies_can_be_estimated(simulation, simulation.fleet.autoscaler, "fleet", out);
+  latencies_can_be_estimated(simulation, simulation.fleet.prefill.autoscaler, "fleet.prefill", out);
+  latencies_can_be_estimated(simulation, simulation.fleet.decode.autoscaler, "fleet.decode", out);
   metric_is_measured(simulation, out);
   check_pools(simulation, out);
   return out;

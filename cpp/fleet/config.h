@@ -230,25 +230,48 @@ struct WvaScaler {
   }
 };
 
+/// What a planner reads of an instance.
+enum class PlannerTarget : std::uint8_t { load, sla };
+
+}  // namespace spillway::fleet
+
+template <>
+struct spillway::sim::EnumNames<spillway::fleet::PlannerTarget> {
+  static constexpr std::array<std::string_view, 2> names{"load", "sla"};
+};
+
+namespace spillway::fleet {
+
 /// Scales by one instance when all instances are busy, or none is.
 struct PlannerScaler {
+  PlannerTarget optimization_target = PlannerTarget::load;
   double poll_s = 5;
   double prefill_tokens_threshold = 8192;
   double kv_utilization_threshold = 0.8;
+  double ttft_s = 0.5;
+  double itl_s = 0.05;
   double sensitivity = 0.8;
   std::int64_t min_instances = 1;
   std::int64_t max_instances = 4;
 
   static constexpr std::string_view kind = "planner", type_name = "PlannerScaler";
   static constexpr std::string_view doc =
-      "The planner of NVIDIA Dynamo with load thresholds (--optimization-target load), for "
-      "aggregated serving, approximately. One instance is added when every ready instance is above "
-      "a threshold, and one is removed when every one is below both, times the sensitivity; "
-      "nothing "
+      "The planner of NVIDIA Dynamo (docs/design-docs/planner-design.md), approximately, with "
+      "load-based scaling. One instance is added when every ready instance is above a threshold, "
+      "and one is removed when every one is below all of them, times the sensitivity; nothing "
       "changes while an instance starts. A fleet without instances starts one as soon as a request "
-      "waits.";
+      "waits. The thresholds are of loads or of latencies (optimization_target). Replicas by a "
+      "forecast of the traffic (enable_throughput_scaling) are not modeled.";
   static void fields(auto field) {
     using Self = PlannerScaler;
+    field("optimization_target", &Self::optimization_target,
+          "load: thresholds of prompt tokens and KV memory, and an instance is busy above either; "
+          "sla: targets of the TTFT and the ITL that one more request would have, either of which "
+          "must be missed by all instances. They are estimated from the step times of the server, "
+          "without noise: TTFT from all prompt tokens not yet computed and a mean prompt, in "
+          "chunks of max_num_batched_tokens behind the batch's decodes; ITL from a step of all "
+          "requests inside and one more, with the mean share of prompts in a step since the last "
+          "poll.");
     field("poll_s", &Self::poll_s, "Polling interval of the metrics.")
         .unit("s")
         .range(sim::between(0.1, sim::kLongestSpan_s));
@@ -262,6 +285,14 @@ struct PlannerScaler {
         .dimensionless()
         .range(sim::positive_up_to(1))
         .search(0.5, 1);
+    field("ttft_s", &Self::ttft_s, "Target of the estimated TTFT, with sla.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s))
+        .log_search(0.05, 5);
+    field("itl_s", &Self::itl_s, "Target of the estimated time between tokens, with sla.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s))
+        .log_search(0.005, 0.5);
     field("sensitivity", &Self::sensitivity,
           "Share of the thresholds below which an instance has room.")
         .dimensionless()
@@ -272,6 +303,12 @@ struct PlannerScaler {
 };
 
 using Autoscaler = std::variant<NoAutoscaler, QueueScaler, TargetScaler, WvaScaler, PlannerScaler>;
+
+/// Whether the autoscaler reads estimated latencies.
+inline bool reads_latencies(const Autoscaler& autoscaler) {
+  const auto* planner = std::get_if<PlannerScaler>(&autoscaler);
+  return planner && planner->optimization_target == PlannerTarget::sla;
+}
 
 /// How many instances of a prefill or decode pool are in service.
 struct PoolSize {
@@ -286,8 +323,8 @@ struct PoolSize {
       "finishes those that it has, and its prompts are read. Needs instances with the roles "
       "prefill and decode alone. The autoscaler reads what the instances of the pool report; "
       "queued, shed and in-flight requests and the sensor are those of the gateway. Of "
-      "PlannerScaler's thresholds a prefill pool has that of prompt tokens and a decode pool that "
-      "of KV memory, as in NVIDIA Dynamo.";
+      "PlannerScaler's thresholds a prefill pool has that of prompt tokens or TTFT and a decode "
+      "pool that of KV memory or ITL, as in NVIDIA Dynamo.";
   static void fields(auto field) {
     field("initial_instances", &PoolSize::initial_instances,
           "Number of instances of the pool that are ready at the start; unset: all.")

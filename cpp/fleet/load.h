@@ -15,6 +15,9 @@ struct InstanceLoad {
   double prefill_tokens = 0;  ///< prompt tokens not yet computed, of waiting and running requests
   double max_num_seqs = 0;
   double kv_capacity_tokens = 0;
+  // As an autoscaler that reads them estimates them.
+  double ttft_s = 0;
+  double itl_s = 0;
 
   bool operator==(const InstanceLoad&) const = default;
 };

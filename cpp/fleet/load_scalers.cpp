@@ -18,6 +18,45 @@ std::int64_t first(const FleetLoad& load, std::int64_t instances) {
   return load.queued > 0 ? std::max<std::int64_t>(instances, 1) : instances;
 }
 
+// The thresholds of a planner that an instance is above, times `share`.
+struct Above {
+  bool prefill = false;
+  bool decode = false;
+};
+
+Above above(const PlannerScaler& config, const FleetLoad& load, const InstanceLoad& instance,
+            double share) {
+  const bool by_latency = config.optimization_target == PlannerTarget::sla;
+  const bool prefill = by_latency
+                           ? instance.ttft_s > share * config.ttft_s
+                           : instance.prefill_tokens > share * config.prefill_tokens_threshold;
+  const bool decode = by_latency
+                          ? instance.itl_s > share * config.itl_s
+                          : instance.kv_utilization > share * config.kv_utilization_threshold;
+  return {prefill && load.scaled != Scaled::decode, decode && load.scaled != Scaled::prefill};
+}
+
+// By loads every instance is busy in some way, by latencies all of them in the same.
+bool is_busy(const PlannerScaler& config, const FleetLoad& load) {
+  const auto all = [&](const auto& is_so) {
+    return std::ranges::all_of(load.instances, [&](const InstanceLoad& instance) {
+      return is_so(above(config, load, instance, 1));
+    });
+  };
+  if (config.optimization_target == PlannerTarget::load) {
+    return all([](const Above& is) { return is.prefill || is.decode; });
+  }
+  return all([](const Above& is) { return is.prefill; }) ||
+         all([](const Above& is) { return is.decode; });
+}
+
+bool has_room(const PlannerScaler& config, const FleetLoad& load) {
+  return std::ranges::none_of(load.instances, [&](const InstanceLoad& instance) {
+    const Above is = above(config, load, instance, config.sensitivity);
+    return is.prefill || is.decode;
+  });
+}
+
 }  // namespace
 
 std::int64_t poll(const WvaScaler& config, const FleetLoad& load, std::int64_t instances) {
@@ -45,19 +84,8 @@ std::int64_t poll(const PlannerScaler& config, const FleetLoad& load, std::int64
   if (load.instances.empty()) return bounded(config, first(load, instances));
   const auto ready = static_cast<std::int64_t>(load.instances.size());
   if (ready != instances) return instances;
-  const auto is_above = [&](const InstanceLoad& instance, double share) {
-    const bool prefills = load.scaled != Scaled::decode;
-    const bool decodes = load.scaled != Scaled::prefill;
-    return (prefills && instance.prefill_tokens > share * config.prefill_tokens_threshold) ||
-           (decodes && instance.kv_utilization > share * config.kv_utilization_threshold);
-  };
-  const bool all_busy = std::ranges::all_of(
-      load.instances, [&](const InstanceLoad& instance) { return is_above(instance, 1); });
-  if (all_busy) return bounded(config, instances + 1);
-  const bool all_have_room = std::ranges::none_of(
-      load.instances,
-      [&](const InstanceLoad& instance) { return is_above(instance, config.sensitivity); });
-  if (!all_have_room) return bounded(config, instances);
+  if (is_busy(config, load)) return bounded(config, instances + 1);
+  if (!has_room(config, load)) return bounded(config, instances);
   return bounded(config,
                  load.queued > 0 ? std::max<std::int64_t>(instances - 1, 1) : instances - 1);
 }

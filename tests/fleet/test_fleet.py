@@ -296,9 +296,9 @@ BURST = workload.Synthetic(
 )
 
 
-def scaled(scaler: Any, **settings: Any) -> Result:
+def scaled(scaler: Any, latency: instance.Linear = STEP, **settings: Any) -> Result:
     """A burst on a fleet of at most six, sampled at every poll (5 s)."""
-    group = instance.InstanceGroup(count=6, latency=STEP, num_kv_blocks=4000)
+    group = instance.InstanceGroup(count=6, latency=latency, num_kv_blocks=4000)
     return simulated(
         1,
         workload=BURST,
@@ -404,6 +404,27 @@ def test_planner_scaler_grows_in_a_burst_and_shrinks_after_it() -> None:
     assert max(ready) >= 3
     assert ready[-1] == 1
     assert np.abs(np.diff(ready)).max() == 1
+
+
+@pytest.mark.parametrize("target", ["ttft_s", "itl_s"])
+def test_planner_scaler_meets_the_latency_that_it_is_given(target: str) -> None:
+    busy = instance.Linear(beta0_us=20_000, beta_prefill_us=100, beta_decode_us=1000)
+
+    def most(**targets: float) -> int:
+        loose = {"ttft_s": 1e6, "itl_s": 1e6}
+        config = fleet.PlannerScaler(
+            optimization_target="sla", poll_s=5, max_instances=6, **loose | targets
+        )
+        result = scaled(config, latency=busy)
+        ready = result.timeline["ready_instances"]
+        assert ready[-1] == 1
+        assert np.abs(np.diff(ready)).max() <= 1
+        assert simulate(result.simulation, 1, reference=True).digest == result.digest
+        return int(max(ready))
+
+    tight = {"ttft_s": 0.4, "itl_s": 0.06}[target]
+    assert most() == 1
+    assert most(**{target: tight}) == 6
 
 
 def test_target_scaler_starts_from_zero() -> None:

@@ -168,6 +168,18 @@ def test_planner_has_a_threshold_in_each_pool() -> None:
     assert most("decode", prefill_tokens_threshold=never, kv_utilization_threshold=1e-9) > 1
 
 
+def test_planner_has_a_latency_in_each_pool() -> None:
+    def most(pool: str, **targets: float) -> int:
+        scaler = planner(optimization_target="sla", **targets)
+        sized = {pool: {"initial_instances": 1, "autoscaler": scaler}, "startup_s": 0}
+        return int(run(fleet=sized).timeline[f"{pool}_ready_instances"].max())
+
+    assert most("prefill", ttft_s=1e-6, itl_s=1e6) > 1
+    assert most("prefill", ttft_s=1e6, itl_s=1e-6) == 1
+    assert most("decode", ttft_s=1e-6, itl_s=1e6) == 1
+    assert most("decode", ttft_s=1e6, itl_s=1e-6) > 1
+
+
 def test_budget_of_both_pools_goes_to_the_prefill_pool_first() -> None:
     scaler = fleet.TargetScaler(metric="in_flight", target=1e-3, poll_s=POLL_S, max_instances=4)
     size = {"initial_instances": 1, "autoscaler": scaler}

@@ -94,6 +94,12 @@ std::vector<Broken> broken() {
          s.fleet.autoscaler =
              fleet::TargetScaler{.metric = fleet::ScalerMetric::sensor, .max_instances = 1};
        }},
+      {"sizes_are_possible", "fleet.autoscaler.optimization_target",
+       [](Simulation& s) {
+         s.fleet.autoscaler = fleet::PlannerScaler{.optimization_target = fleet::PlannerTarget::sla,
+                                                   .max_instances = 1};
+         s.instances.front().plant = instance::ProcessorSharing{};
+       }},
       {"exact_estimate_is_possible", "instances[].plant",
        [](Simulation& s) {
          estimate_exactly(s);

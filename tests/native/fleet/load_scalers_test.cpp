@@ -61,6 +61,25 @@ void planner_follows_all_instances() {
   check(poll(config, load, 2) == 2, "one has none");
 }
 
+void planner_by_latency_follows_all_instances_in_one_latency() {
+  const PlannerScaler config{.optimization_target = fleet::PlannerTarget::sla,
+                             .prefill_tokens_threshold = 0,
+                             .ttft_s = 1,
+                             .itl_s = 0.1,
+                             .max_instances = 3};
+  FleetLoad load;
+  load.instances = {{.prefill_tokens = 9, .ttft_s = 1.1}, {.prefill_tokens = 9, .itl_s = 0.11}};
+  check(poll(config, load, 2) == 2, "each misses another one, and has few tokens");
+  load.instances[1].ttft_s = 1.1;
+  check(poll(config, load, 2) == 3, "both miss the TTFT");
+  load.scaled = fleet::Scaled::decode;
+  check(poll(config, load, 2) == 2, "which decode instances do not have");
+  load.instances = {{.ttft_s = 9, .itl_s = 0.08}, {.ttft_s = 9, .itl_s = 0.08}};
+  check(poll(config, load, 2) == 1, "both have room");
+  load.instances[0].itl_s = 0.081;
+  check(poll(config, load, 2) == 2, "one has none");
+}
+
 void a_request_starts_an_empty_fleet() {
   FleetLoad load;
   check(poll(WvaScaler{.min_instances = 0}, load, 0) == 0, "nothing waits");
@@ -73,4 +92,4 @@ void a_request_starts_an_empty_fleet() {
 }  // namespace
 
 CASES(wva_adds_what_covers_the_demand, wva_removes_whole_instances, planner_follows_all_instances,
-      a_request_starts_an_empty_fleet);
+      planner_by_latency_follows_all_instances_in_one_latency, a_request_starts_an_empty_fleet);
