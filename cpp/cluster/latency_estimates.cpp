@@ -103,9 +103,10 @@ double LatencyEstimates::prompts_s(const Server& server, std::int64_t tokens, Ba
     decoding.prompt_tokens = chunk;
     return step_s(server, decoding);
   };
-  const auto full = static_cast<double>(tokens / room);
+  const std::int64_t full = tokens / room;
   const std::int64_t rest = tokens % room;
-  return (full > 0 ? full * chunk_s(room) : 0) + (rest > 0 ? chunk_s(rest) : 0);
+  return (full > 0 ? static_cast<double>(full) * chunk_s(room) : 0) +
+         (rest > 0 ? chunk_s(rest) : 0);
 }
 
 }  // namespace spillway::cluster
