@@ -39,16 +39,30 @@ bool DrainSchedule::request(Time delay) {
   is_for_tick_ = false;
   if (sim::is_set(due_)) return false;
   if (context_.can_run_inline(delay)) return true;
-  due_ = context_.now + delay;
-  context_.events.push({due_, Phase::queue_drain, tie_, gateway_});
+  push_drain(delay);
   return false;
 }
 
 bool DrainSchedule::wake(Time delay) {
   if (!is_one_per_attempt_) return request(delay);
+  wake_attempts();
+  return false;
+}
+
+void DrainSchedule::wake_by_event(Time delay) {
+  if (is_one_per_attempt_) return wake_attempts();
+  is_for_tick_ = false;
+  if (!sim::is_set(due_)) push_drain(delay);
+}
+
+void DrainSchedule::push_drain(Time delay) {
+  due_ = context_.now + delay;
+  context_.events.push({due_, Phase::queue_drain, tie_, gateway_});
+}
+
+void DrainSchedule::wake_attempts() {
   is_for_tick_ = false;
   if (!has_attempt_ && sim::is_set(next_attempt_)) resume();
-  return false;
 }
 
 bool DrainSchedule::is_due(Phase phase, std::int64_t queued) {

@@ -26,6 +26,8 @@ class DrainSchedule {
   /// Requests a drain after an event that may release a queued request: after `delay`, or at the
   /// next attempt. True: the caller must drain now.
   [[nodiscard]] bool wake(sim::Time delay);
+  /// The same, where the caller cannot drain now: other effects of the instant are to come.
+  void wake_by_event(sim::Time delay);
   /// Sets whether the due drain is due to a tick alone, which does not keep a run alive.
   void attribute_to_tick(bool is_for_tick) { is_for_tick_ = is_for_tick; }
 
@@ -49,6 +51,8 @@ class DrainSchedule {
   bool is_pending() const { return (sim::is_set(due_) || has_attempt_) && !is_for_tick_; }
 
  private:
+  void push_drain(sim::Time delay);
+  void wake_attempts();
   void schedule_attempt(std::int64_t queued, bool may_succeed);
   sim::Time first_attempt() const;
   void push_attempt(sim::Time at);

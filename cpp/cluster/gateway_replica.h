@@ -127,6 +127,10 @@ class GatewayReplica {
   /// `entered_engine`: when the request joined the queue of the engine. True: drain.
   [[nodiscard]] bool first_token(sim::RequestId id, sim::InstanceId instance,
                                  sim::Time entered_engine);
+  /// The prefill pool has computed the prompt of the request, which another instance continues.
+  void prompt_computed(sim::RequestId id) {
+    if (pipeline_.prompt_computed(id)) drains_.wake_by_event(drain_latency_);
+  }
   /// The instance has emitted its first token for a request that has emitted some elsewhere.
   void first_token_again(sim::RequestId id, sim::InstanceId instance) {
     answering_->first_token(id, instance, context_.now);

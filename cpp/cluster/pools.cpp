@@ -46,6 +46,10 @@ std::vector<std::unique_ptr<router::Decider>> deciders_of(const Simulation& simu
   return deciders;
 }
 
+std::optional<InstanceId> instance_of(const std::optional<router::Target>& target) {
+  return target ? std::optional(target->instance) : std::nullopt;
+}
+
 }  // namespace
 
 Pools::Pools(Context& context, workload::RequestListener& run, Migrations* migrations)
@@ -57,6 +61,7 @@ Pools::Pools(Context& context, workload::RequestListener& run, Migrations* migra
                           router::Handoff::at_dispatch),
       ends_at_first_token_(context.simulation.disaggregation.ends_at_first_token),
       reads_on_(context.simulation.disaggregation.reads_on),
+      domains_(context.simulation),
       rejects_busy_(std::ranges::any_of(context.simulation.gateway.admission,
                                         [](const gateway::Admission& policy) {
                                           return std::holds_alternative<gateway::BusyThreshold>(
@@ -160,20 +165,20 @@ std::optional<workload::ReasonCode> Pools::route_local_or_remote(RequestId id, J
   if (is_prefill_first_) {
     is_remote = is_remote && !is_local(id, std::nullopt);
     if (is_remote) {
-      prefill = pick_prefill(id);
+      prefill = pick_prefill(id, std::nullopt);
       if (!prefill) return why;
     }
     if (!is_remote || sends_decode_first_) {
-      decode = pick_decode(id, why);
+      decode = pick_decode(id, instance_of(prefill), why);
       if (!decode && prefill) gateway_of(id).take_back_prefill(id, prefill->instance);
       if (!decode) return why;
     }
   } else {
-    decode = pick_decode(id, why);
+    decode = pick_decode(id, std::nullopt, why);
     if (!decode) return why;
     is_remote = is_remote && !is_local(id, decode->instance);
     // Without an instance for its prompt, the request is served wholly.
-    if (is_remote) prefill = pick_prefill(id);
+    if (is_remote) prefill = pick_prefill(id, decode->instance);
     is_remote = prefill.has_value();
   }
   // Where the same instance is chosen for both, nothing is moved.
@@ -205,7 +210,7 @@ void Pools::route_decode(RequestId id) {
   job.has_prefilled = false;
   if (job.leaves_as) return leave(id, *job.leaves_as);
   workload::ReasonCode why{workload::Stage::handoff, 0};
-  const std::optional<router::Target> target = pick_decode(id, why);
+  const std::optional<router::Target> target = pick_decode(id, job.prefill, why);
   if (!target && job.leaves_when_read) return end(id, Outcome::cancelled);
   if (!target) {
     context_.states.reason[id.index()] = why;
@@ -238,23 +243,32 @@ void Pools::leave_if_read(RequestId id) {
   fleet_->at(job.decode).cancel(id, job.decode_rank, Outcome::cancelled, context_.now);
 }
 
-std::span<const InstanceId> Pools::choices(RequestId id, const std::vector<InstanceId>& ready) {
-  if (!migrations_ || !context_.states.resumptions[id.index()].is_due) return ready;
+std::span<const InstanceId> Pools::choices(RequestId id, const std::vector<InstanceId>& ready,
+                                           std::optional<InstanceId> first) {
+  const bool has_lost_one = migrations_ && context_.states.resumptions[id.index()].is_due;
+  const bool stays_near = first && domains_.matter();
+  if (!has_lost_one && !stays_near) return ready;
   choices_ = ready;
-  std::erase_if(choices_, [&](InstanceId other) {
-    return std::cmp_equal(other.value, context_.states.resumptions[id.index()].lost_instance);
-  });
+  if (has_lost_one) {
+    std::erase_if(choices_, [&](InstanceId other) {
+      return std::cmp_equal(other.value, context_.states.resumptions[id.index()].lost_instance);
+    });
+  }
+  if (stays_near) domains_.keep_near(*first, choices_);
   return choices_;
 }
 
-std::optional<router::Target> Pools::pick_prefill(RequestId id) {
+std::optional<router::Target> Pools::pick_prefill(RequestId id, std::optional<InstanceId> decode) {
+  const std::span<const InstanceId> ready = choices(id, ready_prefill_, decode);
+  if (ready.empty()) return std::nullopt;
   GatewayReplica& gateway = gateway_of(id);
   const signals::View fleet = fleet_->view(gateway.local_state_of_prefill());
-  return gateway.decide_prefill(id, fleet.of(choices(id, ready_prefill_)));
+  return gateway.decide_prefill(id, fleet.of(ready));
 }
 
-std::optional<router::Target> Pools::pick_decode(RequestId id, workload::ReasonCode& why) {
-  const std::span<const InstanceId> ready = choices(id, ready_decode_);
+std::optional<router::Target> Pools::pick_decode(RequestId id, std::optional<InstanceId> prefill,
+                                                 workload::ReasonCode& why) {
+  const std::span<const InstanceId> ready = choices(id, ready_decode_, prefill);
   if (!can_decode_ || ready.empty()) return std::nullopt;
   GatewayReplica& gateway = gateway_of(id);
   const signals::View pool = fleet_->view(gateway.local_state()).of(ready);
@@ -284,6 +298,7 @@ void Pools::look_ahead(RequestId id, std::optional<InstanceId> decode,
                        router::LegsQuestion& question) {
   GatewayReplica& gateway = gateway_of(id);
   question.prompt_blocks = loads_->blocks_for(question.prompt_tokens);
+  const std::optional<InstanceId> first = decode;
   const std::span<const InstanceId> ready = choices(id, ready_decode_);
   if (!decode && can_decode_ && !ready.empty()) {
     decode = gateway.preview(id, fleet_->view(gateway.local_state()).of(ready));
@@ -293,8 +308,9 @@ void Pools::look_ahead(RequestId id, std::optional<InstanceId> decode,
     question.decode->cached_tokens = sent_tokens(id, *decode, gateway.local_state());
   }
   const signals::LocalState& state = gateway.local_state_of_prefill();
-  const InstanceId prefill =
-      gateway.preview_prefill(id, fleet_->view(state).of(choices(id, ready_prefill_)));
+  const std::span<const InstanceId> prompts = choices(id, ready_prefill_, first);
+  if (prompts.empty()) return;
+  const InstanceId prefill = gateway.preview_prefill(id, fleet_->view(state).of(prompts));
   if (prefill == router::kNoInstance) return;
   question.prefill = loads_->choice(gateway.index(), prefill);
   if (reads_prefill_cache_) question.prefill->cached_tokens = sent_tokens(id, prefill, state);
@@ -436,6 +452,7 @@ void Pools::prefill_ended(RequestId id) {
   job.is_unread = true;
   if (LegColumns* columns = columns_of(id)) columns->prefill_end[id.index()] = context_.now;
   unbook_prefill(id, job, true);
+  gateway_of(id).prompt_computed(id);
   if (sends_decode_first_) return begin_transfer(id);
   if (!is_prefill_first_) return send(id, Leg::decode);
   job.has_prefilled = true;

@@ -15,6 +15,7 @@
 #include "cluster/migrations.h"
 #include "cluster/pool_loads.h"
 #include "cluster/prefill_retries.h"
+#include "cluster/transfer_domains.h"
 #include "instance/instance.h"
 #include "metrics/ledger.h"
 #include "metrics/timeline.h"
@@ -125,9 +126,11 @@ class Pools final : public workload::RequestListener, public instance::LegListen
     return std::int64_t{context_.requests.input_tokens(id)} +
            (context_.states.resumes ? context_.states.resumptions[id.index()].emitted : 0);
   }
-  // The ready instances of a pool among which a request is routed: without the one that it lost.
+  // The ready instances of a pool among which a request is routed: without the one that it lost,
+  // and near the one that was chosen first.
   std::span<const sim::InstanceId> choices(sim::RequestId id,
-                                           const std::vector<sim::InstanceId>& ready);
+                                           const std::vector<sim::InstanceId>& ready,
+                                           std::optional<sim::InstanceId> first = {});
   GatewayReplica& gateway_of(sim::RequestId id) { return gateways_->of(id); }
   instance::LegEngine& prefill_engine(const Job& job) const;
   instance::LegEngine& decode_engine(const Job& job) const;
@@ -137,9 +140,13 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   void at_rank(sim::RequestId id, std::uint32_t rank, const auto& call);
   [[nodiscard]] std::optional<workload::ReasonCode> route_local_or_remote(sim::RequestId id,
                                                                           Job& job);
-  std::optional<router::Target> pick_prefill(sim::RequestId id);
+  // The other instance: unset if it is not chosen yet.
+  std::optional<router::Target> pick_prefill(sim::RequestId id,
+                                             std::optional<sim::InstanceId> decode);
   // Unset: `why` is set.
-  std::optional<router::Target> pick_decode(sim::RequestId id, workload::ReasonCode& why);
+  std::optional<router::Target> pick_decode(sim::RequestId id,
+                                            std::optional<sim::InstanceId> prefill,
+                                            workload::ReasonCode& why);
   void continue_there(sim::RequestId id);
   bool is_local(sim::RequestId id, std::optional<sim::InstanceId> decode);
   // Adds what the routers of both pools would choose, and its load.
@@ -187,6 +194,7 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   bool sends_decode_first_;
   bool ends_at_first_token_;
   bool reads_on_;
+  TransferDomains domains_;
   bool rejects_busy_;  // as Dynamo does, whenever an instance is chosen
   bool may_be_withdrawn_;
   std::vector<std::unique_ptr<router::Decider>> deciders_;  // by gateway

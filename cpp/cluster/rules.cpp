@@ -402,6 +402,14 @@ void pools_are_alike(Inspection& seen) {
   });
 }
 
+void domains_are_stated(Inspection& seen) {
+  if (seen.simulation.disaggregation.topology != router::Topology::require) return;
+  with_pools(seen, [&](const instance::InstanceGroup& group, const auto& report) {
+    if (!group.transfer_domain.empty()) return;
+    report("transfer_domain", "\"\"", "must be stated with disaggregation.topology: require");
+  });
+}
+
 // A decider reads the load of an instance, which is that of one rank in Dynamo.
 void pools_are_read_whole(Inspection& seen) {
   const router::AnyDecider& decider = seen.simulation.disaggregation.decider;
@@ -599,6 +607,7 @@ constexpr Rule kRules[] = {
     {"pools_are_alike",
      {"instances[].block_size_tokens", "instances[].kv_bytes_per_token"},
      pools_are_alike},
+    {"domains_are_stated", {"instances[].transfer_domain"}, domains_are_stated},
     {"pools_are_read_whole", {"instances[].data_parallel_size"}, pools_are_read_whole},
     {"engines_can_serve_legs",
      {"instances[].plant", "instances[].lockstep_ranks", "instances[].front_end",

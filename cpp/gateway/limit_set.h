@@ -41,6 +41,9 @@ class LimitSet final {
   void started(const signals::RequestView& request) {
     for (const auto& limit : limits_) limit->started(request);
   }
+  void prompt_computed(const signals::RequestView& request) {
+    for (const auto& limit : limits_) limit->prompt_computed(request);
+  }
   void first_token(const signals::RequestView& request) {
     for (const auto& limit : limits_) limit->first_token(request);
   }

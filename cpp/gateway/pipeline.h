@@ -105,6 +105,12 @@ class Pipeline final {
   }
   /// A request that was sent to an instance is to be sent to another one.
   void route_again() { ++unrouted_; }
+  /// The request's prompt has been computed, and another instance continues it. True if the queues
+  /// must be drained.
+  bool prompt_computed(sim::RequestId id) {
+    limits_.prompt_computed({requests_, id});
+    return limits_.frees_at_first_token() && counters_.queued() > 0;
+  }
   /// `entered_engine`: when the request joined the queue of the instance's engine. True if the
   /// queues must be drained.
   bool first_token(sim::RequestId id, sim::InstanceId instance, sim::Time entered_engine,

@@ -59,6 +59,7 @@ struct InstanceGroup {
   double cost_per_hour = 0;
   std::vector<std::string> models;
   Role role = Role::both;
+  std::string transfer_domain;
   std::int64_t data_parallel_size = 1;
   bool lockstep_ranks = false;
   std::optional<double> notices_departure_after_s = 0;
@@ -112,6 +113,9 @@ struct InstanceGroup {
           "a request that disaggregation.decider sends to both has its prompt computed by an "
           "instance of the former, moved over disaggregation.link, and is continued by one of the "
           "latter, which serve other requests wholly. A group is then one or the other.");
+    field("transfer_domain", &G::transfer_domain,
+          "Name of the part of the fleet, such as a rack or a zone, within which prompts are to be "
+          "moved (disaggregation.topology); empty: none.");
     field("data_parallel_size", &G::data_parallel_size,
           "Number of data-parallel ranks of an instance (vLLM --data-parallel-size). Each rank is "
           "a separate plant, with its own queue, batch and KV memory of the sizes given here. A "

@@ -20,6 +20,8 @@ namespace spillway::router {
 enum class LegOrder : std::uint8_t { prefill_first, decode_first };
 /// When the decode leg is sent.
 enum class Handoff : std::uint8_t { after_prefill, at_dispatch };
+/// Whether both legs of a request are in one domain.
+enum class Topology : std::uint8_t { any, prefer, require };
 /// How transfers share a bandwidth.
 enum class LinkSharing : std::uint8_t { fixed_share, max_min };
 
@@ -32,6 +34,10 @@ struct spillway::sim::EnumNames<spillway::router::LegOrder> {
 template <>
 struct spillway::sim::EnumNames<spillway::router::Handoff> {
   static constexpr std::array<std::string_view, 2> names{"after_prefill", "at_dispatch"};
+};
+template <>
+struct spillway::sim::EnumNames<spillway::router::Topology> {
+  static constexpr std::array<std::string_view, 3> names{"any", "prefer", "require"};
 };
 template <>
 struct spillway::sim::EnumNames<spillway::router::LinkSharing> {
@@ -83,6 +89,7 @@ struct KvLink {
 struct Disaggregation {
   LegOrder order = LegOrder::prefill_first;
   Handoff handoff = Handoff::after_prefill;
+  Topology topology = Topology::any;
   AnyDecider decider = AlwaysRemote{};
   KvLink link;
   bool ends_at_first_token = false;
@@ -105,6 +112,13 @@ struct Disaggregation {
           "When the decode leg is sent. after_prefill: when the prompt has been computed; "
           "at_dispatch: first, and the prefill leg follows when the blocks of the decode leg are "
           "taken (Dynamo's bootstrap and push).");
+    field(
+        "topology", &Disaggregation::topology,
+        "Whether the instance that is chosen second has the transfer_domain of the first. any: it "
+        "may have another one; prefer: if any instance of its pool that may be chosen has that "
+        "domain, it is one of these; require: only these may be chosen. If there is none, the "
+        "request is rejected (no_decode_instance), or with order: decode_first served wholly by "
+        "its decode instance.");
     field(
         "decider", &Disaggregation::decider,
         "Which requests have their prompts computed in the prefill pool. Others are served by one "

@@ -140,6 +140,11 @@ class View {
   bool has_prefill_pool() const { return !sources_->prefill_pool.empty(); }
   View prefill_pool() const { return of(sources_->prefill_pool); }
   View decode_pool() const { return of(sources_->decode_pool); }
+  /// The instances that compute prompts, and those that continue requests: without pools all.
+  View prompt_pool() const {
+    return has_pools() && has_prefill_pool() ? prefill_pool() : stream_pool();
+  }
+  View stream_pool() const { return has_pools() ? decode_pool() : *this; }
   /// The instances of which the first one of a request is chosen.
   View entry_pool() const { return has_pools() ? of(sources_->entry_pool) : *this; }
   /// With pools: requests of this gateway that have been routed and have not ended.

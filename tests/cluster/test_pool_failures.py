@@ -72,6 +72,10 @@ class Case:
             conditional=conditional_of(self.simulation),
             ends_at_first_token=pools.ends_at_first_token,
             reads_on=pools.reads_on,
+            topology=pools.topology,
+            domains=[
+                it.transfer_domain for it in self.simulation.instances for _ in range(it.count)
+            ],
             prefill_max_retries=pools.prefill_max_retries,
             prefill_retry_after_ns=round(pools.prefill_retry_after_s * 1e9),
         )

@@ -78,6 +78,8 @@ def twin(simulation: Simulation, requests: list[Request]) -> PoolsRun:
         conditional=conditional_of(simulation),
         ends_at_first_token=simulation.disaggregation.ends_at_first_token,
         reads_on=simulation.disaggregation.reads_on,
+        topology=simulation.disaggregation.topology,
+        domains=[it.transfer_domain for it in simulation.instances for _ in range(it.count)],
     )
     return pools.run(requests)
 
@@ -266,6 +268,14 @@ def random_case(rng: random.Random) -> tuple[Simulation, list[Request]]:
         groups = [random_group(role) for role in roles]
         rng.shuffle(groups)
         simulation = simulation.replace(instances=groups)
+    topology = rng.choice(("any", "any", "prefer", "require"))
+    if topology != "any":
+        groups = [*simulation.instances, random_group("prefill"), random_group("decode")]
+        domains = ("rack 1", "rack 2", *([""] if topology == "prefer" else []))
+        simulation = simulation.replace(
+            instances=[group.replace(transfer_domain=rng.choice(domains)) for group in groups],
+            disaggregation=simulation.disaggregation.replace(topology=topology),
+        )
     return simulation, requests
 
 
@@ -400,3 +410,77 @@ def test_the_slower_pool_limits_the_fleet(answer: int) -> None:
     duration_s = result.summary()["duration"]
     slower_s = max(100, answer) * STEP_US / 1e6
     assert REQUESTS / duration_s == pytest.approx(1 / slower_s, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("until", "column"), [("prompt", "prefill_end_s"), ("first_token", "ttft_s")]
+)
+def test_permit_of_the_prefill_stage(until: str, column: str) -> None:
+    """One request at a time is before the end of that stage."""
+    limit = gateway.DualLimit(max_in_flight=5, max_awaiting_first_token=1, until=until)
+    simulation = Simulation(
+        workload=trace(arrival_s=[0] * 5, input_tokens=[8] * 5, output_tokens=[2, 40, 2, 2, 2]),
+        instances=[group("prefill"), group("decode")],
+        gateway={"limit": limit},
+    )
+    result = simulate(simulation)
+    columns = result.requests
+    ends_s = columns["arrival_s"] + columns[column]
+    assert columns["queue_s"][1:].tolist() == pytest.approx(ends_s[:-1].tolist())
+    assert simulate(simulation, reference=True).digest == result.digest
+
+
+def test_early_rejection_knows_the_streams_of_the_decode_pool() -> None:
+    """Ten streams take 10 ms per token. Prefill instances have no share of them."""
+    steps = instance.Linear(
+        alpha0_us=0, alpha_input_us=0, alpha_output_us=0, beta0_us=100, beta_decode_us=1000
+    )
+    simulation = Simulation(
+        workload=workload.Synthetic(
+            requests_per_s=200,
+            num_requests=3000,
+            clients=[
+                workload.Client(
+                    input_tokens=workload.Fixed(tokens=8), output_tokens=workload.Fixed(tokens=20)
+                )
+            ],
+        ),
+        slo_classes=[workload.SloClass(name="standard", target_tpot_s=0.01)],
+        instances=[
+            group("prefill", count=4),
+            group("decode", latency=steps, max_num_seqs=256, num_kv_blocks=10_000),
+        ],
+    )
+    early = simulation.with_({"gateway.admission": [gateway.EarlyRejection()]})
+    tpot_s = [
+        float(np.nanquantile(simulate(it, 1).requests["tpot_s"], 0.9)) for it in (simulation, early)
+    ]
+    assert tpot_s[0] > 0.05
+    assert 0.005 < tpot_s[1] < 0.012
+
+
+def test_without_an_instance_of_its_domain_a_request_is_rejected_or_served_by_one() -> None:
+    instances = [
+        group("prefill", transfer_domain="rack 1"),
+        group("decode", transfer_domain="rack 2"),
+    ]
+    requests = trace(arrival_s=[0], input_tokens=[8], output_tokens=[2])
+    outcomes = {}
+    for topology in ("require", "prefer"):
+        for order in ("prefill_first", "decode_first"):
+            result = simulate(
+                Simulation(
+                    workload=requests,
+                    instances=instances,
+                    disaggregation=router.Disaggregation(order=order, topology=topology),
+                )
+            )
+            legs = result.ledger["legs"]
+            outcome, reason = (str(result.requests[name][0]) for name in ("outcome", "reason"))
+            outcomes[topology, order] = (outcome, reason, legs["local"], legs["transfers_begun"])
+    assert outcomes == {
+        ("require", "prefill_first"): ("rejected", "no_decode_instance", 0, 0),
+        ("require", "decode_first"): ("completed", "", 1, 0),
+        ("prefer", "prefill_first"): ("completed", "", 0, 1),
+        ("prefer", "decode_first"): ("completed", "", 0, 1),
+    }

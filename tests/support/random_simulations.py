@@ -468,6 +468,7 @@ _OWN: Mapping[str, Any] = {
     "Client.name": lambda d: f"client {d.rng.randrange(1000)}",
     "Client.prefix_group": lambda d: d.rng.choice(("", *_PREFIX_TOKENS)),
     "InstanceGroup.role": lambda _: "both",
+    "InstanceGroup.transfer_domain": lambda _: "",  # of all of these: see _make_pools
     # Drawn by `extended`:
     "InstanceGroup.notices_departure_after_s": lambda _: 0.0,
     "InstanceGroup.cost_per_hour": lambda _: 0.0,
@@ -586,6 +587,9 @@ def _make_pools(drawn: dict[str, Any], drawing: Drawing) -> None:
             group["data_parallel_size"] = 1
         group["kv_cache"]["allocation"] = "check_then_act"
         group["speculative_decoding"]["num_drafts"] = 0
+    if drawn["disaggregation"]["topology"] != "any":
+        for group in groups:
+            group["transfer_domain"] = drawing.rng.choice(("rack 1", "rack 2"))
     drawn["gateway"]["decision_latency_s"] = 0.0
     drawn["metrics"]["accounting"] = "clock"
     drawn["fleet"] = Simulation().fleet.to_dict()

@@ -23,15 +23,16 @@ class EarlyRejectionPolicy final : public AdmissionPolicy {
     // An empty system admits, so wrong estimates can recover.
     if (latency_.inside() == 0) return Verdict::admit();
     const workload::SloClass& own = slo_classes_[request.slo_class()];
-    std::int64_t ahead = view.instance(0).prefill_tokens;
-    for (std::size_t i = 1; i < view.size(); ++i) {
-      ahead = std::min(ahead, view.instance(i).prefill_tokens);
+    const signals::View prompts = view.prompt_pool();
+    std::int64_t ahead = prompts.instance(0).prefill_tokens;
+    for (std::size_t i = 1; i < prompts.size(); ++i) {
+      ahead = std::min(ahead, prompts.instance(i).prefill_tokens);
     }
     const std::optional<double> ttft_s =
         latency_.ttft_s(static_cast<double>(ahead + request.input_tokens()));
     const double streams =
         static_cast<double>(streams_at_first_token(ttft_s.value_or(0), now) + 1) /
-        static_cast<double>(view.size());
+        static_cast<double>(view.stream_pool().size());
     const double load = std::max(load_of(ttft_s, own.target_ttft_s),
                                  load_of(latency_.tpot_s(streams), own.target_tpot_s));
     return load > config_.max_load ? Verdict::reject() : Verdict::admit();

@@ -40,8 +40,9 @@ struct EarlyRejection {
       "Rejects while load = max(TTFT ÷ its target, time per token ÷ its target) exceeds max_load "
       "(Mooncake). TTFT is estimated for the instance with the fewest prompt tokens to compute, "
       "time per token for the average number of streams per instance, both by linear fits to the "
-      "gateway's own measurements. Targets are those of the request's class. An empty system "
-      "admits.";
+      "gateway's own measurements. With prefill and decode pools these are the instances of the "
+      "prefill pool and of the decode pool. Targets are those of the request's class. An empty "
+      "system admits.";
   static void fields(auto field) {
     field("decode_load", &EarlyRejection::decode_load,
           "current: of the streams running now; predicted: of the streams running at the request's "

@@ -43,9 +43,11 @@ ObservedLatency::ObservedLatency(std::size_t num_instances, double half_life_sam
 
 void ObservedLatency::look(const signals::RequestView& request, const signals::View& view) {
   // The instance is not known yet.
+  const signals::View prompts = view.prompt_pool();
   std::int64_t ahead = 0;
-  for (std::size_t i = 0; i < view.size(); ++i) ahead += view.instance(i).prefill_tokens;
-  tokens_ = static_cast<double>(ahead) / static_cast<double>(view.size()) + request.input_tokens();
+  for (std::size_t i = 0; i < prompts.size(); ++i) ahead += prompts.instance(i).prefill_tokens;
+  tokens_ =
+      static_cast<double>(ahead) / static_cast<double>(prompts.size()) + request.input_tokens();
 }
 
 void ObservedLatency::commit(const signals::RequestView& request) {

@@ -12,7 +12,9 @@ namespace {
 class DualLimitPolicy final : public LimitPolicy {
  public:
   explicit DualLimitPolicy(const DualLimit& config)
-      : max_in_flight_(config.max_in_flight), max_awaiting_(config.max_awaiting_first_token) {}
+      : max_in_flight_(config.max_in_flight),
+        max_awaiting_(config.max_awaiting_first_token),
+        until_prompt_(config.until == AwaitedStage::prompt) {}
   bool is_open(const Occasion&) const override {
     return in_flight_ < max_in_flight_ && awaiting_ < max_awaiting_;
   }
@@ -30,6 +32,9 @@ class DualLimitPolicy final : public LimitPolicy {
     awaits_[request.id().index()] = false;
     --awaiting_;
   }
+  void prompt_computed(const signals::RequestView& request) override {
+    if (until_prompt_) first_token(request);
+  }
   void ended(const signals::RequestView& request) override {
     first_token(request);
     --in_flight_;
@@ -45,6 +50,7 @@ class DualLimitPolicy final : public LimitPolicy {
  private:
   std::int64_t max_in_flight_;
   std::int64_t max_awaiting_;
+  bool until_prompt_;
   std::int64_t in_flight_ = 0;
   std::int64_t awaiting_ = 0;
   std::vector<bool> awaits_;  // by request

@@ -22,8 +22,9 @@ struct Occasion {
 /// Contract of a concurrency limit: may one more request go?
 ///
 /// `is_open`: whether any request may start at all; `may_start`: whether this one may, which
-/// implies `is_open`. Both have no side effects. `started` takes the permit; `first_token` and
-/// `ended` follow for the same request, `ended` exactly once for any outcome. Requests in flight
+/// implies `is_open`. Both have no side effects. `started` takes the permit; `prompt_computed` (if
+/// another instance continues the request), `first_token` and `ended` follow for the same request,
+/// `ended` exactly once for any outcome. Requests in flight
 /// are never interrupted, so their number may exceed a limit that has just shrunk.
 ///
 /// `setting`: the value that a controller may move with `resize`; unset if not movable. `permits`:
@@ -34,6 +35,7 @@ class LimitPolicy {
   virtual bool is_open(const Occasion& occasion) const = 0;
   virtual bool may_start(const signals::RequestView& request, const Occasion& occasion) const = 0;
   virtual void started(const signals::RequestView& request) = 0;
+  virtual void prompt_computed(const signals::RequestView& /*request*/) {}
   virtual void first_token(const signals::RequestView& /*request*/) {}
   virtual void ended(const signals::RequestView& request) = 0;
 
@@ -50,8 +52,8 @@ class LimitPolicy {
   virtual bool depends_on_request() const { return false; }
   /// Whether it limits tenants or classes by themselves: what it holds does not stop others.
   virtual bool is_own() const { return false; }
-  /// Whether a first token may allow another request to start. The configuration's needs then
-  /// include `first_tokens`.
+  /// Whether a first token or a computed prompt may allow another request to start. The
+  /// configuration's needs then include `first_tokens`.
   virtual bool frees_at_first_token() const { return false; }
   /// Whether a request must be routed before the next one may start, because only then it counts.
   virtual bool follows_routing() const { return false; }

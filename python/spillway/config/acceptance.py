@@ -26,7 +26,14 @@ NOT_MET = "not met"
 VERDICTS = ("met", NOT_MET, "undecided")
 _KIND = "acceptance"
 _VERSION = 1
-_NOT_OF_SERVER = ("count", "cost_per_hour", "models", "provenance", "fitted_states")
+_NOT_OF_SERVER = (
+    "count",
+    "cost_per_hour",
+    "models",
+    "transfer_domain",
+    "provenance",
+    "fitted_states",
+)
 _WORDS = "; acceptance: "
 _RANKS = {"undecided": 0, "met": 1, NOT_MET: 2}
 _TEXTS = ("verdict", "date", "server", "configuration", "reason")

@@ -133,6 +133,11 @@ std::vector<Broken> broken() {
          with_pools(s).data_parallel_size = 2;
          s.instances.front().lockstep_ranks = true;
        }},
+      {"domains_are_stated", "instances[].transfer_domain",
+       [](Simulation& s) {
+         with_pools(s).transfer_domain = "rack 1";
+         s.disaggregation.topology = router::Topology::require;
+       }},
       {"pools_are_read_whole", "instances[].data_parallel_size",
        [](Simulation& s) {
          with_pools(s).data_parallel_size = 2;

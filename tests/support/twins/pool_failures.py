@@ -218,6 +218,10 @@ class FailingPools(Health, Pools):
             return
         if begins:
             self.next_of("prefill")
+        self.end_unserved(job, now_ns)
+
+    def end_unserved(self, job: Job, now_ns: int) -> None:
+        assert isinstance(job, _Job)
         self.seen["no decode instance"] += 1
         outcome = "failed" if job.is_due else "rejected"
         self.end(job, "cancelled" if job.is_unread else outcome, now_ns)
@@ -253,10 +257,13 @@ class FailingPools(Health, Pools):
         if job.is_lost:
             job.is_unread = self.reads_on
             return
+        inside = {"prefill": job.prefill, "decode": job.decode}.get(job.stage)
         super().withdraw(job, now_ns)
+        if inside is not None and not job.is_unread:
+            self.let_leave(inside, now_ns)
         for engine in (job.prefill, job.decode):
             if engine is not None:
-                self.let_leave(engine, now_ns)
+                self.note(engine, now_ns)
 
     def let_leave(self, engine: _PoolInstance, now_ns: int) -> None:
         """Nothing else happens in one that stands still."""

@@ -449,6 +449,8 @@ class Pools:
 
     `ends_at_first_token`: the token of a prefill leg is the answer if that has no more tokens.
     `reads_on`: a request that is withdrawn before its prompt has been read leaves only then.
+    `topology`: whether the worker that is chosen second has the domain of the first; `domains`:
+    those of the workers.
     """
 
     def __init__(
@@ -462,6 +464,8 @@ class Pools:
         conditional: Conditional | None = None,
         ends_at_first_token: bool = False,
         reads_on: bool = False,
+        topology: str = "any",
+        domains: Sequence[str] = (),
     ) -> None:
         if handoff not in _HANDOFFS:
             raise ValueError(f"handoff must be one of {_HANDOFFS}: {handoff!r}")
@@ -487,6 +491,8 @@ class Pools:
         self.conditional = conditional
         self.ends_at_first_token = ends_at_first_token
         self.reads_on = reads_on
+        self.topology = topology
+        self.domains = domains
         self.sent: dict[int, set[object]] = {}  # blocks of prompts, by instance
         self.decode_blocks: Counter[int] = Counter()  # of prompts in flight, by instance
         self.prefill_tokens: Counter[int] = Counter()  # to be computed, by instance
@@ -507,8 +513,21 @@ class Pools:
     def ready(self, pool: str) -> list[list[_PoolInstance]]:
         return self.prefill if pool == "prefill" else self.decode
 
-    def next_of(self, pool: str) -> _PoolInstance:
+    def near(self, pool: str, first: _PoolInstance | None) -> list[list[_PoolInstance]]:
+        """The workers that may be chosen if another one was chosen first."""
         workers = self.ready(pool)
+        if first is None or self.topology == "any":
+            return workers
+        domain = self.domains[first.worker]
+        same = [ranks for ranks in workers if self.domains[ranks[0].worker] == domain]
+        if self.topology == "require":
+            return same
+        return same if domain and same else workers
+
+    def next_of(self, pool: str, first: _PoolInstance | None = None) -> _PoolInstance | None:
+        workers = self.near(pool, first)
+        if not workers:
+            return None
         ranks = workers[self.turns[pool] % len(workers)]
         self.turns[pool] += 1
         return min(
@@ -535,10 +554,12 @@ class Pools:
         rule = self.conditional
         assert rule is not None
         request = job.request
-        (decode,), (prefill,) = (
-            self.ready(pool)[self.turns[pool] % len(self.ready(pool))]
-            for pool in ("decode", "prefill")
-        )
+        workers = self.ready("decode")
+        (decode,) = workers[self.turns["decode"] % len(workers)]
+        prompts = self.near("prefill", decode if self.order == "decode_first" else None)
+        if not prompts:
+            return True
+        (prefill,) = prompts[self.turns["prefill"] % len(prompts)]
         eff = job.prompt - self.cached_at(request, "decode", decode)
         is_short = eff < rule.uncached_tokens and (eff / job.prompt < rule.uncached_share)
         is_busy = False
@@ -583,46 +604,58 @@ class Pools:
             self.decode_blocks[job.decode.index] -= job.booked_blocks
             job.booked_blocks = 0
 
-    def choose_decode(self, job: Job) -> _PoolInstance:
-        decode = self.next_of("decode")
-        self.book(job, "decode", decode)
-        return decode
-
     # Life of a request
 
     def route(self, job: Job, now_ns: int) -> None:
-        if job.prefill is None and self.conditional is not None and self.ready("prefill"):
+        if job.prefill is not None:
+            self.route_decode(job, now_ns)
+            return
+        if self.conditional is not None and self.ready("prefill"):
             job.remote = not self.is_bypassed(job)
-        if not job.remote:
-            self.send(job, "whole", self.choose_decode(job), now_ns)
-            return
-        if job.prefill is None:
-            prefill = self.next_of("prefill")
-            decode = None
-            if self.handoff == "at_dispatch" or self.order == "decode_first":
-                decode = self.next_of("decode")
-            if decode is not None and decode.worker == prefill.worker:
-                job.remote = False
-                self.book(job, "decode", decode)
-                self.send(job, "whole", decode, now_ns)
+        if self.order == "decode_first":
+            decode = self.next_of("decode")
+            prefill = self.next_of("prefill", decode) if job.remote else None
+        else:
+            prefill = self.next_of("prefill") if job.remote else None
+            chooses = not job.remote or self.handoff == "at_dispatch"
+            decode = self.next_of("decode", prefill) if chooses else None
+            if chooses and decode is None:
+                self.end_unserved(job, now_ns)
                 return
-            self.book(job, "prefill", prefill)
-            if decode is not None:
-                self.book(job, "decode", decode)
-            if self.handoff == "at_dispatch":
-                assert decode is not None
-                self.send(job, "decode", decode, now_ns)
-            elif self.ends_at_first_token and job.request.output_tokens <= 1 + job.emitted:
-                job.is_answered = True
-                self.send(job, "whole", prefill, now_ns)
-            else:
-                self.send(job, "prefill", prefill, now_ns)
+        job.remote = prefill is not None
+        if decode is not None and prefill is not None and decode.worker == prefill.worker:
+            job.remote = False
+        if decode is not None:
+            self.book(job, "decode", decode)
+        if not job.remote:
+            assert decode is not None
+            self.send(job, "whole", decode, now_ns)
             return
-        decode = self.choose_decode(job)
+        assert prefill is not None
+        self.book(job, "prefill", prefill)
+        if self.handoff == "at_dispatch":
+            assert decode is not None
+            self.send(job, "decode", decode, now_ns)
+        elif self.ends_at_first_token and job.request.output_tokens <= 1 + job.emitted:
+            job.is_answered = True
+            self.send(job, "whole", prefill, now_ns)
+        else:
+            self.send(job, "prefill", prefill, now_ns)
+
+    def route_decode(self, job: Job, now_ns: int) -> None:
+        decode = self.next_of("decode", job.prefill)
+        if decode is None:
+            self.end_unserved(job, now_ns)
+            return
+        self.book(job, "decode", decode)
         if decode is job.prefill:
             self.stay(job, now_ns)
         else:
             self.send(job, "decode", decode, now_ns)
+
+    def end_unserved(self, job: Job, now_ns: int) -> None:
+        """No decode instance may be chosen."""
+        self.end(job, "cancelled" if job.is_unread else "rejected", now_ns)
 
     def stay(self, job: Job, now_ns: int) -> None:
         assert job.decode is not None

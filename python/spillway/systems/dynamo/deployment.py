@@ -619,6 +619,7 @@ TARGET = Target(
         "instances[].role",
         "disaggregation.order",
         "disaggregation.handoff",
+        "disaggregation.topology",
         "disaggregation.decider",
         "disaggregation.ends_at_first_token",
         "disaggregation.reads_on",
@@ -644,6 +645,7 @@ TARGET = Target(
             "disaggregation.handoff",
             "decode workers with vLLM, which are written, read blocks later",
         ),
+        ("disaggregation.topology", "the transfer domains of workers are not written"),
         (
             "disaggregation.decider",
             "every prompt is remote, or, from 1.5 on and in the mode kv, conditional",
