@@ -172,9 +172,9 @@ void Health::begin(const fleet::Slowdown& fault, InstanceId id) {
 void Health::begin(const fleet::KvLoss& fault, InstanceId id) {
   const State state = at(id).state();
   if (state != State::up && state != State::hung) return;
-  FaultReport& report_of = reports_[report(fleet::KvLoss::kind, id)];
-  report_of.ended = context_.now;
-  report_of.loss = at(id).lose_kv(fault.cached_only, context_.now);
+  FaultReport& made = reports_[report(fleet::KvLoss::kind, id)];
+  made.ended = context_.now;
+  made.loss = at(id).lose_kv(fault.cached_only, context_.now);
 }
 
 void Health::schedule_breakdown(InstanceId id) {

@@ -36,7 +36,7 @@ _DEPENDENT = {
     "max_victims", "age_weight_per_s", "lockstep_ranks", "role", "model", "models", "hedge",
     "prefill_max_retries", "target_instances", "max_pool_instances", "breakdowns",
 }  # fmt: skip
-_OF_POOLS = ("fleet.prefill.", "fleet.decode.")  # which the instances have not
+_OF_POOLS = ("fleet.prefill.", "fleet.decode.")  # need instances with roles
 INDEPENDENT = {
     path: field
     for path, field, _ in LEAVES

@@ -36,24 +36,24 @@ def outline(text: str) -> Any:
 
     None if that is not JSON.
     """
-    opened: list[str] = []
-    end, within = 0, ""
+    opened: list[str] = []  # at `end`
+    end = 0
     for match in _MARKS.finditer(text):
         mark = match[0]
         if mark in "[{":
             opened.append("]" if mark == "[" else "}")
-            end, within = match.end(), "".join(reversed(opened))
+            end = match.end()
         elif mark in "]}":
             if not opened:
                 return None
             opened.pop()
-            end, within = match.end(), "".join(reversed(opened))
+            end = match.end()
             if not opened:
                 break
         elif mark == ",":
-            end, within = match.start(), "".join(reversed(opened))
+            end = match.start()
     try:
-        found = json.loads(text[:end] + within)
+        found = json.loads(text[:end] + "".join(reversed(opened)))
     except (ValueError, RecursionError):
         return None
     return found if yaml.is_unicode(found) else None
