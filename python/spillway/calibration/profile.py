@@ -206,7 +206,8 @@ class Profile:
         group: instance.InstanceGroup = group_of(
             self.server, self.latency, ahead=self.async_scheduling
         )
-        return group.replace(fitted_states=self.hull.corners(group))
+        role: Any = self.server.role or group.role
+        return group.replace(fitted_states=self.hull.corners(group), role=role)
 
     def draws(self, count: int, seed: int = 0) -> list[instance.InstanceGroup]:
         """Instances with coefficients drawn from the uncertainty of the fit."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from spillway.data.arrays import Booleans, Floats, Ints
 
+_ROLES = ("prefill", "decode", "both")
+
 
 @dataclass(frozen=True)
 class ServerFacts:
@@ -52,6 +54,8 @@ class ServerFacts:
     prefix_caching, async_scheduling : bool, optional
         Whether prompts share cached prefixes, and whether a step is scheduled during the previous
         one.
+    role : str, optional
+        What it does for a request: "prefill" or "decode", one of its two legs, or "both", all.
 
     """
 
@@ -69,6 +73,7 @@ class ServerFacts:
     max_model_len: int | None = None
     prefix_caching: bool | None = None
     async_scheduling: bool | None = None
+    role: str | None = None
 
     def __post_init__(self) -> None:
         violations = []
@@ -86,6 +91,8 @@ class ServerFacts:
                 allowed = "a whole number >= 1"
             if not valid:
                 violations.append((fact.name, f"{value!r:.40}", f"must be {allowed}"))
+        if isinstance(self.role, str) and self.role not in _ROLES:
+            violations.append(("role", f"{self.role!r:.40}", f"must be one of {', '.join(_ROLES)}"))
         if violations:
             raise config_error(violations)
 

@@ -30,13 +30,14 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "max_model_len": ("max_model_len", "max_seq_len"),
     "prefix_caching": ("prefix_caching", "enable_prefix_caching"),
     "async_scheduling": ("async_scheduling",),
+    "role": ("server_role",),
 }
 
 FACT_NAMES = frozenset(name for names in _NAMES.values() for name in names)
 """All names of facts in files."""
 
 _TEXTS = frozenset(
-    name for fact in ("model", "gpu", "engine", "engine_version") for name in _NAMES[fact]
+    name for fact in ("model", "gpu", "engine", "engine_version", "role") for name in _NAMES[fact]
 )
 
 
