@@ -184,8 +184,7 @@ void Fleet::send(RequestId id, router::Target target) {
   note_change(chosen);
   const Time entry =
       context_.now + std::max(at(chosen).entry_delay(id), state_.serves_at(chosen) - context_.now);
-  if (latency_estimates_) [[unlikely]]
-    latency_estimates_->sent(chosen, context_.requests.input_tokens(id));
+  note_prompt(chosen, context_.requests.input_tokens(id));
   if (exact_estimator_ && !context_.requests.fails(id)) exact_estimator_->sent(id, chosen, entry);
   context_.events.push(
       {entry, Phase::ingress, chosen.value, instance::IngressSubject::entry_of(id)});

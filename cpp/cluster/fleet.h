@@ -53,6 +53,11 @@ class Fleet final : public gateway::ServiceMeter {
   void cancel(sim::RequestId id, workload::Outcome outcome);
   /// Evicts the request if it has not ended; in transit to an instance, when it arrives there.
   void evict(sim::RequestId id);
+  /// A prompt of this many tokens is to be computed at the instance.
+  void note_prompt(sim::InstanceId id, std::int64_t tokens) {
+    if (latency_estimates_) [[unlikely]]
+      latency_estimates_->sent(id, tokens);
+  }
   /// The request no longer counts at its rank.
   void left(sim::RequestId id) {
     const sim::InstanceId instance = context_.instance_of(id);
@@ -142,13 +147,15 @@ class Fleet final : public gateway::ServiceMeter {
   /// Skips polls of the autoscaler, except the last of those before `until`. Returns how long they
   /// take. Precondition: `until` is at most `settled_until`.
   sim::Time skip_polls(sim::Time until);
-  /// Whether no instance that requests need is ready, but one may become so without a further
-  /// target.
-  bool awaits_instances() const {
-    if (has_workers_) return false;
+  /// Whether an instance that requests need may become ready without a further target. `all`: the
+  /// counts of the gateways. Precondition: none is.
+  bool awaits_instances(const gateway::GatewayCounters& all) const {
+    const auto is_settled = [&](const fleet::Resizer& resizer) {
+      return resizer.is_settled(all.queued(), all.shed());
+    };
     // Of separate pools, that of decode instances comes last. The other may leave it room.
-    const bool may_grow = resizers_.back().has_room(state_) &&
-                          !std::ranges::all_of(resizers_, &fleet::Resizer::is_settled);
+    const bool may_grow =
+        resizers_.back().has_room(state_) && !std::ranges::all_of(resizers_, is_settled);
     return state_.next_ready() != sim::kForever || may_grow ||
            (health_ && health_->will_recover(serving_));
   }

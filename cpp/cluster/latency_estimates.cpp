@@ -28,10 +28,10 @@ LatencyEstimates::LatencyEstimates(const Simulation& simulation) {
   for (const instance::InstanceGroup& group : simulation.instances) {
     std::unique_ptr<instance::LatencyModel> latency = without_noise(group.latency);
     const bool in_step = group.output_overhead == instance::OutputOverhead::in_step;
-    const double overhead_us = in_step ? latency->output_us() : 0;
+    const double overhead_s = in_step ? latency->output_us() / 1e6 : 0;
     group_of_.insert(group_of_.end(), static_cast<std::size_t>(group.count), servers_.size());
     servers_.push_back({.latency = std::move(latency),
-                        .overhead_us = overhead_us,
+                        .overhead_s = overhead_s,
                         .ranks = group.data_parallel_size,
                         .max_num_batched_tokens = group.max_num_batched_tokens,
                         .kv_tokens = group.num_kv_blocks * group.block_size_tokens,
@@ -66,9 +66,10 @@ void LatencyEstimates::estimate(sim::InstanceId id, const signals::InstanceSigna
 
   const std::int64_t each = running > 0 ? used / running : mean_prompt;
   const std::int64_t more = share_of(reported.waiting, server.ranks) + 1;
-  load.itl_s = step_s(server, {.requests = running + more,
-                               .context_tokens = used + more * each,
-                               .prompt_tokens = scaled == fleet::Scaled::all ? per_step : 0});
+  const Batch next{.requests = running + more,
+                   .context_tokens = used + more * each,
+                   .prompt_tokens = scaled == fleet::Scaled::all ? per_step : 0};
+  load.itl_s = step_s(server, next) + server.overhead_s;
 }
 
 // Of a rank, on average since the last estimate. What the cache had was not computed.
@@ -92,10 +93,10 @@ double LatencyEstimates::step_s(const Server& server, const Batch& batch) {
                                                   .decode_context_tokens = batch.context_tokens,
                                                   .prefill_attention = prompt * prompt,
                                                   .prefill_squares = prompt * prompt});
-  return (step_us + server.overhead_us) / 1e6;
+  return step_us / 1e6;
 }
 
-// In chunks that leave the batch its decodes.
+// In chunks that leave the batch its decodes. Without any the last step alone emits a token.
 double LatencyEstimates::prompts_s(const Server& server, std::int64_t tokens, Batch decoding) {
   const std::int64_t room =
       std::max<std::int64_t>(server.max_num_batched_tokens - decoding.requests, 1);
@@ -105,8 +106,10 @@ double LatencyEstimates::prompts_s(const Server& server, std::int64_t tokens, Ba
   };
   const std::int64_t full = tokens / room;
   const std::int64_t rest = tokens % room;
+  const std::int64_t steps = full + (rest > 0 ? 1 : 0);
+  const std::int64_t emitting = decoding.requests > 0 ? steps : std::min<std::int64_t>(steps, 1);
   return (full > 0 ? static_cast<double>(full) * chunk_s(room) : 0) +
-         (rest > 0 ? chunk_s(rest) : 0);
+         (rest > 0 ? chunk_s(rest) : 0) + static_cast<double>(emitting) * server.overhead_s;
 }
 
 }  // namespace spillway::cluster

@@ -36,7 +36,7 @@ class LatencyEstimates {
  private:
   struct Server {
     std::unique_ptr<instance::LatencyModel> latency;
-    double overhead_us = 0;  // of a step that emits
+    double overhead_s = 0;  // of a step that emits
     std::int64_t ranks = 1;
     std::int64_t max_num_batched_tokens = 0;
     std::int64_t kv_tokens = 0;  // of a rank

@@ -327,6 +327,7 @@ void Pools::book_prefill(RequestId id, const router::Target& target) {
   job_of(id).prefill_rank = static_cast<std::uint32_t>(target.rank);
   job_of(id).in_prefill = true;
   fleet_->at(target.instance).sent(target.rank);
+  fleet_->note_prompt(target.instance, prompt_of(id));
   GatewayReplica& gateway = gateway_of(id);
   if (loads_) {
     const std::int64_t uncached =
@@ -348,6 +349,7 @@ void Pools::book_decode(RequestId id, const router::Target& target) {
   job_of(id).decode_rank = static_cast<std::uint32_t>(target.rank);
   job_of(id).in_decode = true;
   fleet_->at(target.instance).sent(target.rank);
+  if (!job.is_remote) fleet_->note_prompt(target.instance, prompt_of(id));
   GatewayReplica& gateway = gateway_of(id);
   if (loads_) loads_->add_decode(gateway.index(), target.instance, prompt_of(id));
   gateway.send_decode(id, target);

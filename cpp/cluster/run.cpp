@@ -169,7 +169,8 @@ class Run final : public HeldRun, workload::RequestListener {
 
   bool has_pending_work() const override {
     const bool awaits_instances =
-        fleet_.awaits_instances() || (!fleet_.has_workers() && setting_changes_.will_set_target());
+        !fleet_.has_workers() &&
+        (fleet_.awaits_instances(gateways_.counters()) || setting_changes_.will_set_target());
     return clients_.has_pending() || gateways_.has_pending_work(awaits_instances);
   }
 

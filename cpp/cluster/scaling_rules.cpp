@@ -62,16 +62,16 @@ void metric_is_measured(const Simulation& simulation, Violations& out) {
 // `path`: of the fleet or of a pool of it.
 void latencies_can_be_estimated(const Simulation& simulation, const fleet::Autoscaler& autoscaler,
                                 const std::string& path, Violations& out) {
-  const auto is_step_loop = [](const instance::InstanceGroup& group) {
-    return std::holds_alternative<instance::StepLoop>(group.plant);
+  const auto is_known = [](const instance::InstanceGroup& group) {
+    return std::holds_alternative<instance::StepLoop>(group.plant) &&
+           group.speculative_decoding.num_drafts == 0;
   };
-  if (!fleet::reads_latencies(autoscaler) ||
-      std::ranges::all_of(simulation.instances, is_step_loop)) {
+  if (!fleet::reads_latencies(autoscaler) || std::ranges::all_of(simulation.instances, is_known)) {
     return;
   }
   out.push_back({sim::join_path(path, "autoscaler.optimization_target"), "sla",
-                 "needs instances with the plant step_loop, from whose step times latencies are "
-                 "estimated"});
+                 "needs instances with the plant step_loop and without drafts, from whose step "
+                 "times latencies are estimated"});
 }
 
 void check_pool(const fleet::PoolSize& size, const char* name,

@@ -269,7 +269,8 @@ struct PlannerScaler {
           "sla: targets of the TTFT and the ITL that one more request would have, either of which "
           "must be missed by all instances. They are estimated from the step times of the server, "
           "without noise: TTFT from all prompt tokens not yet computed and a mean prompt, in "
-          "chunks of max_num_batched_tokens behind the batch's decodes; ITL from a step of all "
+          "chunks of max_num_batched_tokens behind the batch's decodes, each chunk without those "
+          "before it; ITL from a step of all "
           "requests inside and one more, with the mean share of prompts in a step since the last "
           "poll.");
     field("poll_s", &Self::poll_s, "Polling interval of the metrics.")

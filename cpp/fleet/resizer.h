@@ -48,11 +48,13 @@ class Resizer {
   bool has_room(const FleetState& fleet) const {
     return target_ || fleet.started(pool_) < std::min(max_instances_, fleet.size(pool_));
   }
-  /// Whether the number of instances stays unless the load changes: polls have seen the same for as
-  /// long as the autoscaler remembers.
-  bool is_settled() const {
-    return !target_ &&
-           (next_poll_ == sim::kForever || next_poll_ - poll_period_ > same_since_ + memory_);
+  /// Whether the number of instances stays while this load does: polls have seen the same for as
+  /// long as the autoscaler remembers. `queued`, `shed`: as in FleetLoad.
+  bool is_settled(std::int64_t queued, std::int64_t shed) const {
+    if (target_) return false;
+    if (next_poll_ == sim::kForever) return true;
+    return queued == last_load_.queued && shed == last_load_.shed &&
+           next_poll_ - poll_period_ > same_since_ + memory_;
   }
   /// Time of the next poll, 0 with a new target; kForever: none.
   sim::Time next() const { return target_ ? sim::Time{0} : next_poll_; }

@@ -11,6 +11,7 @@ from support.changes import targets
 from support.runs import flat, simulated, steady
 from support.scaling import recommended
 
+import spillway
 from spillway import ConfigError, Result, Simulation, fleet, gateway, instance, simulate, workload
 
 STEP = steady(50)
@@ -436,6 +437,29 @@ def test_target_scaler_starts_from_zero() -> None:
     )
     assert result.ledger["completed"] == 20
     assert result.requests["queue_s"].max() > 3
+
+
+@pytest.mark.parametrize("kind", ["queue", "target", "wva", "planner"])
+def test_run_goes_on_for_a_late_request_at_an_empty_fleet(kind: str) -> None:
+    """What is periodic goes on, too, while the next poll is still to come."""
+    scaler = {"kind": kind, "min_instances": 0, "max_instances": 1, "poll_s": 15}
+    simulation = Simulation(
+        workload=spillway.trace(
+            arrival_s=[0.5, 5000.5], input_tokens=[20, 20], output_tokens=[2, 2]
+        ),
+        instances=[instance.InstanceGroup(latency=STEP)],
+        fleet={"autoscaler": scaler, "startup_s": 10},
+        metrics={"timeline_step_s": 1},
+    )
+    result = simulate(simulation)
+    assert result.ledger["completed"] == 2
+    times, ready = result.timeline["time_s"], result.timeline["ready_instances"]
+    ended_s = result.requests["arrival_s"][1] + result.requests["e2e_s"][1]
+    assert ended_s > 5010
+    assert 0 in ready[(times > 4000) & (times < 5000)]
+    assert ready[times <= ended_s][-1] == 1
+    session = spillway.start(simulation).advance(5002)
+    assert not session.is_over
 
 
 @pytest.mark.parametrize(

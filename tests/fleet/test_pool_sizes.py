@@ -180,6 +180,17 @@ def test_planner_has_a_latency_in_each_pool() -> None:
     assert most("decode", ttft_s=1e6, itl_s=1e-6) > 1
 
 
+def test_planner_counts_a_prompt_that_would_come_next() -> None:
+    """A mean prompt of 44 tokens takes 540 us, so an idle instance misses 300 us and meets 1 ms."""
+
+    def last(ttft_s: float) -> int:
+        scaler = planner(optimization_target="sla", ttft_s=ttft_s)
+        sized = {"prefill": {"initial_instances": 1, "autoscaler": scaler}, "startup_s": 0}
+        return int(run(fleet=sized).timeline["prefill_ready_instances"][-1])
+
+    assert (last(3e-4), last(1e-3)) == (4, 1)
+
+
 def test_budget_of_both_pools_goes_to_the_prefill_pool_first() -> None:
     scaler = fleet.TargetScaler(metric="in_flight", target=1e-3, poll_s=POLL_S, max_instances=4)
     size = {"initial_instances": 1, "autoscaler": scaler}
