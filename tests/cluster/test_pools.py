@@ -268,12 +268,13 @@ def random_case(rng: random.Random) -> tuple[Simulation, list[Request]]:
         groups = [random_group(role) for role in roles]
         rng.shuffle(groups)
         simulation = simulation.replace(instances=groups)
-    topology = rng.choice(("any", "any", "prefer", "require"))
+    apart = random.Random(at_ns)  # whose draws do not move the others
+    topology = apart.choice(("any", "any", "any", "any", "any", "prefer", "require"))
     if topology != "any":
         groups = [*simulation.instances, random_group("prefill"), random_group("decode")]
         domains = ("rack 1", "rack 2", *([""] if topology == "prefer" else []))
         simulation = simulation.replace(
-            instances=[group.replace(transfer_domain=rng.choice(domains)) for group in groups],
+            instances=[group.replace(transfer_domain=apart.choice(domains)) for group in groups],
             disaggregation=simulation.disaggregation.replace(topology=topology),
         )
     return simulation, requests
