@@ -395,11 +395,11 @@ class Run final : public HeldRun, workload::RequestListener {
 
   void dispatch(RequestId request) {
     GatewayReplica& gateway = gateways_.of(request);
+    const auto target = decisions_.take(request);
     if (has_lost_gateway(request)) {
       return reject_unrouted(gateway, request, workload::kGatewayLost, Outcome::failed);
     }
-    if (const auto target = decisions_.take(request)) return send(gateway, request, *target);
-    route(gateway, request, view_for(gateway));
+    target ? send(gateway, request, *target) : route(gateway, request, view_for(gateway));
   }
 
   [[gnu::always_inline]] void route(GatewayReplica& gateway, RequestId request,

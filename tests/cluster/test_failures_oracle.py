@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from support.effort import in_parts, often, trials
+from support.engine_trials import group_of, plain_trace_of
 from support.runs import ns
 from support.twins.failures import Failures, Fault, Fleet, Job, Report
-from support.twins.instance import PLAIN, Request, Server
+from support.twins.instance import PLAIN, Request
 
-from spillway import Result, Simulation, fleet, instance, metrics, router, simulate, workload
-from spillway import trace as recorded
+from spillway import Result, Simulation, fleet, metrics, router, simulate, workload
 
 KINDS = {
     "crash": fleet.Crash,
@@ -41,18 +41,10 @@ class Case:
             multiplier=1,
             jitter="none",
         )
-        groups = [request.shared[0] if request.shared else ("", 0) for request in self.requests]
-        trace = recorded(
-            arrival_s=np.array([request.arrival_ns for request in self.requests]) / 1e9,
-            input_tokens=[request.input_tokens for request in self.requests],
-            output_tokens=[request.output_tokens for request in self.requests],
-            prefix_group=[name for name, _ in groups],
-            prefix_tokens=[tokens for _, tokens in groups],
-        ).replace(empty_outputs="served")
         timeout_s = None if own.timeout_ns is None else own.timeout_ns / 1e9
         reported_s = None if own.reported_after_ns is None else own.reported_after_ns / 1e9
         return Simulation(
-            workload=trace,
+            workload=plain_trace_of(self.requests),
             instances=[group_of(server) for server in own.servers],
             router=router.RoundRobin(),
             reaction=workload.Reaction(timeout_s=timeout_s, retries=[rule]),
@@ -81,30 +73,6 @@ def setting_of(fault: Fault) -> Any:
     if fault.kind == "kv_loss":
         more = {"cached_only": fault.cached_only}
     return KINDS[fault.kind](instance=fault.instance, **more)
-
-
-def group_of(server: Server) -> instance.InstanceGroup:
-    betas = ("beta0_us", "beta_prefill_us", "beta_decode_us", "beta_context_us")
-    alphas = ("alpha0_us", "alpha_input_us", "alpha_output_us")
-    same = (
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "long_prefill_token_threshold",
-        "max_model_len",
-        "block_size_tokens",
-        "num_kv_blocks",
-        "async_scheduling",
-    )
-    return instance.InstanceGroup(
-        **{name: getattr(server, name) for name in same},
-        latency=instance.Linear(**{name: getattr(server, name) for name in betas + alphas}),
-        scheduler=instance.Sjf() if server.scheduler == "sjf" else instance.Fcfs(),
-        kv_cache=instance.KvCache(
-            prefix_caching=server.prefix_caching,
-            reserve_full_prompt=server.reserve_full_prompt,
-            watermark=server.watermark,
-        ),
-    )
 
 
 def random_case(seed: int) -> Case:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cluster.test_failures_oracle import group_of
 from support.effort import in_parts, often, trials
+from support.engine_trials import group_of, plain_trace_of
 from support.runs import fixed, flat, ns, run, steady
 from support.twins.gateway_failures import Crash, GatewayFailures, Report, Setup
 from support.twins.instance import PLAIN, Request
@@ -30,7 +30,6 @@ from spillway import (
     traffic,
     workload,
 )
-from spillway import trace as recorded
 from spillway.report.plots import faults
 from spillway.report.tables import fault_rows
 from spillway.testing import check_conservation
@@ -57,8 +56,7 @@ def crashing(
             {"at_s": at_s, "faults": [fleet.GatewayCrash(gateway=number, for_s=for_s)]}
             for at_s, number, for_s in crashes
         ],
-        router=router.RoundRobin(),
-        **settings,
+        **{"router": router.RoundRobin(), **settings},
     )
 
 
@@ -136,6 +134,38 @@ def test_clients_try_again() -> None:
     assert ns(result.requests["e2e_s"])[0] == (10 + 20 + 40 + 100) * MS
     causes = result.time_by_cause()
     assert causes.ns[0, causes.names.index("client")] == 70 * MS
+
+
+def test_decision_of_a_crashed_gateway_is_forgotten() -> None:
+    """Lost at the end of its decision, at 20 ms; the second attempt waits for one of its own."""
+    retries = [workload.Retry(on=["gateway_lost"], backoff_s=0.01, jitter="none")]
+    result = crashing(
+        [0.0],
+        (0.01, 0, 0.005),
+        own={"decision_latency_s": 0.02},
+        reaction=workload.Reaction(retries=retries),
+    )
+    assert list(result.requests["outcome"]) == ["completed"]
+    assert ns(result.requests["e2e_s"])[0] == (20 + 10 + 20 + 100) * MS
+
+
+def test_streaming_run_reuses_what_lost_requests_leave() -> None:
+    """Their numbers are those of later requests, which are routed by the router's next process."""
+    arrival_s = [0.001 * i for i in range(200)]
+    settings = {"router": router.KvCost(), "permits": 100}
+    own = {"decision_latency_s": 0.02, "routing_latency_s": 0.005}
+    ledgers = [
+        crashing(
+            arrival_s,
+            (0.03, 0, 0.05),
+            own=own,
+            metrics=metrics.Metrics(streaming=streams),
+            **settings,
+        ).ledger
+        for streams in (False, True)
+    ]
+    assert ledgers[0] == ledgers[1]
+    assert ledgers[0]["failed"] > 0
 
 
 def test_step_that_ends_at_the_crash_has_ended() -> None:
@@ -281,15 +311,10 @@ class Case:
             multiplier=1,
             jitter="none",
         )
-        trace = recorded(
-            arrival_s=np.array([request.arrival_ns for request in self.requests]) / 1e9,
-            input_tokens=[request.input_tokens for request in self.requests],
-            output_tokens=[request.output_tokens for request in self.requests],
-        ).replace(empty_outputs="served")
         limit = gateway.FixedLimit(max_in_flight=own.permits) if own.permits else "unlimited"
         queue = gateway.Queue(max_requests=own.queue_places)
         return Simulation(
-            workload=trace,
+            workload=plain_trace_of(self.requests),
             instances=[group_of(server) for server in own.servers],
             router=router.RoundRobin(),
             gateway=gateway.Gateway(

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from support.effort import often, trials
+from support.engine_trials import group_of, plain_trace_of
 from support.runs import ns
 from support.twins.hedging import Copy, Hedging, Job, Setup
-from support.twins.instance import PLAIN, Request, Server
+from support.twins.instance import PLAIN, Request
 
-from spillway import Result, Simulation, gateway, instance, metrics, router, simulate, workload
-from spillway import trace as recorded
+from spillway import Result, Simulation, gateway, metrics, router, simulate, workload
 
 
 def seconds(span_ns: int | None) -> float | None:
@@ -29,20 +29,12 @@ class Case:
 
     def simulation(self, **settings: Any) -> Simulation:
         own = self.setup
-        groups = [request.shared[0] if request.shared else ("", 0) for request in self.requests]
-        trace = recorded(
-            arrival_s=np.array([request.arrival_ns for request in self.requests]) / 1e9,
-            input_tokens=[request.input_tokens for request in self.requests],
-            output_tokens=[request.output_tokens for request in self.requests],
-            prefix_group=[name for name, _ in groups],
-            prefix_tokens=[tokens for _, tokens in groups],
-        ).replace(empty_outputs="served")
         queue = gateway.Queue(max_requests=own.queue_places)
         limit: Any = "unlimited"
         if own.permits is not None:
             limit = [gateway.FixedLimit(max_in_flight=own.permits)]
         return Simulation(
-            workload=trace,
+            workload=plain_trace_of(self.requests),
             gateway=gateway.Gateway(limit=limit, bands=[gateway.Band(queue=queue)]),
             instances=[
                 group_of(server).replace(notices_departure_after_s=seconds(delay_ns))
@@ -60,28 +52,6 @@ class Case:
             ),
             horizon_s=seconds(own.horizon_ns),
         ).replace(**settings)
-
-
-def group_of(server: Server) -> instance.InstanceGroup:
-    betas = ("beta0_us", "beta_prefill_us", "beta_decode_us", "beta_context_us")
-    alphas = ("alpha0_us", "alpha_input_us", "alpha_output_us")
-    same = (
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "block_size_tokens",
-        "num_kv_blocks",
-        "async_scheduling",
-    )
-    return instance.InstanceGroup(
-        **{name: getattr(server, name) for name in same},
-        latency=instance.Linear(**{name: getattr(server, name) for name in betas + alphas}),
-        scheduler=instance.Sjf() if server.scheduler == "sjf" else instance.Fcfs(),
-        kv_cache=instance.KvCache(
-            prefix_caching=server.prefix_caching,
-            reserve_full_prompt=server.reserve_full_prompt,
-            watermark=server.watermark,
-        ),
-    )
 
 
 def random_case(seed: int) -> Case:

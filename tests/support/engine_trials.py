@@ -247,6 +247,43 @@ def server_of(simulation: Simulation) -> oracle.Server:
     )
 
 
+def group_of(server: oracle.Server) -> instance.InstanceGroup:
+    """The inverse of `server_of`, of the fields that cases with several servers draw."""
+    betas = ("beta0_us", "beta_prefill_us", "beta_decode_us", "beta_context_us")
+    alphas = ("alpha0_us", "alpha_input_us", "alpha_output_us")
+    same = (
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "long_prefill_token_threshold",
+        "max_model_len",
+        "block_size_tokens",
+        "num_kv_blocks",
+        "async_scheduling",
+    )
+    return instance.InstanceGroup(
+        **{name: getattr(server, name) for name in same},
+        latency=instance.Linear(**{name: getattr(server, name) for name in betas + alphas}),
+        scheduler=instance.Sjf() if server.scheduler == "sjf" else instance.Fcfs(),
+        kv_cache=instance.KvCache(
+            prefix_caching=server.prefix_caching,
+            reserve_full_prompt=server.reserve_full_prompt,
+            watermark=server.watermark,
+        ),
+    )
+
+
+def plain_trace_of(requests: list[oracle.Request]) -> workload.Trace:
+    """The requests with at most one shared prefix each."""
+    groups = [request.shared[0] if request.shared else ("", 0) for request in requests]
+    return trace(
+        arrival_s=np.array([request.arrival_ns for request in requests]) / 1e9,
+        input_tokens=[request.input_tokens for request in requests],
+        output_tokens=[request.output_tokens for request in requests],
+        prefix_group=[name for name, _ in groups],
+        prefix_tokens=[tokens for _, tokens in groups],
+    ).replace(empty_outputs="served")
+
+
 def with_priorities(simulation: Simulation, requests: list[oracle.Request]) -> list[oracle.Request]:
     """The requests with the priorities that their classes have in the scheduler."""
     named = getattr(simulation.instances[0].scheduler, "class_priorities", ())
