@@ -12,7 +12,7 @@ Exit status 1: something failed, was slow, or occurred too rarely.
 from __future__ import annotations
 
 import argparse
-import contextlib
+import faulthandler
 import math
 import multiprocessing
 import random
@@ -23,8 +23,11 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -51,6 +54,9 @@ from support.watchdog import SlowError, watched
 
 import spillway
 
+if TYPE_CHECKING:
+    from multiprocessing.managers import DictProxy
+
 ALTERNATIVES = (*VARIANTS, *CHOICES)
 CONFIGURATIONS = 5000
 """In all; `--part 10` of it in continuous integration."""
@@ -66,6 +72,7 @@ LEAST_WITH_CAUSES = 0.25
 _EMPTY = "leaves no requests of the trace"
 LEAST_MADE = 0.25
 """Of the expected number of each extension and experiment, the share that must be made."""
+DIED = "the process died (its frames are above) in this configuration or in one beside it"
 
 
 @dataclass
@@ -120,15 +127,20 @@ def looked_at(
     return result, made, causes
 
 
-def work(options: tuple[range, argparse.Namespace]) -> Report:
-    """Draws, runs and looks at the simulations of some indices."""
-    indices, stated_options = options
+def work(indices: range, stated_options: argparse.Namespace, begun: DictProxy[int, int]) -> Report:
+    """Draws, runs and looks at the simulations of some indices.
+
+    `begun` holds the index that each chunk has come to, by its first: what is left of a process
+    that dies.
+    """
+    faulthandler.enable()
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", ".* is newer than the rules for its defaults")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     report = Report()
     every = max(1, stated_options.configurations // max(1, stated_options.plots))
     for index in indices:
+        begun[indices.start] = index
         case, extensions = drawn(index, stated_options.seed)
         draws = bool(stated_options.plots) and index % every == 0
         report.counts += Counter(configurations=1, refused=case.refused, drawn=int(draws))
@@ -154,6 +166,7 @@ def work(options: tuple[range, argparse.Namespace]) -> Report:
                 "requests": result.ledger["logical_requests"],
             }
         )
+    del begun[indices.start]
     return report
 
 
@@ -219,19 +232,40 @@ def main() -> int:
     start_s = time.monotonic()
     report = Report()
     chunks = [
-        (range(first, min(first + CHUNK, options.configurations)), options)
+        range(first, min(first + CHUNK, options.configurations))
         for first in range(0, options.configurations, CHUNK)
     ]
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(options.jobs, maxtasksperchild=50) as pool:
-        parts = pool.imap_unordered(work, chunks)
-        with contextlib.suppress(multiprocessing.TimeoutError):
-            for done in range(1, len(chunks) + 1):
-                report.add(parts.next(max(0.1, start_s + 60 * options.minutes - time.monotonic())))
-                if done % 50 == 0:
-                    print(f"{report.counts['configurations']:,} …", file=sys.stderr, flush=True)
-        pool.terminate()
+    while chunks:
+        chunks = worked(chunks, options, report, start_s + 60 * options.minutes)
     return publish(report, options, time.monotonic() - start_s)
+
+
+def worked(
+    chunks: list[range], options: argparse.Namespace, report: Report, end_s: float
+) -> list[range]:
+    """Adds the reports of the chunks until `end_s`; what is left of them when a process died."""
+    context = multiprocessing.get_context("spawn")
+    with (
+        context.Manager() as manager,
+        ProcessPoolExecutor(options.jobs, context, max_tasks_per_child=50) as pool,
+    ):
+        begun = manager.dict()
+        left = {pool.submit(work, chunk, options, begun): chunk for chunk in chunks}
+        while left:
+            done, _ = wait(left, max(0.1, end_s - time.monotonic()), FIRST_COMPLETED)
+            if not done:
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
+            try:
+                for future in done:
+                    report.add(future.result())
+                    del left[future]
+            except BrokenProcessPool:
+                report.failures.setdefault(DIED, []).extend(begun.values())
+                return [chunk for chunk in left.values() if chunk.start not in begun]
+            if len(left) % 50 == 0:
+                print(f"{report.counts['configurations']:,} …", file=sys.stderr, flush=True)
+    return []
 
 
 def publish(report: Report, options: argparse.Namespace, took_s: float) -> int:
@@ -254,8 +288,9 @@ def publish(report: Report, options: argparse.Namespace, took_s: float) -> int:
     if causes:
         print(f"\n{len(causes)} causes of failures:")
     for rank, (cause, indices) in enumerate(causes):
+        trials = options.trials if rank < 20 and cause != DIED else 0
         print(
-            line_of(cause, sorted(indices), options, options.trials if rank < 20 else 0),
+            line_of(cause, sorted(indices), options, trials),
             flush=True,
         )
     return 1 if missing or causes else 0
