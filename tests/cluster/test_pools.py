@@ -16,7 +16,17 @@ from support.runs import steady
 from support.twins.instance import Request
 from support.twins.pools import Conditional, DeadlockError, Link, Pools, PoolsRun
 
-from spillway import LivelockError, Simulation, gateway, instance, router, simulate, trace, workload
+from spillway import (
+    LivelockError,
+    Simulation,
+    check,
+    gateway,
+    instance,
+    router,
+    simulate,
+    trace,
+    workload,
+)
 from spillway.testing import check_conservation
 
 if TYPE_CHECKING:
@@ -466,16 +476,17 @@ def test_without_an_instance_of_its_domain_a_request_is_rejected_or_served_by_on
         group("decode", transfer_domain="rack 2"),
     ]
     requests = trace(arrival_s=[0], input_tokens=[8], output_tokens=[2])
-    outcomes = {}
+    outcomes, said = {}, {}
     for topology in ("require", "prefer"):
         for order in ("prefill_first", "decode_first"):
-            result = simulate(
-                Simulation(
-                    workload=requests,
-                    instances=instances,
-                    disaggregation=router.Disaggregation(order=order, topology=topology),
-                )
+            simulation = Simulation(
+                workload=requests,
+                instances=instances,
+                disaggregation=router.Disaggregation(order=order, topology=topology),
             )
+            result = simulate(simulation)
+            found = [at for at in check(simulation) if at.name == "domain_of_one_role"]
+            said[topology, order] = [(at.path, at.remedies) for at in found]
             legs = result.ledger["legs"]
             outcome, reason = (str(result.requests[name][0]) for name in ("outcome", "reason"))
             outcomes[topology, order] = (outcome, reason, legs["local"], legs["transfers_begun"])
@@ -484,4 +495,11 @@ def test_without_an_instance_of_its_domain_a_request_is_rejected_or_served_by_on
         ("require", "decode_first"): ("completed", "", 1, 0),
         ("prefer", "prefill_first"): ("completed", "", 0, 1),
         ("prefer", "decode_first"): ("completed", "", 0, 1),
+    }
+    remedies = ({"disaggregation.topology": "prefer"},)
+    assert said == {
+        ("require", "prefill_first"): [("instances[0].transfer_domain", remedies)],
+        ("require", "decode_first"): [("instances[1].transfer_domain", remedies)],
+        ("prefer", "prefill_first"): [],
+        ("prefer", "decode_first"): [],
     }

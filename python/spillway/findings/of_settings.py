@@ -580,3 +580,34 @@ def model_not_served(plan: Plan) -> Iterator[Finding]:
             f"instances[].models has {', '.join(map(repr, sorted(served)))}.",
             severity="high" if share > 0.01 else "low",
         )
+
+
+# ---- pools ---------------------------------------------------------------------------------------
+
+
+def domain_of_one_role(plan: Plan) -> Iterator[Finding]:
+    """Required transfer domains in which the instance that is chosen first has no partner."""
+    simulation = plan.simulation
+    groups, rule = simulation.instances, simulation.disaggregation
+    if rule.topology != "require" or all(group.role == "both" for group in groups):
+        return
+    prefills = [group for group in groups if group.role == "prefill"]
+    decodes = [group for group in groups if group.role != "prefill"]
+    if rule.order == "prefill_first":
+        first, partners, partner = prefills, decodes, "decode"
+        outcome = "requests whose prompts they compute are rejected"
+    else:
+        first = [group for group in decodes if group.role == "decode"]
+        partners, partner = prefills, "prefill"
+        outcome = "they serve all of their requests alone"
+    near = {group.transfer_domain for group in partners}
+    for i, group in enumerate(groups):
+        if group not in first or group.transfer_domain in near:
+            continue
+        yield Finding(
+            f"instances[{i}].transfer_domain",
+            f"no {partner} instance is in the domain {group.transfer_domain!r}, which "
+            f"disaggregation.topology: require asks for: {outcome}.",
+            severity="medium",
+            remedies=({"disaggregation.topology": "prefer"},),
+        )

@@ -34,6 +34,7 @@ OF_SETTINGS: tuple[Callable[[Plan], Iterator[Finding]], ...] = (
     settings.signal_not_simulated,
     settings.unread_predictions,
     settings.model_not_served,
+    settings.domain_of_one_role,
 )
 
 # Causes come before what follows from them.
