@@ -62,6 +62,8 @@ CONFIGURATIONS = 5000
 """In all; `--part 10` of it in continuous integration."""
 PLOTS = 150
 CHUNK = 20
+OF_A_POOL = 50
+"""Chunks, after which the processes are new, and small again."""
 MEMORY_BYTES = 8 * 2**30
 LEAST_PER_10_000 = 200
 """How often each alternative must occur."""
@@ -230,13 +232,16 @@ def main() -> int:
     if options.only is not None:
         return only(options)
     start_s = time.monotonic()
+    end_s = start_s + 60 * options.minutes
     report = Report()
     chunks = [
         range(first, min(first + CHUNK, options.configurations))
         for first in range(0, options.configurations, CHUNK)
     ]
-    while chunks:
-        chunks = worked(chunks, options, report, start_s + 60 * options.minutes)
+    while chunks and time.monotonic() < end_s:
+        some, others = chunks[:OF_A_POOL], chunks[OF_A_POOL:]
+        chunks = worked(some, options, report, end_s) + others
+        print(f"{report.counts['configurations']:,} …", file=sys.stderr, flush=True)
     return publish(report, options, time.monotonic() - start_s)
 
 
@@ -247,7 +252,7 @@ def worked(
     context = multiprocessing.get_context("spawn")
     with (
         context.Manager() as manager,
-        ProcessPoolExecutor(options.jobs, context, max_tasks_per_child=50) as pool,
+        ProcessPoolExecutor(options.jobs, context) as pool,
     ):
         begun = manager.dict()
         left = {pool.submit(work, chunk, options, begun): chunk for chunk in chunks}
@@ -263,8 +268,6 @@ def worked(
             except BrokenProcessPool:
                 report.failures.setdefault(DIED, []).extend(begun.values())
                 return [chunk for chunk in left.values() if chunk.start not in begun]
-            if len(left) % 50 == 0:
-                print(f"{report.counts['configurations']:,} …", file=sys.stderr, flush=True)
     return []
 
 

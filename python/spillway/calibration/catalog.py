@@ -42,7 +42,9 @@ def architecture_of(name: str | None) -> Model | None:
 
 
 def version_of(server: ServerFacts) -> tuple[int, int] | None:
-    """Major and minor version of the engine; None: not stated."""
+    """Major and minor version of vLLM; None: not stated, or another engine."""
+    if server.engine is not None and not server.engine.lower().startswith("vllm"):
+        return None
     found = re.match(r"v?(\d+)\.(\d+)", server.engine_version or "")
     return (int(found[1]), int(found[2])) if found else None
 

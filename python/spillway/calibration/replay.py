@@ -15,6 +15,7 @@ from spillway.calibration.catalog import architecture_of, limits_of, version_of
 from spillway.data.recording import RequestCounts
 from spillway.files.recordings.repeats import repeat_period
 from spillway.files.traces import trace
+from spillway.systems.vllm import rules
 
 if TYPE_CHECKING:
     from spillway._core.workload import Trace
@@ -238,19 +239,25 @@ def plans_ahead(server: ServerFacts) -> bool | None:
 def group_of(
     server: ServerFacts, latency: instance.Roofline | instance.StepTable, *, ahead: bool
 ) -> Any:
-    """The server with these step times; `catalog.limits_of` has what the facts do not state."""
+    """The server with these step times; `catalog.limits_of` has what the facts do not state.
+
+    Its scheduler follows the rules of its version, from vLLM 0.19 on; before, and of others, they
+    were not recorded, and the simulator's own rules hold.
+    """
     version = version_of(server)
+    known = version if version is not None and version >= (0, 19) else None
     limits: dict[str, Any] = {name: limit.value for name, limit in limits_of(server).items()}
     architecture = architecture_of(server.model)
-    return instance.InstanceGroup(
+    group = instance.InstanceGroup(
         **limits,
         lockstep_ranks=limits["data_parallel_size"] > 1
         and architecture is not None
         and architecture.is_mixture,
         kv_cache=instance.KvCache(
             prefix_caching=server.prefix_caching is not False,
-            reserve_full_prompt=version is not None and version >= (0, 19),
+            reserve_full_prompt=known is not None,
         ),
         latency=latency,
         async_scheduling=ahead,
     )
+    return group if known is None else rules.applied(group, f"{known[0]}.{known[1]}")

@@ -283,15 +283,28 @@ def test_a_limited_client_is_replayed_in_a_closed_loop() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "ahead", "reserves"),
-    [("0.8.4", False, False), ("0.12.1", None, False), ("0.15.1", True, False),
-     ("v0.23.0", True, True), (None, None, False)],
-)  # fmt: skip
-def test_settings_follow_the_version(version: str | None, ahead: Any, reserves: bool) -> None:
-    facts = ServerFacts(engine_version=version, max_num_seqs=7)
+    ("engine", "version", "ahead", "preset"),
+    [
+        (None, "0.8.4", False, None),
+        (None, "0.12.1", None, None),
+        (None, "0.15.1", True, None),
+        ("vLLM", "0.19.0", True, "vllm-0.19"),
+        (None, "v0.24.0", True, "vllm-0.23"),
+        (None, None, None, None),
+        ("sglang", "0.23.0", None, None),
+    ],
+)
+def test_settings_follow_the_version(
+    engine: str | None, version: str | None, ahead: Any, preset: str | None
+) -> None:
+    facts = ServerFacts(engine=engine, engine_version=version, max_num_seqs=7)
     assert plans_ahead(facts) is ahead
     group: InstanceGroup = group_of(facts, LATENCY, ahead=bool(ahead))
-    assert group.kv_cache.reserve_full_prompt is reserves
+    has_rules = preset is not None
+    rules = instance.EngineRules.preset(preset) if has_rules else instance.EngineRules()
+    assert group.engine_rules == rules
+    assert group.kv_cache.generated_tokens is has_rules
+    assert group.kv_cache.reserve_full_prompt is has_rules
     assert (group.max_num_seqs, group.async_scheduling) == (7, bool(ahead))
 
 
