@@ -241,11 +241,11 @@ def group_of(
 ) -> Any:
     """The server with these step times; `catalog.limits_of` has what the facts do not state.
 
-    Its scheduler follows the rules of its version, from vLLM 0.19 on; before, and of others, they
-    were not recorded, and the simulator's own rules hold.
+    Its scheduler follows the rules of its version, from vLLM 0.19 on. Before, of other engines, and
+    of servers of one role, which pools take with the default server's rules only, those hold.
     """
     version = version_of(server)
-    known = version if version is not None and version >= (0, 19) else None
+    is_reserving = version is not None and version >= (0, 19)
     limits: dict[str, Any] = {name: limit.value for name, limit in limits_of(server).items()}
     architecture = architecture_of(server.model)
     group = instance.InstanceGroup(
@@ -255,9 +255,12 @@ def group_of(
         and architecture.is_mixture,
         kv_cache=instance.KvCache(
             prefix_caching=server.prefix_caching is not False,
-            reserve_full_prompt=known is not None,
+            reserve_full_prompt=is_reserving,
+            generated_tokens=True,
         ),
         latency=latency,
         async_scheduling=ahead,
     )
-    return group if known is None else rules.applied(group, f"{known[0]}.{known[1]}")
+    if version is None or not is_reserving or server.role in ("prefill", "decode"):
+        return group
+    return rules.applied(group, f"{version[0]}.{version[1]}")

@@ -303,8 +303,10 @@ def test_settings_follow_the_version(
     has_rules = preset is not None
     rules = instance.EngineRules.preset(preset) if has_rules else instance.EngineRules()
     assert group.engine_rules == rules
-    assert group.kv_cache.generated_tokens is has_rules
+    assert group.kv_cache.generated_tokens
     assert group.kv_cache.reserve_full_prompt is has_rules
+    alone = group_of(dataclasses.replace(facts, role="decode"), LATENCY, ahead=bool(ahead))
+    assert alone.engine_rules == instance.EngineRules()
     assert (group.max_num_seqs, group.async_scheduling) == (7, bool(ahead))
 
 
