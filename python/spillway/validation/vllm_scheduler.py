@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import zlib
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from spillway.files.error import TraceError
 from spillway.systems.vllm import rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from spillway.config.progress import Progress
 
@@ -48,7 +49,9 @@ _FIELDS = (
     "running",
     "finished",
 )
-_OF_REQUESTS = ("tokens_ns", "finished_ns", "aborted_ns")
+_OF_REQUESTS = ("tokens_ns", "first_token_ns", "num_tokens", "finished_ns", "aborted_ns")
+_OF_CASES = ("id", "engine", "step_ns", "requests")
+_OF_RECORDINGS = ("id", "steps", "requests")
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,9 @@ class Steps:
     steps : list of dict
         Each call of the scheduler that gave tokens or preempted a request.
     requests : dict
-        What is known of each request: `tokens_ns`, `finished_ns`, `aborted_ns`.
+        What is known of each request: `tokens_ns`, the instant of each output token;
+        `first_token_ns` and `num_tokens`, None and 0 if there was none; `finished_ns`;
+        `aborted_ns`.
 
     """
 
@@ -201,20 +206,27 @@ def recorded(directory: str | Path) -> Iterator[tuple[dict[str, Any], str, dict[
             f"{folder} must hold cases.jsonl and {stem}VERSION.jsonl, plain or as .gz; "
             "it lacks " + (f"{stem}VERSION.jsonl" if cases else "cases.jsonl")
         )
-    by_id = {case["id"]: case for case in _lines(cases[0])}
+    by_id = {case["id"]: case for case in _lines(cases[0], _OF_CASES)}
     for path in files:
         version = path.name.removeprefix(stem).removesuffix(".gz").removesuffix(".jsonl")
-        for recording in _lines(path):
+        for recording in _lines(path, _OF_RECORDINGS):
             if recording["id"] not in by_id:
                 raise TraceError(f"{path}: {recording['id']!r} is not among the cases")
             yield by_id[recording["id"]], version, recording
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    data = path.read_bytes()
-    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+def _lines(path: Path, keys: Iterable[str]) -> Iterator[dict[str, Any]]:
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: cannot be read: {error}") from None
     for number, line in enumerate(text.splitlines(), start=1):
-        yield _parsed(line, f"{path}, line {number}")
+        where = f"{path}, line {number}"
+        parsed = _parsed(line, where)
+        if missing := [key for key in keys if key not in parsed]:
+            raise TraceError(f"{where}: lacks {', '.join(missing)}")
+        yield parsed
 
 
 def _parsed(line: str, where: str) -> dict[str, Any]:
@@ -236,11 +248,13 @@ def first_difference(recording: Mapping[str, Any], run: Steps) -> Difference | N
     if len(recording["steps"]) != len(run.steps):
         return Difference(None, "steps", str(len(recording["steps"])), str(len(run.steps)))
     for name, figures in recording["requests"].items():
-        found = run.requests[name]
+        found, tokens = run.requests[name], figures["tokens_ns"]
+        counted = {"first_token_ns": next(iter(tokens), None), "num_tokens": len(tokens)}
+        expected = {**counted, **figures}
         for field in _OF_REQUESTS:
-            if field in found and figures.get(field) != found[field]:
+            if field in found and expected.get(field) != found[field]:
                 where = f"{field} of {name}"
-                return Difference(None, where, _text(figures.get(field)), _text(found[field]))
+                return Difference(None, where, _text(expected.get(field)), _text(found[field]))
     return None
 
 
@@ -263,10 +277,15 @@ def product(case: Mapping[str, Any], version: str) -> Steps | str:
 
 def logged(simulation: _core.cluster.Simulation, names: list[str]) -> Steps:
     """Simulate one engine with a log of its steps; `names` are those of the requests."""
-    _, (log,) = _core.cluster.log_steps(simulation, 0)
+    output, (log,) = _core.cluster.log_steps(simulation, 0)
     has_drafts = simulation.instances[0].speculative_decoding.num_drafts > 0
     steps = [_step(entry, names, has_drafts) for entry in log]
-    requests: dict[str, dict[str, Any]] = {name: {} for name in names}
+    record = output["record"]
+    first_ns = np.rint(1e9 * (record.column("arrival_s") + record.column("ttft_s")))
+    requests: dict[str, dict[str, Any]] = {
+        name: {"first_token_ns": None if np.isnan(at) else int(at), "num_tokens": int(tokens)}
+        for name, at, tokens in zip(names, first_ns, record.column("output_tokens"), strict=True)
+    }
     for step in steps:
         for name in step["finished"]:
             requests[name]["finished_ns"] = step["end_ns"]

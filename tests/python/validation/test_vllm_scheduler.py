@@ -71,6 +71,18 @@ def test_the_first_difference_is_named(folder: Path, capsys: pytest.CaptureFixtu
     assert "case-1: step 2, free_blocks: " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("field", ["first_token_ns", "num_tokens"])
+def test_tokens_of_requests_are_compared(folder: Path, field: str) -> None:
+    changed = [recording(case, "0.33.0") for case in cases()]
+    name, figures = next(iter(changed[0]["requests"].items()))
+    tokens = figures["tokens_ns"]
+    figures["tokens_ns"] = [tokens[0] + 1, *tokens[1:]] if field == "first_token_ns" else tokens[:1]
+    (folder / "recordings-vllm-0.33.0.jsonl").write_text(lines(changed))
+    (found,) = [case for case in vllm_scheduler.validate(folder).cases if not case.agrees]
+    assert found.difference is not None
+    assert found.difference.field == f"{field} of {name}"
+
+
 def test_what_the_simulator_lacks_is_no_agreement(folder: Path) -> None:
     unknown = cases()
     unknown[0]["engine"]["extra"] = {"kv_sharing": True}
@@ -85,8 +97,15 @@ def test_folders_that_hold_no_recordings_are_refused(folder: Path) -> None:
     path.write_text("{\n")
     with pytest.raises(TraceError, match=r"0\.19\.1\.jsonl, line 1: no JSON"):
         vllm_scheduler.validate(folder)
+    path.write_text(lines([{"id": "case-0", "steps": []}]))
+    with pytest.raises(TraceError, match=r"0\.19\.1\.jsonl, line 1: lacks requests"):
+        vllm_scheduler.validate(folder)
     path.write_text(lines([{"id": "other", "steps": [], "requests": {}}]))
     with pytest.raises(TraceError, match="'other' is not among the cases"):
+        vllm_scheduler.validate(folder)
+    whole = (folder / "cases.jsonl.gz").read_bytes()
+    (folder / "cases.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(TraceError, match=r"cases\.jsonl\.gz: cannot be read: "):
         vllm_scheduler.validate(folder)
     (folder / "cases.jsonl.gz").unlink()
     with pytest.raises(TraceError, match=r"must hold cases\.jsonl"):
