@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from support.effort import often, trials
 from support.twins import vllm
 from support.vllm_cases import random_case, random_rules
@@ -82,3 +83,58 @@ def test_steps_of_a_run() -> None:
     steps = vllm_scheduler.product(case | {"id": "x"}, "0.33.0")
     assert isinstance(steps, Steps)
     assert steps.steps[0]["running"]
+
+
+def plain_case(requests: list[dict[str, Any]], **engine: Any) -> dict[str, Any]:
+    """Steps of 10 ms, blocks of 4 tokens, and memory for all."""
+    settings = {
+        "block_size": 4, "num_gpu_blocks": 100, "max_num_seqs": 16, "max_num_batched_tokens": 64,
+        "max_model_len": 100, "long_prefill_token_threshold": 0, "policy": "fcfs",
+        "prefix_caching": True, "chunked_prefill": True, "async_scheduling": False,
+        "reserve_full_isl": True, "watermark": 0.0, "num_spec_tokens": 0, "spec_method": None,
+    }  # fmt: skip
+    return {
+        "id": "by hand",
+        "engine": settings | engine,
+        "step_ns": {"constant": 10_000_000, "per_token": 0},
+        "requests": requests,
+    }
+
+
+def admissions(case: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Of each request the step in which it is admitted, and its cached tokens."""
+    steps = vllm_scheduler.product(case, "0.33.0")
+    assert isinstance(steps, Steps)
+    run = vllm.run_case(case, "0.33.0")
+    assert steps.steps == run.steps
+    return {
+        name: (i, cached) for i, step in enumerate(run.steps) for name, cached in step["admitted"]
+    }
+
+
+def test_one_token_of_a_prompt_ends_no_pause_of_prompts() -> None:
+    """All but one token of the second prompt is cached; the third waits for the fourth step."""
+    case = plain_case(
+        [
+            {"id": "a", "arrival_ns": 0, "prompt": [["p", 8]], "output": 20},
+            {"id": "b", "arrival_ns": 5_000_000, "prompt": [["p", 8], ["x", 1]], "output": 20},
+            {"id": "c", "arrival_ns": 15_000_000, "prompt": [["y", 8]], "output": 2},
+        ],
+        extra={"prefill_schedule_interval": 3},
+    )
+    assert admissions(case) == {"a": (0, 0), "b": (1, 8), "c": (3, 0)}
+
+
+@pytest.mark.parametrize(("output", "cached"), [(4, 4), (5, 8)])
+def test_last_token_of_an_output_is_never_found(output: int, cached: int) -> None:
+    """Of 4 tokens with 3 accepted drafts the last one is computed, too, if the output is short."""
+    first = {"id": "a", "arrival_ns": 0, "prompt": [["p", 4]], "output": output, "accept": [3]}
+    again = {
+        "id": "b",
+        "arrival_ns": 50_000_000,
+        "prompt": [["p", 4], ["out:a", output], ["x", 4]],
+        "output": 1,
+        "accept": [0],
+    }
+    case = plain_case([first, again], num_spec_tokens=3, spec_method="ngram")
+    assert admissions(case)["b"][1] == cached

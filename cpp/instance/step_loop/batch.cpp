@@ -416,10 +416,10 @@ void limit_prompts(EngineState& s) {
                      (!s.decoders.empty() || std::ranges::any_of(s.slots, decodes));
 }
 
-// What later steps have to know of the one that has been scheduled.
+// What later steps have to know of the one that has been scheduled. The last token of a prompt also
+// passes while prompts pause, and then ends no pause.
 void note_scheduled(EngineState& s, Recorder& recorder, Time now) {
-  if (s.has_prompts) {
-    s.has_prompts = false;
+  if (std::exchange(s.has_prompts, false) && !s.pauses_prompts) {
     s.calls_since_prompts = 0;
     s.left_none_waiting = num_waiting(s) == 0;
   }

@@ -75,13 +75,15 @@ std::int32_t draw_accepted(const EngineState& s, const Slot& slot) {
   return std::min(accepted + 1, slot.target_output_tokens - slot.emitted);
 }
 
-// Tokens that a slot has emitted may now be found.
+// Tokens that a slot has emitted may now be found. The last one never: drafts that were accepted
+// beyond the end of the output may have computed it.
 void register_emitted(EngineState& s, Slot& slot) {
   if (s.settings.num_drafts > 0 && !s.settings.plans_ahead &&
       !s.settings.rules.registers_accepted) {
     return;
   }
-  slot.findable = std::max(slot.findable, known_of(s, slot, slot.computed));
+  const std::int64_t computed = std::min(slot.computed, slot.known_tokens() - 1);
+  slot.findable = std::max(slot.findable, known_of(s, slot, computed));
   s.memory.register_known(slot.id, slot.holding, slot.findable);
 }
 

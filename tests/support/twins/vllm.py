@@ -486,7 +486,7 @@ class _Engine:
             elif part.samples:
                 live.drafts = 0
         self.calls_since_prefill += 1
-        if prefills:
+        if prefills and not throttled:
             self.calls_since_prefill = 0
             self.left_none_waiting = self.num_waiting == 0
         record: dict[str, Any] = {
@@ -523,17 +523,15 @@ class _Engine:
                 live.computed -= rejected
                 if self.server.async_scheduling:
                     live.placeholders -= rejected + sampled
-            before = live.known
             kept = min(sampled, live.limit - live.known)
             live.emitted += kept
             live.tokens_ns += [now_ns] * kept
             if live.is_running and not part.is_stale:
                 if self.server.async_scheduling or self.server.registers_accepted:
                     in_flight = live.placeholders if self.server.async_scheduling else 0
-                    self.register(live, min(live.computed - in_flight, live.known))
+                    self.register(live, min(live.computed - in_flight, live.known - 1))
                 if not self.server.async_scheduling:
                     live.drafts = self.server.num_drafts
-            del before
             if live.known == live.limit:
                 live.finished_ns = now_ns
                 live.is_gone = True
