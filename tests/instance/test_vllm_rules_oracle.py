@@ -112,17 +112,20 @@ def admissions(case: dict[str, Any]) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_one_token_of_a_prompt_ends_no_pause_of_prompts() -> None:
-    """All but one token of the second prompt is cached; the third waits for the fourth step."""
+def test_one_token_of_a_prompt_begins_and_ends_no_pause_of_prompts() -> None:
+    """First a prompt of one token: the next follows at once. Then all but one token is cached of
+    the third, which enters in the pause; the fourth waits for the third step after the second.
+    """
     case = plain_case(
         [
-            {"id": "a", "arrival_ns": 0, "prompt": [["p", 8]], "output": 20},
-            {"id": "b", "arrival_ns": 5_000_000, "prompt": [["p", 8], ["x", 1]], "output": 20},
-            {"id": "c", "arrival_ns": 15_000_000, "prompt": [["y", 8]], "output": 2},
+            {"id": "a", "arrival_ns": 0, "prompt": [["w", 1]], "output": 20},
+            {"id": "b", "arrival_ns": 5_000_000, "prompt": [["p", 8]], "output": 20},
+            {"id": "c", "arrival_ns": 15_000_000, "prompt": [["p", 8], ["x", 1]], "output": 20},
+            {"id": "d", "arrival_ns": 25_000_000, "prompt": [["y", 8]], "output": 2},
         ],
         extra={"prefill_schedule_interval": 3},
     )
-    assert admissions(case) == {"a": (0, 0), "b": (1, 8), "c": (3, 0)}
+    assert admissions(case) == {"a": (0, 0), "b": (1, 0), "c": (2, 8), "d": (4, 0)}
 
 
 @pytest.mark.parametrize(("output", "cached"), [(4, 4), (5, 8)])

@@ -105,7 +105,7 @@ bool give(EngineState& s, Slot& slot, std::int64_t tokens) {
   slot.planned_drafts =
       static_cast<std::int32_t>(std::max<std::int64_t>(0, tokens - next_need(slot)));
   slot.findable = known;
-  s.has_prompts = s.has_prompts || slot.in_prompt || tokens - slot.planned_drafts > 1;
+  s.has_prompts = s.has_prompts || slot.in_prompt;
   s.started_prompts = s.started_prompts || slot.in_prompt;
   slot.in_prompt = covered < slot.known_tokens();
   return true;
@@ -217,7 +217,6 @@ void pad(const EngineState& s, Slot& slot) {
     slot.planned = 1;
     slot.findable = slot.known_tokens();
     s.memory.register_known(slot.id, slot.holding, slot.findable);
-    s.has_prompts = true;
     --budget;
     recorder.seated(slot.id, slot.computed);
   }
@@ -271,7 +270,7 @@ bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time n
   budget = left - slot.planned;
   recorder.scheduled(slot.id, now, returned);
   if (s.settings.has_special_rules) [[unlikely]] {
-    s.has_prompts = true;
+    s.has_prompts = s.has_prompts || slot.needed_tokens() > 1;
     recorder.admitted(slot.id, slot.computed, returned);
   }
   return true;
@@ -410,19 +409,18 @@ void limit_prompts(EngineState& s) {
       s.prefill_cap = std::numeric_limits<std::int64_t>::max();
     }
   }
-  const bool is_between = ++s.calls_since_prompts < settings.prefill_interval;
+  const bool is_between = s.steps_since_prompts + 1 < settings.prefill_interval;
   const auto decodes = [](const Slot& slot) { return !slot.in_prompt; };
   s.pauses_prompts = is_between && s.left_none_waiting &&
                      (!s.decoders.empty() || std::ranges::any_of(s.slots, decodes));
 }
 
-// What later steps have to know of the one that has been scheduled. The last token of a prompt also
-// passes while prompts pause, and then ends no pause.
-void note_scheduled(EngineState& s, Recorder& recorder, Time now) {
-  if (std::exchange(s.has_prompts, false) && !s.pauses_prompts) {
-    s.calls_since_prompts = 0;
-    s.left_none_waiting = num_waiting(s) == 0;
-  }
+// What later steps have to know of the one that has been scheduled. A request with one token left
+// to compute enters also while prompts pause, and counts as none.
+void note_scheduled(EngineState& s, Recorder& recorder, bool has_tokens, Time now) {
+  if (has_tokens) ++s.steps_since_prompts;
+  if (std::exchange(s.has_prompts, false)) s.steps_since_prompts = 0;
+  if (!s.pauses_prompts) s.left_none_waiting = num_waiting(s) == 0;
   recorder.step_scheduled(s, now);
 }
 
@@ -436,6 +434,7 @@ template <bool kHasSpecialRules>
     budget -= s.settings.slots_of_drafts;
     s.started_prompts = false;
   }
+  [[maybe_unused]] const std::int64_t whole_budget = budget;
   if (!schedule_decoders<kHasSpecialRules>(s, budget)) dissolve_decoders(s, recorder, now);
   s.preempted = false;
   if (!s.slots.empty()) schedule_slots(s, recorder, budget, now);
@@ -443,7 +442,7 @@ template <bool kHasSpecialRules>
     if (!s.ready.empty() && !s.preempted) admit_ready(s, recorder, budget);
   }
   if (!s.waiting.empty() && !s.preempted) schedule_waiting(s, recorder, budget, now);
-  if constexpr (kHasSpecialRules) note_scheduled(s, recorder, now);
+  if constexpr (kHasSpecialRules) note_scheduled(s, recorder, budget < whole_budget, now);
   return budget;
 }
 

@@ -171,17 +171,17 @@ struct EngineState {
   std::vector<Slot> slots;  ///< in order of entry
   std::uint32_t next_entry = 0;
   Activity activity = Activity::idle;
-  Jump jump;                             ///< while stepping
-  bool preempted = false;                ///< in the latest step
-  std::int64_t prefill_cap = 0;          ///< in the step that is being scheduled
-  bool pauses_prompts = false;           ///< the same
-  std::int64_t calls_since_prompts = 0;  ///< since a step last got tokens of prompts
-  bool left_none_waiting = false;        ///< when it did
-  std::int64_t orders = 0;               ///< how often the queue was sorted by cached tokens
-  bool has_prompts = false;              ///< the step that is being scheduled has tokens of prompts
-  bool started_prompts = false;          ///< of requests of the batch before
-  bool takes_late = false;               ///< see `free_blocks`
-  bool is_planned = false;               ///< the step after the current one has a plan
+  Jump jump;                     ///< while stepping
+  bool preempted = false;        ///< in the latest step
+  std::int64_t prefill_cap = 0;  ///< in the step that is being scheduled
+  bool pauses_prompts = false;   ///< the same
+  std::int64_t steps_since_prompts = std::int64_t{1} << 40;  ///< steps with tokens; at first many
+  bool left_none_waiting = false;     ///< in the last step in which prompts did not pause
+  std::int64_t orders = 0;            ///< how often the queue was sorted by cached tokens
+  bool has_prompts = false;           ///< so far in this step, beside last tokens of prompts
+  bool started_prompts = false;       ///< of requests of the batch before
+  bool takes_late = false;            ///< see `free_blocks`
+  bool is_planned = false;            ///< the step after the current one has a plan
   std::int64_t unplanned_blocks = 0;  ///< that finishing decoders would begin in the planned step
   std::int64_t demand_blocks = 0;     ///< of the requests that wait or run, to their end
   KvLoss kv_loss = KvLoss::none;      ///< when the current step has ended

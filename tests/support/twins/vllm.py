@@ -219,7 +219,7 @@ class _Engine:
         self.steps: list[dict[str, Any]] = []
         self.hits = 0
         self.lookups = 0
-        self.calls_since_prefill = 0
+        self.steps_since_prefill = 10**9
         self.left_none_waiting = False
 
     # Queue
@@ -374,7 +374,7 @@ class _Engine:
         """Whether prompts pause, for requests that decode."""
         return (
             self.left_none_waiting
-            and self.calls_since_prefill + 1 < self.server.prefill_schedule_interval
+            and self.steps_since_prefill + 1 < self.server.prefill_schedule_interval
             and any(live.samples for live in self.running)
         )
 
@@ -474,7 +474,8 @@ class _Engine:
 
         prefills = False
         for live, part in parts.items():
-            prefills = prefills or part.tokens - part.drafts > 1 or not live.samples
+            starts = part.enters and live.computed < live.known - 1
+            prefills = prefills or starts or not (part.enters or live.samples)
             live.computed += part.tokens
             known = live.known + live.placeholders
             live.samples = part.samples = live.computed >= known
@@ -485,9 +486,11 @@ class _Engine:
                     live.drafts = server.num_drafts
             elif part.samples:
                 live.drafts = 0
-        self.calls_since_prefill += 1
-        if prefills and not throttled:
-            self.calls_since_prefill = 0
+        if parts:
+            self.steps_since_prefill += 1
+        if prefills:
+            self.steps_since_prefill = 0
+        if not throttled:
             self.left_none_waiting = self.num_waiting == 0
         record: dict[str, Any] = {
             "planned_ns": now_ns,
