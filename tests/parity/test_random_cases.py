@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-from parity.live import random_cases
+
+_FOLDER = str(Path(__file__).parent / "live")
+sys.path.insert(0, _FOLDER)
+try:
+    import random_cases
+    import sglang_cases
+finally:
+    sys.path.remove(_FOLDER)
 
 _CASES = random_cases.cases(300, seed=5)
+_SGLANG = sglang_cases.cases(250, seed=5)
 
 
 def tokens(request: dict[str, Any]) -> int:
     return sum(size for _, size in request["prompt"]) + request["output"]
 
 
-def test_a_seed_gives_the_same_cases_whatever_their_number() -> None:
-    assert random_cases.cases(40, seed=5) == _CASES[:40]
-    assert random_cases.cases(40, seed=6) != _CASES[:40]
+@pytest.mark.parametrize("module", [random_cases, sglang_cases])
+def test_a_seed_gives_the_same_cases_whatever_their_number(module: Any) -> None:
+    assert module.cases(40, seed=5) == module.cases(80, seed=5)[:40]
+    assert module.cases(40, seed=6) != module.cases(40, seed=5)
 
 
-def test_every_feature_has_as_many_cases() -> None:
-    names = [case["id"].rpartition("-")[0] for case in _CASES]
-    assert {names.count(name) for name in random_cases.NAMES} == {len(_CASES) // 30}
-    assert names == [case["feature"] for case in _CASES]
-    assert len({case["id"] for case in _CASES}) == len(_CASES)
+@pytest.mark.parametrize(
+    ("cases", "features"), [(_CASES, random_cases.NAMES), (_SGLANG, sglang_cases.NAMES)]
+)
+def test_every_feature_has_as_many_cases(
+    cases: list[dict[str, Any]], features: tuple[str, ...]
+) -> None:
+    names = [case["id"].rpartition("-")[0] for case in cases]
+    assert {names.count(name) for name in features} == {10}
+    assert names == [case["feature"] for case in cases]
+    assert len({case["id"] for case in cases}) == len(cases)
 
 
 @pytest.mark.parametrize("case", _CASES[:60], ids=lambda case: case["id"])
@@ -50,10 +66,11 @@ def test_engines_accept_the_settings(case: dict[str, Any]) -> None:
 
 
 def test_what_engines_leave_undefined_does_not_occur() -> None:
-    for case in _CASES:
+    for case in [*_CASES, *_SGLANG]:
         arrivals_ns = [request["arrival_ns"] for request in case["requests"]]
         assert arrivals_ns == sorted(arrivals_ns)
-        if case["engine"]["policy"] == "priority":
+        engine = case["engine"]
+        if engine.get("policy") == "priority" or engine.get("priority_scheduling"):
             assert len(set(arrivals_ns)) == len(arrivals_ns), case["id"]
         aborts_ns = [each["abort_ns"] for each in case["requests"] if "abort_ns" in each]
         assert len(set(aborts_ns)) == len(aborts_ns), case["id"]
@@ -61,7 +78,7 @@ def test_what_engines_leave_undefined_does_not_occur() -> None:
 
 def test_answers_in_prompts_are_those_of_earlier_requests() -> None:
     num_answers = 0
-    for case in _CASES:
+    for case in [*_CASES, *_SGLANG]:
         outputs: dict[str, int] = {}
         for request in case["requests"]:
             for name, size in request["prompt"]:
@@ -91,3 +108,17 @@ def test_cases_have_what_is_special_about_their_features() -> None:
         if len({request["arrival_ns"] for request in case["requests"]}) < len(case["requests"])
     ]
     assert ties
+
+
+def test_settings_of_sglang_fit_together() -> None:
+    for case in _SGLANG:
+        engine, page = case["engine"], case["engine"]["page_size"]
+        assert engine["max_total_num_tokens"] % page == 0, case["id"]
+        longest = max(map(tokens, case["requests"]))
+        assert longest < engine["context_length"], case["id"]
+        assert longest + page <= engine["max_total_num_tokens"], case["id"]
+        if engine["chunked_prefill_size"] is None:
+            assert not engine["mixed_chunk"], case["id"]
+            assert longest <= engine["max_prefill_tokens"], case["id"]
+        else:
+            assert engine["chunked_prefill_size"] % page == 0, case["id"]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-_DURATIONS = (
+DURATIONS = (
     {"constant": 10_000_000, "per_token": 0},
     {"constant": 4_000_000, "per_token": 50_000},
 )
@@ -22,11 +22,11 @@ _NUM_ACCEPTED = 7
 """Numbers of accepted drafts after which those of a request repeat."""
 
 Request = dict[str, Any]
-Prompts = Callable[["_Draw"], list[Request]]
+Prompts = Callable[["Draw"], list[Request]]
 
 
 @dataclass
-class _Draw:
+class Draw:
     """What the prompts of one case are drawn from."""
 
     rng: random.Random
@@ -62,12 +62,12 @@ class Feature:
 # --- prompts --------------------------------------------------------------------------------------
 
 
-def _separate(draw: _Draw) -> list[Request]:
+def separate(draw: Draw) -> list[Request]:
     """No request shares a token with another."""
     return [{"prompt": [draw.own(i)], "output": draw.output()} for i in range(draw.num_requests)]
 
 
-def _prefixed(draw: _Draw) -> list[Request]:
+def prefixed(draw: Draw) -> list[Request]:
     """Most begin with one of three prefixes, some are nothing else."""
     size = draw.block_size
     lengths = [
@@ -86,7 +86,7 @@ def _prefixed(draw: _Draw) -> list[Request]:
     return found
 
 
-def _repeated(draw: _Draw) -> list[Request]:
+def repeated(draw: Draw) -> list[Request]:
     """Whole prompts come again; many end at the end of a block."""
     size = draw.block_size
     lengths = [draw.rng.choice((2 * size, 4 * size, draw.rng.randint(2, 60))) for _ in range(3)]
@@ -99,7 +99,7 @@ def _repeated(draw: _Draw) -> list[Request]:
     return found
 
 
-def _following(draw: _Draw) -> list[Request]:
+def following(draw: Draw) -> list[Request]:
     """Later prompts repeat an earlier prompt and its answer, mostly after that answer."""
     found: list[Request] = []
     for i in range(draw.num_requests):
@@ -123,11 +123,11 @@ def _following(draw: _Draw) -> list[Request]:
     return found
 
 
-_CACHED = (_prefixed, _repeated, _following)
+_CACHED = (prefixed, repeated, following)
 
 
-def _any(draw: _Draw) -> list[Request]:
-    return draw.rng.choice((_separate, *_CACHED))(draw)
+def any_kind(draw: Draw) -> list[Request]:
+    return draw.rng.choice((separate, *_CACHED))(draw)
 
 
 # --- features -------------------------------------------------------------------------------------
@@ -142,47 +142,47 @@ _THRESHOLDS = (5, 8, 16, 24, 40)
 
 def _drafting(method: str, **settings: tuple[Any, ...]) -> Feature:
     drafting = {"num_spec_tokens": _DRAFTS, "spec_method": (method,), **_CACHING, **settings}
-    return Feature(_prefixed, settings={"max_num_batched_tokens": (32, 64, 128, 256), **drafting})
+    return Feature(prefixed, settings={"max_num_batched_tokens": (32, 64, 128, 256), **drafting})
 
 
 FEATURES: dict[str, Feature] = {
-    "base": Feature(_separate),
-    "chunks": Feature(_separate, settings={"max_num_batched_tokens": (16, 24, 40)}),
-    "threshold": Feature(_separate, settings={"long_prefill_token_threshold": _THRESHOLDS}),
+    "base": Feature(separate),
+    "chunks": Feature(separate, settings={"max_num_batched_tokens": (16, 24, 40)}),
+    "threshold": Feature(separate, settings={"long_prefill_token_threshold": _THRESHOLDS}),
     "preempt_no_reserve": Feature(
-        _separate, 60, _TIGHT, settings={"reserve_full_isl": (False,)}, gap_ms=(3, 8, 20)
+        separate, 60, _TIGHT, settings={"reserve_full_isl": (False,)}, gap_ms=(3, 8, 20)
     ),
-    "preempt_reserve": Feature(_separate, 60, _TIGHT, gap_ms=(3, 8, 20)),
-    "shared_prefix": Feature(_prefixed, settings=_CACHING),
-    "eviction": Feature(_prefixed, 120, _EVICTING, _CACHING),
-    "cache_preempt": Feature(_prefixed, 60, _TIGHT, _CACHING, gap_ms=(1, 5, 15)),
-    "full_hit": Feature(_repeated, 110, _EVICTING, _CACHING),
-    "follow_up": Feature(_following, 120, _EVICTING, _CACHING),
+    "preempt_reserve": Feature(separate, 60, _TIGHT, gap_ms=(3, 8, 20)),
+    "shared_prefix": Feature(prefixed, settings=_CACHING),
+    "eviction": Feature(prefixed, 120, _EVICTING, _CACHING),
+    "cache_preempt": Feature(prefixed, 60, _TIGHT, _CACHING, gap_ms=(1, 5, 15)),
+    "full_hit": Feature(repeated, 110, _EVICTING, _CACHING),
+    "follow_up": Feature(following, 120, _EVICTING, _CACHING),
     "priority": Feature(
-        _separate, 60, _TIGHT, {"policy": _PRIORITY, "reserve_full_isl": (True, False)}
+        separate, 60, _TIGHT, {"policy": _PRIORITY, "reserve_full_isl": (True, False)}
     ),
     "priority_cache": Feature(
-        _prefixed,
+        prefixed,
         80,
         (1.0, 3.0),
         {"policy": _PRIORITY, "reserve_full_isl": (True, False), **_CACHING},
     ),
-    "async": Feature(_separate, settings=_ASYNC),
+    "async": Feature(separate, settings=_ASYNC),
     "async_preempt": Feature(
-        _separate, 60, _TIGHT, {"reserve_full_isl": (True, False), **_ASYNC}, gap_ms=(3, 8, 20)
+        separate, 60, _TIGHT, {"reserve_full_isl": (True, False), **_ASYNC}, gap_ms=(3, 8, 20)
     ),
-    "async_cache": Feature(_any, 120, _EVICTING, {**_CACHING, **_ASYNC}),
-    "aborts": Feature(_separate, has_aborts=True),
-    "aborts_cache": Feature(_prefixed, 70, (1.0, 3.0), _CACHING, has_aborts=True),
+    "async_cache": Feature(any_kind, 120, _EVICTING, {**_CACHING, **_ASYNC}),
+    "aborts": Feature(separate, has_aborts=True),
+    "aborts_cache": Feature(prefixed, 70, (1.0, 3.0), _CACHING, has_aborts=True),
     "no_chunking": Feature(
-        _separate,
+        separate,
         settings={"chunked_prefill": (False,), "max_num_batched_tokens": (160, 200, 256)},
     ),
     "watermark": Feature(
-        _separate, 60, (1.0, 3.0), {"watermark": (0.01, 0.05, 0.1, 0.2)}, gap_ms=(3, 8, 20)
+        separate, 60, (1.0, 3.0), {"watermark": (0.01, 0.05, 0.1, 0.2)}, gap_ms=(3, 8, 20)
     ),
     "mixed": Feature(
-        _any,
+        any_kind,
         80,
         (1.0, 4.0),
         {
@@ -200,7 +200,7 @@ FEATURES: dict[str, Feature] = {
     "spec_draft_model": _drafting("draft_model", max_num_batched_tokens=(64, 128, 256)),
     "spec_async": _drafting("eagle", **_ASYNC),
     "spec_preempt": Feature(
-        _prefixed,
+        prefixed,
         60,
         (1.5, 3.0),
         {
@@ -212,16 +212,16 @@ FEATURES: dict[str, Feature] = {
         gap_ms=(1, 5, 15),
     ),
     "prefill_interval": Feature(
-        _any,
+        any_kind,
         settings={"prefix_caching": (True, False)},
         extra={"prefill_schedule_interval": (2, 3, 4, 5, 6)},
     ),
     "adaptive_threshold": Feature(
-        _separate,
+        separate,
         settings={"long_prefill_token_threshold": _THRESHOLDS},
         extra={"long_prefill_token_threshold_adaptive": _ON},
     ),
-    "active_seqs": Feature(_separate, extra={"max_num_active_seqs": (1, 2, 3, 4, 8)}),
+    "active_seqs": Feature(separate, extra={"max_num_active_seqs": (1, 2, 3, 4, 8)}),
 }
 """The features of short cases, by name; `chat` and `load` are longer ones."""
 
@@ -250,7 +250,7 @@ def _settings(rng: random.Random) -> dict[str, Any]:
     }
 
 
-def _time(rng: random.Random, requests: list[Request], gap_ms: float, grid_ns: int) -> None:
+def spread(rng: random.Random, requests: list[Request], gap_ms: float, grid_ns: int) -> None:
     """Gives requests their times of arrival, in order; some together, some at the end of steps."""
     now_ns = rng.randrange(0, 30 * _MS)
     on_grid = grid_ns > 0 and rng.random() < 0.2
@@ -262,7 +262,7 @@ def _time(rng: random.Random, requests: list[Request], gap_ms: float, grid_ns: i
         request["arrival_ns"] = now_ns
 
 
-def _withdraw(rng: random.Random, requests: list[Request], within_ms: float) -> None:
+def withdraw(rng: random.Random, requests: list[Request], within_ms: float) -> None:
     """Lets clients of about a third of the requests go, no two at one time."""
     taken: set[int] = set()
     for request in requests:
@@ -274,7 +274,7 @@ def _withdraw(rng: random.Random, requests: list[Request], within_ms: float) -> 
             request["abort_ns"] = abort_ns
 
 
-def _rank(rng: random.Random, requests: list[Request]) -> None:
+def rank(rng: random.Random, requests: list[Request]) -> None:
     """Gives requests priorities, and arrivals at one time an order."""
     for before, request in zip([None, *requests], requests, strict=False):
         request["priority"] = rng.randrange(4)
@@ -282,7 +282,7 @@ def _rank(rng: random.Random, requests: list[Request]) -> None:
             request["arrival_ns"] = max(request["arrival_ns"], before["arrival_ns"] + 1)
 
 
-def _num_tokens(request: Request) -> int:
+def num_tokens(request: Request) -> int:
     num_prompt = sum(size for _, size in request["prompt"])
     return int(num_prompt + request["output"])
 
@@ -301,21 +301,21 @@ def _short(name: str, number: int, rng: random.Random) -> dict[str, Any]:
             engine["extra"]["max_num_active_seqs"] = min(
                 most, engine["extra"]["max_num_active_seqs"]
             )
-    draw = _Draw(rng, number, engine["block_size"], feature.longest, rng.randint(6, 16))
+    draw = Draw(rng, number, engine["block_size"], feature.longest, rng.randint(6, 16))
     requests = [
         {"id": f"r{i:02d}", "arrival_ns": 0, **each} for i, each in enumerate(feature.prompts(draw))
     ]
-    step_ns = rng.choice(_DURATIONS)
+    step_ns = rng.choice(DURATIONS)
     grid_ns = 0 if step_ns["per_token"] else step_ns["constant"]
-    _time(rng, requests, rng.choice(feature.gap_ms), grid_ns)
+    spread(rng, requests, rng.choice(feature.gap_ms), grid_ns)
     if engine["policy"] == "priority":
-        _rank(rng, requests)
+        rank(rng, requests)
     if feature.has_aborts:
-        _withdraw(rng, requests, rng.choice((40, 150, 400)))
+        withdraw(rng, requests, rng.choice((40, 150, 400)))
     if num_drafts := engine["num_spec_tokens"]:
         for request in requests:
             request["accept"] = [rng.randint(0, num_drafts) for _ in range(_NUM_ACCEPTED)]
-    engine["max_model_len"] = max(map(_num_tokens, requests)) + 8
+    engine["max_model_len"] = max(map(num_tokens, requests)) + 8
     if feature.room is not None:
         longest = -(-(engine["max_model_len"] + engine["num_spec_tokens"]) // engine["block_size"])
         usable = int(longest * rng.uniform(*feature.room)) + 1
@@ -380,8 +380,8 @@ def _load(number: int, rng: random.Random) -> dict[str, Any]:
         requests.append(
             {"id": f"q{i:02d}", "arrival_ns": 0, "prompt": prompt, "output": rng.randint(4, 60)}
         )
-    _time(rng, requests, rng.choice((10, 20, 30)), 0)
-    _rank(rng, requests)
+    spread(rng, requests, rng.choice((10, 20, 30)), 0)
+    rank(rng, requests)
     return {
         "id": f"load-{number}",
         "feature": "load",

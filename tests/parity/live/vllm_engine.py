@@ -1,6 +1,6 @@
 """vLLM's own engine in virtual time: records what its scheduler does with given cases.
 
-    python engine.py SOURCE CASES RECORDINGS
+    python vllm_engine.py SOURCE CASES RECORDINGS
 
 Runs in an environment that has what vLLM imports; SOURCE is the folder with its Python files. The
 README of this folder says what runs unmodified and what is replaced.
