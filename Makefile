@@ -29,7 +29,7 @@ define run_installed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-live test-fuzz shares fuzz-readers portability specimens command-lines weekly mutants smoke test-dist test-dist-full bench bench-check build-check experiments docs docs-links check $(QUICK_CHECKS) analyze format stubs golden notebooks notebooks-check clean
+.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-sanitized test-sanitized-asan test-sanitized-tsan test-python test-every test-long test-live test-fuzz shares fuzz-readers portability specimens command-lines recordings weekly mutants smoke test-dist test-dist-full bench bench-check build-check experiments docs docs-links check $(QUICK_CHECKS) analyze format stubs golden notebooks notebooks-check clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -103,6 +103,10 @@ portability: $(VENV)/.dev  ## Equal outcomes with other compilers, levels of opt
 
 command-lines: $(VENV)/.dev  ## Parse the command lines that are written for vLLM with its own parser; needs a package index, gigabytes
 	$(BIN)/python tools/command_lines.py $(VERSIONS)
+
+recordings: $(VENV)/.dev  ## Record vLLM's own scheduler on fresh random cases, compare every step; needs a package index, gigabytes
+	$(BIN)/python tests/parity/live/record.py --out build/recordings $(RECORDINGS)
+	$(BIN)/spillway validate vllm-scheduler build/recordings
 
 specimens: $(VENV)/.tools  ## Compare the files of the newest load generators with the stored specimens; needs a package index
 	$(BIN)/python -m tools.specimens $(or $(SPECIMENS),--newest)

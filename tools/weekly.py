@@ -32,6 +32,7 @@ TARGETS = {
     "fuzz-readers": "SECONDS=120",
     "notebooks-check": "",
     "portability": "",
+    "recordings": "",
     "specimens": "",
     "test-dist-full": "",
     "test-fuzz": "",
