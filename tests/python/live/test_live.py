@@ -113,6 +113,12 @@ def test_the_other_paths() -> None:
         app = application()
         health = await call(app, "/health")
         assert (health.status, health.parts) == (200, [b""])
+        whole = [(path, {"prompt": TEXT}) for path in ("/v1/completions", "/tokenize")]
+        for path, asked in (*whole, *((path, None) for path in ("/health", "/metrics", "/a"))):
+            reply = await call(app, path, asked)
+            (part,) = reply.parts
+            assert reply.headers["content-length"] == str(len(part))
+            assert reply.headers["content-type"] != "application/json" or b": " not in part
         assert (await call(app, "/version")).json == {"version": "0.33.0"}
         assert (await call(app, "/load")).json == {"server_load": 0}
         (card,) = (await call(app, "/v1/models")).json["data"]
