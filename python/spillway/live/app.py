@@ -376,16 +376,16 @@ class App:
         await _json(send, 200, {"prompt": tokens.decode(found)})
 
     async def _models(self, at: At, _headers: Headers, _receive: Receive, send: Send) -> None:
-        model = self.settings.model
+        model, created = self.settings.model, int(time.time())
         card = {
             "id": model,
             "object": "model",
-            "created": int(time.time()),
+            "created": created,
             "owned_by": "vllm",
             "root": model,
             "parent": None,
             "max_model_len": self.settings.max_model_len(at),
-            "permission": [],
+            "permission": [wire.permission(created)],
         }
         await _json(send, 200, {"object": "list", "data": [card]})
 

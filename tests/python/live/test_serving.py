@@ -250,7 +250,7 @@ async def two_hundred_streams(port: int) -> dict[int, list[tuple[float, int]]]:
         asked = LONG | {
             "prompt": [1] * length,
             "max_tokens": 1000,
-            "stream_options": {"continuous_usage_stats": True},
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
         body = json.dumps(asked).encode()
         head = f"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n\r\n"
