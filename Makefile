@@ -83,7 +83,7 @@ test-every: $(VENV)/.dev  ## Python tests but the long ones, with as many random
 test-long: $(VENV)/.dev  ## Theory tests to 1%; minutes
 	$(BIN)/python -m pytest -m long -n 2
 
-test-live: $(VENV)/.dev  ## k6, aiperf, Envoy and litellm against a live fleet, those that are on the PATH; minutes
+test-live: $(VENV)/.dev  ## k6, aiperf, Envoy, litellm and Prometheus against a live fleet, those that are on the PATH; minutes
 	$(BIN)/python -m pytest tests/python/live/test_tools.py -m long -rs
 
 shares: $(VENV)/.dev  ## How often findings name the causes of public threads, and of healthy runs; minutes

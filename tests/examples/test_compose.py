@@ -49,6 +49,19 @@ def test_every_instance_is_reached_by_the_gateway_and_by_prometheus() -> None:
     assert COMPOSE["services"]["gateway"]["ports"] == [f"127.0.0.1:{front}:{front}"]
 
 
+def test_the_image_is_built_without_what_git_ignores() -> None:
+    """Environments, builds of this machine and caches; what the package is built of stays."""
+    left_out = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
+    for folder in (entry.removesuffix("/") for entry in ignored if entry.endswith("/")):
+        if not folder.startswith("*"):
+            assert {folder, f"**/{folder}"} & set(left_out), folder
+    context = LIVE / COMPOSE["services"]["fleet"]["build"]["context"]
+    assert context.resolve() == ROOT.resolve()  # where .dockerignore is read
+    needed = {"CMakeLists.txt", "cmake", "cpp", "examples", "python", "pyproject.toml", "README.md"}
+    assert not needed & set(left_out)
+
+
 def test_no_port_is_published_to_other_machines() -> None:
     services = COMPOSE["services"]
     assert "ports" not in services["fleet"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from spillway.cli import configuration, output
 from spillway.config.classes import config_error
-from spillway.config.filesystem import read_text
+from spillway.config.filesystem import read_text, reason
 
 if TYPE_CHECKING:
     import argparse
@@ -88,6 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serves a simulated fleet."""
     from spillway.live import serve
+    from spillway.live.server import ListenError
+    from spillway.live.settings import has_requests
 
     if not 0 <= options.seed < 2**64:
         raise config_error([("--seed", str(options.seed), "must be >= 0 and < 2**64")])
@@ -101,29 +103,34 @@ def run(options: argparse.Namespace) -> int:
         name = f"instance {next(numbers)}" if options.mode == "servers" else "the fleet"
         output.say(f"serves {name} at {address}/v1, {options.speed:g} x real time")
 
-    repeated = serve(
-        simulation,
-        mode=options.mode,
-        host=options.host,
-        port=options.port,
-        speed=options.speed,
-        seed=options.seed,
-        model=options.model,
-        status_profile=options.status_profile,
-        vllm_version=options.vllm_version,
-        errors=() if options.errors is None else options.errors,
-        admin_port=options.admin_port,
-        admin_token=token,
-        tenant_keys=options.tenant_keys,
-        record=options.record,
-        tokenizer=options.tokenizer,
-        behind_proxy=options.behind_proxy,
-        grace_s=options.grace,
-        duration_s=options.duration_s,
-        ready=ready,
-        note=output.say,
-    )
-    if repeated is not None and not repeated.changes:
+    try:
+        repeated = serve(
+            simulation,
+            mode=options.mode,
+            host=options.host,
+            port=options.port,
+            speed=options.speed,
+            seed=options.seed,
+            model=options.model,
+            status_profile=options.status_profile,
+            vllm_version=options.vllm_version,
+            errors=() if options.errors is None else options.errors,
+            admin_port=options.admin_port,
+            admin_token=token,
+            tenant_keys=options.tenant_keys,
+            record=options.record,
+            tokenizer=options.tokenizer,
+            behind_proxy=options.behind_proxy,
+            grace_s=options.grace,
+            duration_s=options.duration_s,
+            ready=ready,
+            note=output.say,
+        )
+    except ListenError as error:
+        raise config_error(
+            [(error.filename, "", f"cannot listen there: {reason(error)}")]
+        ) from None
+    if repeated is not None and not has_requests(repeated):
         output.say("no request came: nothing is recorded")
     elif repeated is not None:
         output.say(f"wrote {options.record}: spillway run {options.record} --seed {options.seed}")

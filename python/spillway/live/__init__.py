@@ -85,8 +85,8 @@ def serve(
         `default`.
     record : path
         A configuration file (.yaml, .yml or .json), written at the end, that repeats what happened:
-        `spillway run FILE --seed SEED`. Until then FILE.jsonl holds it. It has lengths and salted
-        hashes of prompts, never their text.
+        `spillway run FILE --seed SEED`, if a request came. Until then FILE.jsonl holds it. It has
+        lengths and salted hashes of prompts, never their text.
     tokenizer : path
         A folder, where the tokenizer of the server is written at the start in the form that load
         generators read (`tokenizer.json`).
@@ -166,7 +166,7 @@ def serve(
     if live.record is None or live.journal is None:
         return None
     repeated = recorded(live.journal)
-    if repeated.changes:
+    if settings.has_requests(repeated):
         dump(repeated, live.record)
-        live.journal.unlink()
+    live.journal.unlink()
     return repeated

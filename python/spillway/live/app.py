@@ -376,22 +376,21 @@ class App:
         await _json(send, 200, {"prompt": tokens.decode(found)})
 
     async def _models(self, at: At, _headers: Headers, _receive: Receive, send: Send) -> None:
-        model = self.settings.model
+        model, created = self.settings.model, int(time.time())
         card = {
             "id": model,
             "object": "model",
-            "created": int(time.time()),
+            "created": created,
             "owned_by": "vllm",
             "root": model,
             "parent": None,
             "max_model_len": self.settings.max_model_len(at),
-            "permission": [],
+            "permission": [wire.permission(created)],
         }
         await _json(send, 200, {"object": "list", "data": [card]})
 
     async def _health(self, _at: At, _headers: Headers, _receive: Receive, send: Send) -> None:
-        await _begin(send, 503 if self.is_draining else 200, b"text/plain", [])
-        await _more(send, b"", is_last=True)
+        await _at_once(send, 503 if self.is_draining else 200, b"text/plain", b"")
 
     async def _version(self, _at: At, _headers: Headers, _receive: Receive, send: Send) -> None:
         await _json(send, 200, {"version": self.settings.vllm_version})
@@ -401,8 +400,7 @@ class App:
 
     async def _metrics(self, at: At, _headers: Headers, _receive: Receive, send: Send) -> None:
         page = self.metrics.page(self.fleet, at).encode()
-        await _begin(send, 200, CONTENT_TYPE.encode(), [])
-        await _more(send, page, is_last=True)
+        await _at_once(send, 200, CONTENT_TYPE.encode(), page)
 
 
 def _why(served: Served) -> str:
@@ -431,5 +429,17 @@ async def _more(send: Send, part: bytes, *, is_last: bool = False) -> None:
 async def _json(
     send: Send, status: int, value: Any, headers: list[tuple[bytes, bytes]] | None = None
 ) -> None:
-    await _begin(send, status, b"application/json", headers or [])
-    await _more(send, json.dumps(value).encode(), is_last=True)
+    body = json.dumps(value, separators=(",", ":")).encode()
+    await _at_once(send, status, b"application/json", body, headers)
+
+
+async def _at_once(
+    send: Send,
+    status: int,
+    content_type: bytes,
+    body: bytes,
+    headers: list[tuple[bytes, bytes]] | None = None,
+) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await _begin(send, status, content_type, [length, *(headers or [])])
+    await _more(send, body, is_last=True)

@@ -205,8 +205,8 @@ class Metrics:
             return f'model_name="{self._model}",engine="{engine - first}"'
 
         def plain(name: str, kind: str, values: Iterable[tuple[str, float]]) -> Iterator[str]:
-            yield f"# TYPE vllm:{name} {kind}"
             suffix = "_total" if kind == "counter" else ""
+            yield f"# TYPE vllm:{name}{suffix} {kind}"
             for text, value in values:
                 yield f"vllm:{name}{suffix}{{{text}}} {float(value)!r}"
 
@@ -278,11 +278,11 @@ class Metrics:
 
     def _of_clock(self, fleet: Fleet) -> Iterator[str]:
         model = f'model_name="{self._model}"'
-        yield "# TYPE spillway_late counter"
+        yield "# TYPE spillway_late_total counter"
         yield f"spillway_late_total{{{model}}} {fleet.times_late}"
         yield "# TYPE spillway_lateness_seconds histogram"
         yield from fleet.lateness.lines("spillway_lateness_seconds", model)
-        yield "# TYPE spillway_injected_errors counter"
+        yield "# TYPE spillway_injected_errors_total counter"
         for error, count in sorted(self.injected.items()):
             yield f'spillway_injected_errors_total{{{model},error="{error}"}} {count}'
 
@@ -293,10 +293,10 @@ class Metrics:
         yield "# TYPE spillway_queue_length gauge"
         queued = sum(tenant["queued"] for tenant in state["tenants"].values())  # type: ignore[attr-defined]
         yield f"spillway_queue_length{{{model}}} {queued}"
-        yield "# TYPE spillway_refused counter"
+        yield "# TYPE spillway_refused_total counter"
         for reason, count in sorted(self._refused.items()):
             yield f'spillway_refused_total{{{model},reason="{reason}"}} {count}'
-        yield "# TYPE spillway_requests counter"
+        yield "# TYPE spillway_requests_total counter"
         for (tenant, outcome), count in sorted(self._by_tenant.items()):
             labels = f'{model},tenant="{_escaped(tenant)}",outcome="{outcome}"'
             yield f"spillway_requests_total{{{labels}}} {count}"

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
     from spillway.live.settings import LiveSettings
 
+
+class ListenError(OSError):
+    """An address where the server cannot listen: `filename`."""
+
+
 _ADMIN_HOST = "127.0.0.1"
 _BACKLOG = 2048
 
@@ -184,6 +189,5 @@ def _bound(host: str, port: int) -> socket.socket:
         bound.bind((host, port))
     except OSError as error:
         bound.close()
-        error.filename = f"{host}:{port}"
-        raise
+        raise ListenError(error.errno, error.strerror, f"{host}:{port}") from None
     return bound

@@ -355,3 +355,8 @@ def check_address(host: str, *, behind_proxy: bool) -> None:
             "callers: put a proxy in front and state --behind-proxy (behind_proxy=True in Python)"
         )
         raise config_error([("host", repr(host), allowed)])
+
+
+def has_requests(simulation: Simulation) -> bool:
+    """Whether a record has requests, and can be repeated."""
+    return any(change.submit for change in simulation.changes)

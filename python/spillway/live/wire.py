@@ -176,7 +176,9 @@ def ask_of(body: bytes, *, is_chat: bool, model: str, longest: int) -> Ask:
         ignores_eos=_taken(given, "ignore_eos", bool, False),
         streams=streams,
         includes_usage=bool(options.get("include_usage")),
-        continuous_usage=bool(options.get("continuous_usage_stats")),
+        continuous_usage=bool(
+            options.get("include_usage") and options.get("continuous_usage_stats")
+        ),
     )
 
 
@@ -189,8 +191,43 @@ def usage_of(prompt: int, output: int) -> dict[str, int]:
     }
 
 
+def permission(created: int) -> dict[str, Any]:
+    """The permission that vLLM states for a model."""
+    return {
+        "id": f"modelperm-{0:016x}",
+        "object": "model_permission",
+        "created": created,
+        "allow_create_engine": False,
+        "allow_sampling": True,
+        "allow_logprobs": True,
+        "allow_search_indices": False,
+        "allow_view": True,
+        "allow_fine_tuning": False,
+        "organization": "*",
+        "group": None,
+        "is_blocking": False,
+    }
+
+
+def _nothing(*names: str) -> dict[str, None]:
+    return dict.fromkeys(names)
+
+
+# What vLLM 0.33 states and a simulated answer has not, each in its place.
+_NO_DETAILS = _nothing("prompt_tokens_details", "completion_tokens_details")
+_BEFORE_USAGE = _nothing("service_tier", "system_fingerprint")
+_AFTER_TRANSFER = _nothing("kv_transfer_params", "ec_transfer_params", "metrics")
+_AFTER_COMPLETION = _AFTER_TRANSFER
+_AFTER_CHAT = _nothing("prompt_logprobs", "prompt_token_ids", "prompt_text") | _AFTER_TRANSFER
+_OF_COMPLETION = _nothing(
+    "token_ids", "prompt_logprobs", "prompt_token_ids", "routed_experts", "weight_versions"
+)
+_OF_CHAT = _nothing("token_ids", "routed_experts", "weight_versions")
+_OF_MESSAGE = _nothing("refusal", "annotations", "audio", "function_call", "reasoning")
+
+
 class Answer:
-    """The answers to one request."""
+    """The answers to one request, with the fields of vLLM 0.33 in its order."""
 
     def __init__(self, ask: Ask, number: int, created: int) -> None:
         prefix = "chatcmpl" if ask.is_chat else "cmpl"
@@ -211,11 +248,14 @@ class Answer:
         head = dict(self._head)
         if self._ask.is_chat:
             head["object"] = "chat.completion"
-            choice["message"] = {"role": "assistant", "content": text}
+            choice["message"] = {"role": "assistant", "content": text} | _OF_MESSAGE
         else:
             choice["text"] = text
         choice |= {"logprobs": None, "finish_reason": finish_reason, "stop_reason": None}
-        return {**head, "choices": [choice], "usage": usage_of(len(self._ask.prompt), output)}
+        choice |= _OF_CHAT if self._ask.is_chat else _OF_COMPLETION
+        usage = usage_of(len(self._ask.prompt), output) | _NO_DETAILS
+        rest = _AFTER_CHAT if self._ask.is_chat else _AFTER_COMPLETION
+        return {**head, "choices": [choice], **_BEFORE_USAGE, "usage": usage, **rest}
 
     def chunks(self, start: int, stop: int, finish_reason: str | None) -> bytes:
         """The events of the tokens from `start` to `stop`, exclusive: all in one chunk."""
@@ -229,12 +269,21 @@ class Answer:
     # As JSON text, because there is a chunk per token.
     def _chunk(self, part: str, output: int, finish_reason: str | None) -> str:
         reason = "null" if finish_reason is None else f'"{finish_reason}"'
-        stop = ',"stop_reason":null' if not self._ask.is_chat or finish_reason else ""
+        end, rest = ',"token_ids":null', ',"kv_transfer_params":null'
+        if not self._ask.is_chat:
+            end = f',"stop_reason":null,"prompt_token_ids":null{end},"weight_versions":null'
+        elif finish_reason:
+            end = f',"stop_reason":null{end},"weight_versions":null'
+        elif not output:  # the chunk of the role
+            end, rest = "", ',"prompt_token_ids":null,"prompt_text":null'
         usage = ""
         if self._ask.continuous_usage:
-            usage = ',"usage":' + _compact(usage_of(len(self._ask.prompt), output))
-        choice = f'{self._begin}{part},"logprobs":null,"finish_reason":{reason}{stop}'
-        return f"{choice}}}]{usage}}}\n\n"
+            so_far: dict[str, int | None] = {**usage_of(len(self._ask.prompt), output)}
+            if self._ask.is_chat:
+                so_far["completion_tokens_details"] = None
+            usage = ',"usage":' + _compact(so_far)
+        choice = f'{self._begin}{part},"logprobs":null,"finish_reason":{reason}{end}'
+        return f"{choice}}}]{usage}{rest}}}\n\n"
 
     def last_usage(self, output: int) -> bytes:
         """The event of the usage, without choices."""

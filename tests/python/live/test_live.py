@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
     from spillway.live.app import App
 
+EVERY_USAGE = {"include_usage": True, "continuous_usage_stats": True}
+
 # --- what is answered -----------------------------------------------------------------------------
 
 
-def test_a_completion_has_the_fields_of_vllm() -> None:
+def test_a_completion_ends_with_its_reason_and_usage() -> None:
     async def work() -> tuple[Reply, Reply]:
         app = application()
         whole = await call(app, "/v1/completions", {"prompt": TEXT, "max_tokens": 5})
@@ -41,19 +43,14 @@ def test_a_completion_has_the_fields_of_vllm() -> None:
 
     whole, stream = run(work)
     assert whole.status == 200
-    assert list(whole.json) == ["id", "object", "created", "model", "choices", "usage"]
-    assert list(whole.json["choices"][0]) == [
-        "index", "text", "logprobs", "finish_reason", "stop_reason",
-    ]  # fmt: skip
     assert whole.json["object"] == "text_completion"
     assert whole.json["choices"][0]["finish_reason"] == "length"
-    assert list(whole.json["usage"]) == ["prompt_tokens", "total_tokens", "completion_tokens"]
     assert len(tokens.encode(whole.json["choices"][0]["text"])) == 5
     assert stream.headers["content-type"] == "text/event-stream; charset=utf-8"
     *chunks, usage, done = stream.events
     assert done == "[DONE]"
     assert usage["choices"] == []
-    assert usage["usage"] == whole.json["usage"]
+    assert usage["usage"].items() <= whole.json["usage"].items()
     assert (
         "".join(chunk["choices"][0]["text"] for chunk in chunks)
         == (whole.json["choices"][0]["text"])
@@ -68,16 +65,19 @@ def test_a_chat_begins_with_its_role_and_ends_with_its_reason() -> None:
         app = application()
         asked = {"messages": [{"role": "user", "content": [{"type": "text", "text": TEXT}]}]}
         whole = await call(app, "/v1/chat/completions", asked)
-        more = {"stream": True, "stream_options": {"continuous_usage_stats": True}}
+        more = {
+            "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        }
         return whole, await call(app, "/v1/chat/completions", asked | more)
 
     whole, stream = run(work)
     assert whole.json["object"] == "chat.completion"
-    assert list(whole.json["choices"][0]["message"]) == ["role", "content"]
     assert whole.json["usage"]["completion_tokens"] == 12
     assert whole.json["choices"][0]["finish_reason"] == "stop"
-    first, *chunks, done = stream.events
+    first, *chunks, usage, done = stream.events
     assert done == "[DONE]"
+    assert usage["usage"]["completion_tokens"] == 12
     assert first["object"] == "chat.completion.chunk"
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert all(list(chunk["choices"][0]["delta"]) == ["content"] for chunk in chunks)
@@ -113,6 +113,12 @@ def test_the_other_paths() -> None:
         app = application()
         health = await call(app, "/health")
         assert (health.status, health.parts) == (200, [b""])
+        whole = [(path, {"prompt": TEXT}) for path in ("/v1/completions", "/tokenize")]
+        for path, asked in (*whole, *((path, None) for path in ("/health", "/metrics", "/a"))):
+            reply = await call(app, path, asked)
+            (part,) = reply.parts
+            assert reply.headers["content-length"] == str(len(part))
+            assert reply.headers["content-type"] != "application/json" or b": " not in part
         assert (await call(app, "/version")).json == {"version": "0.33.0"}
         assert (await call(app, "/load")).json == {"server_load": 0}
         (card,) = (await call(app, "/v1/models")).json["data"]
@@ -425,7 +431,7 @@ def test_no_lateness_shifts_simulated_time() -> None:
                    "instances[0].num_kv_blocks": 6000, "gateway.limit": "unlimited"}  # fmt: skip
         app = application(fleet(1, **changes), speed=1)
         asked = {"prompt": "a", "max_tokens": 1000, "ignore_eos": True, "stream": True,
-                 "stream_options": {"continuous_usage_stats": True}}  # fmt: skip
+                 "stream_options": EVERY_USAGE}  # fmt: skip
 
         async def stream() -> None:
             times: list[float] = []

@@ -48,7 +48,9 @@ async def page_of(app: App, port: int = 0) -> str:
 def names(page: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for name, kind in re.findall(r"^# TYPE vllm:(\S+) (\S+)$", page, re.MULTILINE):
-        found.setdefault(kind, set()).add(name)
+        found.setdefault(kind, set()).add(
+            name.removesuffix("_total") if kind == "counter" else name
+        )
     return found
 
 
@@ -71,6 +73,26 @@ def test_the_names_are_those_of_the_newest_version() -> None:
         for sample in family.samples:
             if family.name.startswith("vllm:"):
                 assert {"model_name", "engine"} <= sample.labels.keys(), sample
+
+
+def test_a_type_is_stated_for_each_name_of_a_sample() -> None:
+    """In the text format a counter's type names the sample, with `_total`; else it is untyped."""
+
+    async def work() -> str:
+        app = application()
+        await call(app, "/v1/completions", {"prompt": TEXT}, headers={"x-return-error": "503"})
+        await call(app, "/v1/completions", {"prompt": TEXT, "max_tokens": 5})
+        return await page_of(app)
+
+    page = run(work)
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
+    samples = set(re.findall(r"^([\w:]+)\{", page, re.MULTILINE))
+    of_histograms = {f"{name}_{part}" for name, kind in kinds.items() if kind == "histogram"
+                     for part in ("bucket", "sum", "count")}  # fmt: skip
+    assert samples - of_histograms <= kinds.keys()
+    totals = {name for name in samples if name.endswith("_total")} - {"vllm:iteration_tokens_total"}
+    assert totals == {name for name in totals if kinds[name] == "counter"}
+    assert {"vllm:request_success_total", "spillway_requests_total"} <= totals
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def test_a_body_without_end_is_refused(port: int) -> None:
 
 def test_a_client_that_reads_nothing_holds_no_place_and_is_cut(port: int) -> None:
     body = {"prompt": "a", "max_tokens": 10_000, "ignore_eos": True, "stream": True,
-            "stream_options": {"continuous_usage_stats": True}}  # fmt: skip
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True}}  # fmt: skip
     data = json.dumps(body).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {len(data)}\r\n\r\n"
     with contextlib.ExitStack() as held:
@@ -229,7 +229,7 @@ def test_a_client_that_reads_nothing_holds_no_place_and_is_cut(port: int) -> Non
         ends_s, states = time.monotonic() + 60, []
         while time.monotonic() < ends_s:
             in_flight = re.search(r"^spillway_in_flight\{.*\} (\d+)", asked(port, "/metrics"), re.M)
-            load = re.search(r'server_load": (\d+)', asked(port, "/load"))
+            load = re.search(r'server_load":(\d+)', asked(port, "/load"))
             assert in_flight is not None
             assert load is not None
             states.append((int(in_flight[1]), int(load[1])))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.live import TEXT, application, call, fleet, run, serving
+from support.live import TEXT, application, call, fleet, run, serving, written_fleet
 
 import spillway
 from spillway import ConfigError, gateway, instance, live
@@ -187,4 +189,22 @@ def test_a_port_in_use_leaves_no_record_behind(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=f"127.0.0.1:{port}"):
             live.serve(fleet(), port=port, record=tmp_path / "live.yaml")
-    assert not list(tmp_path.iterdir())
+        assert not list(tmp_path.iterdir())
+        config = written_fleet(tmp_path, count=1)
+        command = [sys.executable, "-m", "spillway.cli", "serve", config, "--port", str(port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert f"spillway: 127.0.0.1:{port}: cannot listen there: Address already in use" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_faults_without_requests_are_no_record(tmp_path: Path) -> None:
+    """A run needs requests, so there would be nothing that `spillway run` repeats."""
+    pytest.importorskip("uvicorn", reason="needs the extra live")
+    crash = {"at_s": 0.01, "faults": [{"kind": "crash", "instance": 0, "for_s": 1}]}
+    spillway.dump(fleet(changes=[crash]), tmp_path / "fleet.yaml")
+    with serving(tmp_path / "fleet.yaml", "--record", "live.yaml", "--for", "0.3") as server:
+        status, said = server.ended()
+    assert status == 0
+    assert "no request came: nothing is recorded" in said
+    assert [file.name for file in tmp_path.iterdir()] == ["fleet.yaml"]

