@@ -119,7 +119,7 @@ py::list activity_of(const cluster::Observation& seen) {
 }
 
 py::list events_of(const std::vector<cluster::SubmissionEvent>& events) {
-  static constexpr std::array kKinds{"dispatched", "first_token", "ended"};
+  static constexpr std::array kKinds{"dispatched", "prompt_computed", "first_token", "ended"};
   py::list result;
   for (const cluster::SubmissionEvent& event : events) {
     const cluster::SubmissionStatus& found = event.status;
@@ -188,6 +188,17 @@ void bind_session(py::module_& module) {
           },
           py::arg("number"),
           "The client of a submitted request withdraws it. Returns when; None: it has ended.")
+      .def(
+          "hand_off",
+          [](cluster::Session& self,
+             const Settings& to) -> std::optional<std::tuple<double, bool>> {
+            const auto found = self.hand_off(to.as<workload::HandOff>());
+            if (!found) return std::nullopt;
+            return std::tuple(sim::to_seconds(found->at), found->is_taken);
+          },
+          py::arg("to"),
+          "A request with `prefill_only` goes on at an instance. Returns when, and False: this "
+          "takes a session of a simulation with that change, advanced to then; None: it has ended.")
       .def(
           "take_events",
           [](cluster::Session& self, bool forgets) { return events_of(self.take_events(forgets)); },

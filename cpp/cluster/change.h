@@ -19,6 +19,7 @@ struct Change {
   sim::Value set{sim::Value::Map{}};
   std::vector<workload::Submission> submit;
   std::vector<std::int64_t> cancel;
+  std::vector<workload::HandOff> hand_off;
   std::vector<fleet::Fault> faults;
 
   static constexpr std::string_view type_name = "Change";
@@ -43,6 +44,9 @@ struct Change {
           "position among all that it submits, from 0. Each has arrived before.")
         .dimensionless()
         .range(sim::at_least(0));
+    field("hand_off", &Change::hand_off,
+          "Requests with prefill_only whose decode legs are sent at this time, e.g. {request: 3, "
+          "instance: 1}.");
     field("faults", &Change::faults,
           "Instances and replicas of the gateway that fail at this time, after the ticks of that "
           "instant and before its arrivals and dispatches, e.g. {kind: crash, instance: 3, for_s: "

@@ -118,6 +118,25 @@ std::size_t Clients::submit(const workload::Submission& request, Time at) {
   return number;
 }
 
+void Clients::cancel(std::size_t number, Time at) {
+  const auto subject = static_cast<std::uint32_t>(number);
+  context_.events.push({at, Phase::settings_change, subject + 1, subject});
+}
+
+void Clients::hand_off(const workload::HandOff& to, Time at) {
+  const auto subject = static_cast<std::uint32_t>(to.request);
+  submissions_.plan(to);
+  context_.events.push({at, Phase::settings_change, kHandOffTie | subject, subject});
+}
+
+std::optional<RequestId> Clients::hand_off(std::size_t number) {
+  const auto id = submissions_.hand_off(number);
+  if (!id) return std::nullopt;
+  const workload::HandOff& to = *submissions_.handed_off(*id);
+  context_.requests.set_output(*id, to.output_tokens, to.max_tokens.value_or(0));
+  return id;
+}
+
 RequestId Clients::take(const sim::Event& event) {
   workload::RequestTable& requests = context_.requests;
   if (event.phase() == Phase::source_arrival) return requests.take_next(context_.now);

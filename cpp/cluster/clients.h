@@ -34,6 +34,7 @@ class Clients {
   /// number. Precondition: the run knows its tenant and class.
   std::size_t submit(const workload::Submission& request, sim::Time at);
   const Submissions& submissions() const { return submissions_; }
+  Submissions& submissions() { return submissions_; }
   /// The request of an event of phase `source_arrival`, `user_arrival`, `retry_arrival` or
   /// `outside_arrival`.
   sim::RequestId arrive(const sim::Event& event);
@@ -45,6 +46,15 @@ class Clients {
   std::optional<sim::RequestId> timer_of(const sim::Event& event) const;
   /// Whether the client's wait for the request has ended.
   bool has_timed_out(sim::RequestId id) const { return may_withdraw_ && is_late(id); }
+  /// The client of a submission will withdraw it at `at`, which is not past: after settings of that
+  /// instant have changed.
+  void cancel(std::size_t number, sim::Time at);
+  /// A submission with `prefill_only` will be handed off then: after those that are withdrawn.
+  void hand_off(const workload::HandOff& to, sim::Time at);
+  /// An event of phase `settings_change` by which a submission is handed off, or withdrawn.
+  static bool is_hand_off(const sim::Event& event) { return event.tie() >= kHandOffTie; }
+  /// The instant has come. Returns the request, which has its lengths now, if it is in the system.
+  std::optional<sim::RequestId> hand_off(std::size_t number);
   /// The client of a submission, known by its number, withdraws it, and sends no other attempt.
   /// Returns its id if it is in the system.
   std::optional<sim::RequestId> withdraw(std::size_t number);
@@ -107,6 +117,8 @@ class Clients {
   std::string name_of_client(sim::RequestId id) const;
 
  private:
+  static constexpr std::uint32_t kHandOffTie = std::uint32_t{1} << 31;
+
   void depart(sim::RequestId id, sim::Time delay);
   // Passes on what it is notified of; the first token of a copy ends the wait for the other.
   class FirstTokens;

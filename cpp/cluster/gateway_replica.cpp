@@ -232,8 +232,9 @@ bool GatewayReplica::set_workers(std::int64_t workers) {
 
 bool GatewayReplica::has_pending_work(bool awaits_workers) {
   const gateway::GatewayCounters& counters = pipeline_.counters();
-  return counters.at_admission() > 0 || counters.in_flight() > 0 || drains_.is_pending() ||
-         pipeline_.next_timeout() != sim::kForever || (awaits_workers && counters.queued() > 0);
+  return counters.at_admission() > 0 || counters.in_flight() > kept_prompts_ ||
+         drains_.is_pending() || pipeline_.next_timeout() != sim::kForever ||
+         (awaits_workers && counters.queued() > 0);
 }
 
 }  // namespace spillway::cluster

@@ -114,6 +114,8 @@ class GatewayReplica {
   void set_answers_in_prefill(bool is_set) { answering_ = is_set ? prefill_.get() : &dispatcher_; }
   /// Requests have been routed, or have ended.
   void count_routed(std::int64_t requests) { dispatcher_.count_routed(requests); }
+  /// Prompts are kept by their instances and no plan says where they go on, or this is over.
+  void count_kept(std::int64_t prompts) { kept_prompts_ += prompts; }
   /// The request has been sent. True: drain.
   [[nodiscard, gnu::always_inline]] bool routed() {
     return pipeline_.routed() && drains_.wake(drain_latency_);
@@ -218,6 +220,7 @@ class GatewayReplica {
 
   Context& context_;
   std::size_t index_;
+  std::int64_t kept_prompts_ = 0;
   std::size_t replica_;
   sim::Time drain_latency_;
   bool is_controlled_;

@@ -42,6 +42,10 @@ class HeldRun {
   /// The client of a submission that has arrived by then withdraws it at an instant after all that
   /// has happened. Precondition: it is known and has not ended.
   virtual void cancel(std::size_t number, sim::Time at) = 0;
+  /// The submission with `prefill_only`, which is known, is handed off at an instant after all that
+  /// has happened, once. Precondition: it has arrived by then. False: this takes a run from the
+  /// start, because this one has acted as if it would not be.
+  virtual bool hand_off(const workload::HandOff& to, sim::Time at) = 0;
   /// See `Submissions::take_events`.
   virtual std::vector<SubmissionEvent> take_events(sim::Time now, bool forgets) = 0;
   /// Brings the tokens of running requests up to an instant up to which all has happened.

@@ -83,10 +83,12 @@ Pools::Pools(Context& context, workload::RequestListener& run, Migrations* migra
       retries_(context.simulation.disaggregation),
       link_(context.simulation.disaggregation.link) {}
 
-void Pools::connect(Fleet& fleet, Gateways& gateways, LoadEvents& load_events) {
+void Pools::connect(Fleet& fleet, Gateways& gateways, LoadEvents& load_events,
+                    Submissions& submissions) {
   fleet_ = &fleet;
   gateways_ = &gateways;
   load_events_ = &load_events;
+  submissions_ = &submissions;
   const bool may_be_remote =
       !std::holds_alternative<router::NeverRemote>(context_.simulation.disaggregation.decider);
   begins_with_prefill_ = is_prefill_first_ && may_be_remote;
@@ -147,7 +149,10 @@ std::optional<workload::ReasonCode> Pools::route(RequestId id) {
   if (jobs_.size() <= id.index()) jobs_.resize(context_.requests.capacity());
   if (LegColumns* columns = columns_of(id)) columns->clear(id);
   Job& job = job_of(id);
-  const std::optional<workload::ReasonCode> why = route_local_or_remote(id, job);
+  const std::optional<std::int64_t> only = submissions_->instance_of(id);
+  const std::optional<workload::ReasonCode> why =
+      only ? route_to_only(id, job, InstanceId{static_cast<std::size_t>(*only)})
+           : route_local_or_remote(id, job);
   if (why) {
     job = {};
   } else {
@@ -210,7 +215,10 @@ void Pools::route_decode(RequestId id) {
   job.has_prefilled = false;
   if (job.leaves_as) return leave(id, *job.leaves_as);
   workload::ReasonCode why{workload::Stage::handoff, 0};
-  const std::optional<router::Target> target = pick_decode(id, job.prefill, why);
+  const workload::HandOff* to = submissions_->handed_off(id);
+  const std::optional<router::Target> target =
+      to ? pick_only(id, InstanceId{static_cast<std::size_t>(to->instance)})
+         : pick_decode(id, job.prefill, why);
   if (!target && job.leaves_when_read) return end(id, Outcome::cancelled);
   if (!target) {
     context_.states.reason[id.index()] = why;
@@ -456,9 +464,18 @@ void Pools::prefill_ended(RequestId id) {
   unbook_prefill(id, job, true);
   gateway_of(id).prompt_computed(id);
   if (sends_decode_first_) return begin_transfer(id);
-  if (!is_prefill_first_) return send(id, Leg::decode);
-  job.has_prefilled = true;
-  ++job.on_the_way;
+  if (submissions_->is_prefill_only(id)) {
+    submissions_->prompt_computed(id, context_.now);
+    if (!submissions_->handed_off(id)) return keep(id);
+  } else if (!is_prefill_first_) {
+    return send(id, Leg::decode);
+  }
+  begin_handoff(id);
+}
+
+void Pools::begin_handoff(RequestId id) {
+  job_of(id).has_prefilled = true;
+  ++job_of(id).on_the_way;
   context_.events.push({context_.now + routing_latency_, Phase::routing, 0, id.value});
 }
 
@@ -524,91 +541,6 @@ void Pools::delay_steps() {
   context_.events.push({context_.now, Phase::transfer_end, 0, kNothing});
 }
 
-// ---- instances that fail -----------------------------------------------------------------------
-
-void Pools::lost(RequestId id, Leg leg) {
-  Job& job = job_of(id);
-  if (leg == Leg::prefill) {
-    job.is_unread = false;
-  } else {
-    job.has_decode_leg = job.is_receiving = false;
-    ++losses_.decode;
-  }
-  end_lost(id, leg == Leg::prefill ? job.prefill : job.decode);
-}
-
-void Pools::held_leg_enters(RequestId id) {
-  job_of(id).is_held = false;
-  enter_leg(id);
-}
-
-void Pools::held_leg_is_lost(RequestId id) {
-  job_of(id).is_held = false;
-  if (!tries_again(id)) end_lost(id, destination(job_of(id)));
-}
-
-// The gateway does not learn of it, so that both legs stay booked.
-bool Pools::tries_again(RequestId id) {
-  Job& job = job_of(id);
-  if (job.next != Leg::prefill || !retries_.allows_another(job.retries)) return false;
-  if (job.leaves_when_read) return false;
-  ++job.retries;
-  ++losses_.prefill_retries;
-  sim::Time& enqueued = context_.states.enqueued[id.index()];
-  losses_.gone_on += sim::is_set(enqueued);
-  losses_.prefill += std::exchange(job.is_prefilling, false);
-  enqueued = context_.states.scheduled[id.index()] = sim::kUnset;
-  context_.states.outcome[id.index()] = Outcome::in_transit;
-  if (LegColumns* columns = columns_of(id)) ++columns->prefill_retries[id.index()];
-  job.is_waiting = true;
-  const Time due = context_.now + retries_.begin(id);
-  context_.events.push({due, Phase::leg_entry, PrefillRetries::kTie, 0});
-  return true;
-}
-
-void Pools::send_again() {
-  const std::optional<RequestId> id = retries_.take();
-  if (!id) return;
-  job_of(*id).is_waiting = false;
-  send(*id, Leg::prefill);
-}
-
-// A request in transit notices when it arrives, and a prompt that is being computed leaves its
-// batch with the end of the step.
-void Pools::end_lost(RequestId id, InstanceId instance) {
-  Job& job = job_of(id);
-  if (job.lost_instance < 0) job.lost_instance = static_cast<std::int32_t>(instance.value);
-  const Outcome outcome = job.leaves_when_read ? Outcome::cancelled : Outcome::failed;
-  if (job.on_the_way > 0) {
-    if (!job.leaves_as) job.leaves_as = outcome;
-    return;
-  }
-  if (!job.is_prefilling) return leave(id, outcome);
-  job.is_lost = true;
-  delay_steps();
-  fleet_->at(job.prefill).cancel(id, job.prefill_rank, Outcome::failed, context_.now);
-}
-
-void Pools::leave(RequestId id, Outcome outcome) {
-  if (outcome == Outcome::failed) {
-    context_.states.reason[id.index()] = workload::kInstanceLost;
-    losses_.between += sim::is_set(context_.states.enqueued[id.index()]);
-  }
-  end(id, outcome);
-}
-
-void Pools::count_loss(RequestId id, const Job& job) {
-  workload::ReasonCode& reason = context_.states.reason[id.index()];
-  if (job.leaves_when_read) {
-    context_.states.outcome[id.index()] = Outcome::cancelled;
-    reason = {};
-    losses_.left_already += !job.is_lost;
-  } else if (job.is_lost) {
-    reason = workload::kInstanceLost;
-    ++losses_.withdrawn;
-  }
-}
-
 // ---- ends --------------------------------------------------------------------------------------
 
 void Pools::withdraw(RequestId id, Outcome outcome) {
@@ -626,7 +558,7 @@ void Pools::withdraw(RequestId id, Outcome outcome) {
 
 // Nothing is to be read of a request whose prompt no instance has begun.
 bool Pools::reads_on(RequestId id) {
-  if (!reads_on_ || jobs_.size() <= id.index()) return false;
+  if (!reads_on_ || jobs_.size() <= id.index() || submissions_->is_prefill_only(id)) return false;
   Job& job = job_of(id);
   if (!job.is_prefilling && !job.is_unread) return false;
   job.leaves_when_read = true;
@@ -659,6 +591,7 @@ void Pools::finished(RequestId id) {
   }
   if (job.is_held) fleet_->at(destination(job)).fallible()->drop_held(id);
   if (job.is_waiting) retries_.withdraw(id);
+  if (job.is_unplanned) gateway_of(id).count_kept(-1);
   const bool is_answered =
       job.is_answered && context_.states.outcome[id.index()] == Outcome::completed;
   if (is_answered) {

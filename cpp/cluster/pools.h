@@ -15,6 +15,7 @@
 #include "cluster/migrations.h"
 #include "cluster/pool_loads.h"
 #include "cluster/prefill_retries.h"
+#include "cluster/submissions.h"
 #include "cluster/transfer_domains.h"
 #include "instance/instance.h"
 #include "metrics/ledger.h"
@@ -39,7 +40,7 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   /// migrate, and notified in its place.
   Pools(Context& context, workload::RequestListener& run, Migrations* migrations);
   /// To be called before the run starts.
-  void connect(Fleet& fleet, Gateways& gateways, LoadEvents& load_events);
+  void connect(Fleet& fleet, Gateways& gateways, LoadEvents& load_events, Submissions& submissions);
 
   // ---- events ------------------------------------------------------------------------------
 
@@ -51,6 +52,8 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   void route_decode(sim::RequestId id);
   /// A dispatched request. Returns why it is rejected; unset: it is not.
   [[nodiscard]] std::optional<workload::ReasonCode> route(sim::RequestId id);
+  /// A submission with `prefill_only`, whose lengths are known now, is handed off.
+  void hand_off(sim::RequestId id);
   /// An event of phase `leg_entry`.
   void enter(const sim::Event& event);
   /// An event of phase `transfer_end`.
@@ -111,6 +114,8 @@ class Pools final : public workload::RequestListener, public instance::LegListen
     bool is_receiving = false;       // its blocks are taken there
     bool is_moving = false;
     bool is_held = false;             // in front of an instance that is not up
+    bool is_kept = false;             // by its prefill instance until it is handed off
+    bool is_unplanned = false;        // the same, and no plan says when and where
     bool is_waiting = false;          // to be sent to its prefill instance again
     bool is_lost = false;             // leaves its prefill instance, as the other one has failed
     bool is_answered = false;         // by the prefill instance, whose token is the only one
@@ -140,6 +145,15 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   void at_rank(sim::RequestId id, std::uint32_t rank, const auto& call);
   [[nodiscard]] std::optional<workload::ReasonCode> route_local_or_remote(sim::RequestId id,
                                                                           Job& job);
+  // The same of a request that states its instance.
+  [[nodiscard]] std::optional<workload::ReasonCode> route_to_only(sim::RequestId id, Job& job,
+                                                                  sim::InstanceId instance);
+  // Unset: the instance is not ready.
+  std::optional<router::Target> pick_only(sim::RequestId id, sim::InstanceId instance);
+  std::optional<router::Target> pick_only_prefill(sim::RequestId id, sim::InstanceId instance);
+  void keep(sim::RequestId id);
+  // The decode leg is about to be routed.
+  void begin_handoff(sim::RequestId id);
   // The other instance: unset if it is not chosen yet.
   std::optional<router::Target> pick_prefill(sim::RequestId id,
                                              std::optional<sim::InstanceId> decode);
@@ -190,6 +204,7 @@ class Pools final : public workload::RequestListener, public instance::LegListen
   Fleet* fleet_ = nullptr;
   Gateways* gateways_ = nullptr;
   LoadEvents* load_events_ = nullptr;
+  Submissions* submissions_ = nullptr;
   bool is_prefill_first_;
   bool sends_decode_first_;
   bool ends_at_first_token_;

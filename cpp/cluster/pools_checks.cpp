@@ -23,7 +23,8 @@ bool Pools::expects_changes() const {
   if (link_.next() != sim::kForever || retries_.is_pending() || is_failing) return true;
   return std::ranges::any_of(jobs_, [this](const Job& job) {
     const bool is_inside = job.in_prefill || job.in_decode || job.is_unread;
-    return job.on_the_way > 0 || (may_be_withdrawn_ && is_inside && !job.leaves_when_read);
+    return job.on_the_way > 0 || job.is_kept ||
+           (may_be_withdrawn_ && is_inside && !job.leaves_when_read);
   });
 }
 

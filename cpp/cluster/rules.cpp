@@ -12,6 +12,7 @@
 #include "cluster/fault_rules.h"
 #include "cluster/hedge_rules.h"
 #include "cluster/scaling_rules.h"
+#include "cluster/submission_rules.h"
 #include "sim/names.h"
 #include "sim/schema/codec.h"
 #include "workload/limits.h"
@@ -263,21 +264,6 @@ void submissions_are_known(Inspection& seen) {
   }
 }
 
-void submissions_have_instances(Inspection& seen) {
-  const std::vector<Change>& changes = seen.simulation.changes;
-  const auto fleet = static_cast<std::int64_t>(num_instances(seen.simulation));
-  const bool is_allowed = !has_pools(seen.simulation);
-  for (std::size_t i = 0; i < changes.size(); ++i) {
-    for (std::size_t j = 0; j < changes[i].submit.size(); ++j) {
-      const std::optional<std::int64_t> instance = changes[i].submit[j].instance;
-      if (!instance || (is_allowed && *instance < fleet)) continue;
-      seen.report(entry(entry("changes", i, "submit"), j) + ".instance", std::to_string(*instance),
-                  is_allowed ? "must be one of the " + std::to_string(fleet) + " instances, from 0"
-                             : "must be unset with prefill and decode pools, which choose two");
-    }
-  }
-}
-
 void cancellations_follow_arrivals(Inspection& seen) {
   const std::vector<Change>& changes = seen.simulation.changes;
   std::vector<double> arrival_s;
@@ -524,6 +510,14 @@ void hedges_are_possible(Inspection& seen) {
   report_all(seen, violations_by_hedges(seen.simulation));
 }
 
+void submissions_have_instances(Inspection& seen) {
+  report_all(seen, violations_by_instances_of_submissions(seen.simulation));
+}
+
+void prompts_can_be_handed_off(Inspection& seen) {
+  report_all(seen, violations_by_hand_offs(seen.simulation));
+}
+
 void streaming_traces_no_candidates(Inspection& seen) {
   const metrics::Metrics& metrics = seen.simulation.metrics;
   if (!metrics.streaming || metrics.traced_candidates == 0) return;
@@ -663,6 +657,10 @@ constexpr Rule kRules[] = {
      {"changes[].submit[].tenant", "changes[].submit[].slo_class"},
      submissions_are_known},
     {"submissions_have_instances", {"changes[].submit[].instance"}, submissions_have_instances},
+    {"prompts_can_be_handed_off",
+     {"changes[].submit[].prefill_only", "changes[].hand_off[].request",
+      "changes[].hand_off[].instance"},
+     prompts_can_be_handed_off},
     {"cancellations_follow_arrivals", {"changes[].cancel[]"}, cancellations_follow_arrivals},
     {"changes_are_possible", {"changes[].set"}, changes_are_possible},
 };

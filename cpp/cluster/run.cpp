@@ -85,12 +85,13 @@ class Run final : public HeldRun, workload::RequestListener {
     }
     clients_.set_open(options_.is_open);
     if (migrations_) migrations_->connect(clients_, fleet_, gateways_, load_events_);
-    if (pools_) pools_->connect(fleet_, gateways_, load_events_);
+    if (pools_) pools_->connect(fleet_, gateways_, load_events_, clients_.submissions());
     is_decision_special_ = is_decision_special_ || choices_differ_ || migrations_ || pools_;
     for (const Change& change : simulation.changes) {
       const Time at = sim::from_seconds(change.at_s);
       for (const workload::Submission& submission : change.submit) add(submission, at);
       for (const std::int64_t number : change.cancel) cancel(static_cast<std::size_t>(number), at);
+      for (const workload::HandOff& to : change.hand_off) clients_.hand_off(to, at);
     }
   }
 
@@ -123,10 +124,10 @@ class Run final : public HeldRun, workload::RequestListener {
   bool knows(const workload::Submission& request) const override {
     return clients_.submissions().are_known(request);
   }
-  // Settings of the same instant change first.
-  void cancel(std::size_t number, Time at) override {
-    const auto subject = static_cast<std::uint32_t>(number);
-    context_.events.push({at, Phase::settings_change, subject + 1, subject});
+  void cancel(std::size_t number, Time at) override { clients_.cancel(number, at); }
+  bool hand_off(const workload::HandOff& to, Time at) override {
+    if (!has_wound_down_) clients_.hand_off(to, at);
+    return !has_wound_down_;
   }
   bool fail(std::span<const fleet::Fault> faults, Time at) override {
     return add_faults(faults, at, fleet_.health(), gateway_health_.get());
@@ -282,9 +283,7 @@ class Run final : public HeldRun, workload::RequestListener {
       case Phase::permit_release:
         return released(request);
       case Phase::settings_change:
-        if (event.tie() == 0) return change_settings();
-        if (const auto withdrawn = clients_.withdraw(event.subject())) withdraw(*withdrawn);
-        return;
+        return event.tie() == 0 ? change_settings() : change_submission(event);
       case Phase::fleet_change:
         return event.tie() == 0 ? resize_fleet() : change_health(event);
       case Phase::telemetry:
@@ -536,6 +535,14 @@ class Run final : public HeldRun, workload::RequestListener {
     if (gateway.on_queue_departures()) drain(gateway);
   }
 
+  void change_submission(const Event& event) {
+    if (!Clients::is_hand_off(event)) {
+      if (const auto withdrawn = clients_.withdraw(event.subject())) withdraw(*withdrawn);
+    } else if (const auto request = clients_.hand_off(event.subject())) {
+      pools_->hand_off(*request);
+    }
+  }
+
   // ---- timers ------------------------------------------------------------------------------
 
   void expire(GatewayReplica& gateway) {
@@ -678,16 +685,6 @@ class Run final : public HeldRun, workload::RequestListener {
   DecisionDelay decisions_;
   bool is_decision_special_ = decisions_.is_on();  // see `route_specially`
 };
-
-Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options) {
-  if (!options.is_checked) sim::check(simulation);
-  check_has_requests(simulation);
-  const InsideRun inside;
-  Run run(simulation, seed, options, later_versions(simulation));
-  run.start();
-  run.advance(run.horizon());
-  return run.finish();
-}
 
 std::unique_ptr<HeldRun> hold(const Simulation& simulation, std::uint64_t seed,
                               RunOptions options) {

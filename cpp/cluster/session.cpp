@@ -110,21 +110,41 @@ std::size_t Session::num_submitted() const {
 bool Session::knows(const workload::Submission& request) const {
   return ask("knows", [&](const HeldRun& run) { return run.knows(request); });
 }
+std::optional<sim::Time> Session::next_of(const char* call, const HeldRun& run,
+                                          std::size_t number) const {
+  check_known(call, run, number);
+  const Submissions& submissions = run.submissions();
+  if (submissions.status(number, now_).has_ended) return std::nullopt;
+  const sim::Time next = now_.load() + sim::Time{1};
+  const sim::Time arrival = submissions.arrival(number);
+  if (arrival > next) {
+    throw sim::UsageError(std::string(call) + ": request " + std::to_string(number) +
+                          " arrives later, at " + sim::to_text(sim::to_seconds(arrival)) + " s");
+  }
+  return std::max(next, arrival + sim::Time{1});
+}
 std::optional<sim::Time> Session::cancel(std::size_t number) {
-  return ask("cancel", [&](HeldRun& run) -> std::optional<sim::Time> {
-    check_known("cancel", run, number);
-    const Submissions& submissions = run.submissions();
-    if (submissions.status(number, now_).has_ended) return std::nullopt;
-    const sim::Time next = now_.load() + sim::Time{1};
-    const sim::Time arrival = submissions.arrival(number);
-    if (arrival > next) {
-      throw sim::UsageError("cancel: request " + std::to_string(number) + " arrives later, at " +
-                            sim::to_text(sim::to_seconds(arrival)) + " s");
-    }
-    const sim::Time at = std::max(next, arrival + sim::Time{1});
-    run.cancel(number, at);
+  return ask("cancel", [&](HeldRun& run) {
+    const std::optional<sim::Time> at = next_of("cancel", run, number);
+    if (!at) return at;
+    run.cancel(number, *at);
     ++num_changes_;
     return at;
+  });
+}
+std::optional<Session::HandedOff> Session::hand_off(const workload::HandOff& to) {
+  return ask("hand_off", [&](HeldRun& run) -> std::optional<HandedOff> {
+    const auto number = static_cast<std::size_t>(to.request);
+    const std::optional<sim::Time> at = next_of("hand_off", run, number);
+    const auto refuse = [&](const char* why) {
+      throw sim::UsageError("hand_off: request " + std::to_string(number) + why);
+    };
+    if (!run.submissions().request(number).prefill_only) refuse(" has no prefill_only");
+    if (run.submissions().is_planned(number)) refuse(" is handed off already");
+    if (!at) return std::nullopt;
+    const bool is_taken = run.hand_off(to, *at);
+    if (is_taken) ++num_changes_;
+    return HandedOff{*at, is_taken};
   });
 }
 std::vector<SubmissionEvent> Session::take_events(bool forgets) {

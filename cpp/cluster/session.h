@@ -68,6 +68,14 @@ class Session {
   /// The client of a submitted request withdraws it after now. Returns when; unset: it has ended.
   /// Throws UsageError where `status` does, and for a request that arrives later.
   std::optional<sim::Time> cancel(std::size_t number);
+  /// A submitted request with `prefill_only` is handed off after now. Returns when; unset: it has
+  /// ended. Throws UsageError where `cancel` does, and for one that is no such request or is handed
+  /// off already.
+  struct HandedOff {
+    sim::Time at;
+    bool is_taken;  ///< false: as of `set`
+  };
+  std::optional<HandedOff> hand_off(const workload::HandOff& to);
   /// What has happened to submitted requests since the last call. `forgets`: those whose end is
   /// among the events are forgotten.
   std::vector<SubmissionEvent> take_events(bool forgets);
@@ -93,6 +101,8 @@ class Session {
   auto handle(const char* call, const auto& work);
   auto ask(const char* call, const auto& work) const;
   HeldRun& run_for(const char* call) const;
+  // When a request of which more is to happen can be changed; unset: it has ended.
+  std::optional<sim::Time> next_of(const char* call, const HeldRun& run, std::size_t number) const;
 
   Simulation simulation_;
   std::unique_ptr<HeldRun> run_;

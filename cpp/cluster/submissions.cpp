@@ -65,6 +65,7 @@ void Submissions::awaits_retry(RequestId id, bool awaits) {
   Submitted& submitted = at(*number);
   submitted.awaits_retry = awaits;
   submitted.reported_dispatch = submitted.reported_token = sim::kUnset;
+  submitted.reported_prompt = submitted.prompt_computed = sim::kUnset;
 }
 
 void Submissions::continues_as(RequestId held, RequestId id) {
@@ -80,6 +81,30 @@ void Submissions::continues_as(RequestId held, RequestId id) {
 std::optional<std::int64_t> Submissions::instance_of(RequestId id) const {
   const auto number = number_of(id);
   return number ? at(*number).request.instance : std::nullopt;
+}
+
+bool Submissions::is_prefill_only(RequestId id) const {
+  const auto number = number_of(id);
+  return number && at(*number).request.prefill_only;
+}
+
+bool Submissions::is_planned(RequestId id) const {
+  const auto number = number_of(id);
+  return number && is_planned(*number);
+}
+
+const workload::HandOff* Submissions::handed_off(RequestId id) const {
+  const auto number = number_of(id);
+  return number && at(*number).is_handed_off ? &*at(*number).planned : nullptr;
+}
+
+void Submissions::prompt_computed(RequestId id, Time now) {
+  if (const auto number = number_of(id)) at(*number).prompt_computed = now;
+}
+
+std::optional<RequestId> Submissions::hand_off(std::size_t number) {
+  at(number).is_handed_off = true;
+  return find(number);
 }
 
 bool Submissions::was_withdrawn(RequestId id) const {
@@ -116,6 +141,7 @@ std::vector<SubmissionEvent> Submissions::take_events(Time now, bool forgets) {
     };
     if (!submitted.awaits_retry) {
       add(Kind::dispatched, found.dispatched, submitted.reported_dispatch);
+      add(Kind::prompt_computed, submitted.prompt_computed, submitted.reported_prompt);
       add(Kind::first_token, found.first_token, submitted.reported_token);
     }
     if (!found.has_ended) continue;

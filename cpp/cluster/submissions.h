@@ -44,7 +44,8 @@ struct SubmissionStatus {
 
 /// What has happened to a request from outside the workload.
 struct SubmissionEvent {
-  enum class Kind : std::uint8_t { dispatched, first_token, ended };
+  /// prompt_computed: of a request with `prefill_only`.
+  enum class Kind : std::uint8_t { dispatched, prompt_computed, first_token, ended };
   Kind kind;
   std::size_t number;
   sim::Time at;
@@ -78,6 +79,13 @@ class Submissions {
   std::optional<sim::RequestId> find(std::size_t number) const;
   /// The client withdraws the request and makes no further attempt.
   void withdraw(std::size_t number) { at(number).is_withdrawn = has_withdrawn_ = true; }
+  /// States where the request goes on. Precondition: it has `prefill_only`.
+  void plan(const workload::HandOff& to) { at(static_cast<std::size_t>(to.request)).planned = to; }
+  /// Whether that is stated.
+  bool is_planned(std::size_t number) const { return at(number).planned.has_value(); }
+  bool is_planned(sim::RequestId id) const;
+  /// The instant of its plan has come. Returns the request if it is in the system.
+  std::optional<sim::RequestId> hand_off(std::size_t number);
 
   /// What has happened to them since the last call, in order of time, then of number. Of an attempt
   /// that another one followed, only what an earlier call has returned. `forgets`: those whose end
@@ -92,6 +100,12 @@ class Submissions {
   bool include(sim::RequestId id) const { return number_of(id).has_value(); }
   /// The instance that the request states, if it is a submission that states one.
   std::optional<std::int64_t> instance_of(sim::RequestId id) const;
+  /// Whether it is a submission of which only the prompt is computed at its instance.
+  bool is_prefill_only(sim::RequestId id) const;
+  /// Where such a request goes on; unset: that has not been said yet.
+  const workload::HandOff* handed_off(sim::RequestId id) const;
+  /// The prompt of such a request has been computed.
+  void prompt_computed(sim::RequestId id, sim::Time now);
   /// Whether it is a submission that was withdrawn.
   bool is_withdrawn(sim::RequestId id) const { return has_withdrawn_ && was_withdrawn(id); }
   // Ignored for other requests:
@@ -110,11 +124,15 @@ class Submissions {
     std::size_t slo_class = 0;
     sim::Time arrival{0};
     std::optional<workload::RequestHandle> handle;  // set once it has arrived
+    std::optional<workload::HandOff> planned;
+    bool is_handed_off = false;
     bool awaits_retry = false;
     bool is_withdrawn = false;
     bool is_reported = false;                   // its end
     sim::Time reported_dispatch = sim::kUnset;  // of the events taken so far
+    sim::Time reported_prompt = sim::kUnset;
     sim::Time reported_token = sim::kUnset;
+    sim::Time prompt_computed = sim::kUnset;
     std::optional<SubmissionStatus> final;
   };
 

@@ -265,6 +265,14 @@ sim::RequestId RequestTable::add_from_outside(const Submission& request,
   return id;
 }
 
+void RequestTable::set_output(sim::RequestId id, std::int64_t output_tokens,
+                              std::int64_t max_tokens) {
+  taken_->output_tokens[id.index()] = static_cast<std::int32_t>(output_tokens);
+  if (max_tokens > 0) taken_->max_tokens.resize(taken_->size());
+  if (taken_->max_tokens.empty()) return;
+  taken_->max_tokens[id.index()] = static_cast<std::int32_t>(max_tokens);
+}
+
 sim::RequestId RequestTable::add(const Arrival& arrival) {
   if (next_row_ > std::numeric_limits<std::uint32_t>::max()) {
     throw sim::UsageError("a run takes at most 2^32 requests");

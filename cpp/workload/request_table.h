@@ -69,6 +69,8 @@ class RequestTable {
   /// `segments` outlive the request.
   sim::RequestId add_from_outside(const Submission& request, std::span<const Segment> segments,
                                   std::size_t tenant, std::size_t slo_class, sim::Time now);
+  /// Such a request gets other lengths of its output; `max_tokens`: 0 for none.
+  void set_output(sim::RequestId id, std::int64_t output_tokens, std::int64_t max_tokens);
   /// Adds tenants and classes that are not known yet, with defaults. Precondition: the names
   /// differ.
   void know(const std::vector<std::string>& tenant_names,

@@ -19,4 +19,10 @@ void Submission::validate(const std::string& path, std::vector<sim::Violation>& 
                  "must be >= output_tokens (" + std::to_string(output_tokens) + ")"});
 }
 
+void HandOff::validate(const std::string& path, std::vector<sim::Violation>& out) const {
+  if (!max_tokens || *max_tokens >= output_tokens) return;
+  out.push_back({sim::join_path(path, "max_tokens"), std::to_string(*max_tokens),
+                 "must be >= output_tokens (" + std::to_string(output_tokens) + ")"});
+}
+
 }  // namespace spillway::workload

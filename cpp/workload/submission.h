@@ -45,6 +45,7 @@ struct Submission {
   std::string model;
   std::vector<PromptSegment> segments;
   std::optional<std::int64_t> instance;
+  bool prefill_only = false;
 
   static constexpr std::string_view type_name = "Submission";
   static constexpr std::string_view doc =
@@ -71,9 +72,48 @@ struct Submission {
           "What its prompt begins with; the rest is shared with no other prompt.");
     field("instance", &Submission::instance,
           "The only instance that the router may choose, by position in the fleet; it is rejected "
-          "where that is not ready. Unset: any.")
+          "where that is not ready. With prefill and decode pools that instance serves the whole "
+          "request, whatever its role. Unset: any.")
         .dimensionless()
         .range(sim::at_least(0));
+    field("prefill_only", &Submission::prefill_only,
+          "Whether `instance` only computes the prompt and holds it until a change hands the "
+          "request off to its decode instance (hand_off). It requires prefill and decode pools.");
+  }
+  void validate(const std::string& path, std::vector<sim::Violation>& out) const;
+};
+
+/// Where a request goes on whose prompt an instance has computed and holds.
+struct HandOff {
+  std::int64_t request = 0;
+  std::int64_t instance = 0;
+  std::int64_t output_tokens = 128;
+  std::optional<std::int64_t> max_tokens;
+
+  static constexpr std::string_view type_name = "HandOff";
+  static constexpr std::string_view doc =
+      "Where a request with `prefill_only` goes on, as a router in front of the servers decides: "
+      "its decode leg is sent to an instance, which reads the prompt over the link of "
+      "disaggregation. Until then its lengths are those of its submission.";
+  static void fields(auto field) {
+    field("request", &HandOff::request,
+          "Its position among all requests that this list of changes submits, from 0. If its "
+          "prompt has not been computed yet, it goes on when that is done; if it has ended, "
+          "nothing happens.")
+        .dimensionless()
+        .range(sim::at_least(0));
+    field("instance", &HandOff::instance,
+          "The instance of its decode leg, by position in the fleet; where that is not ready, it "
+          "is rejected.")
+        .dimensionless()
+        .range(sim::at_least(0));
+    field("output_tokens", &HandOff::output_tokens, "Length of its output.")
+        .unit("tokens")
+        .range(sim::between(1, kMaxTokens));
+    field("max_tokens", &HandOff::max_tokens,
+          "Maximum of its output that its client states; at least output_tokens; unset: none.")
+        .unit("tokens")
+        .range(sim::between(1, kMaxTokens));
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };

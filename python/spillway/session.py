@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from spillway import _core
 from spillway._core.cluster import Change
 from spillway._core.sim import Calls, Exclusive, UsageError
-from spillway._core.workload import PromptSegment, Submission
+from spillway._core.workload import HandOff, PromptSegment, Submission
 from spillway.config import memory
 from spillway.config.classes import config_error
 from spillway.config.exclusive import exclusive
 from spillway.config.limits import LONGEST_SPAN_S
 from spillway.session_record import Record, checked_changes, recorded
+from spillway.session_status import Event, Status
 from spillway.simulate import _checked_seed
 
 if TYPE_CHECKING:
@@ -91,73 +91,6 @@ def start(
         record=record,
         may_fail=may_fail,
     )
-
-
-class Event(NamedTuple):
-    """What has happened to a submitted request, whose `number` is as in `Submitted`.
-
-    `kind` is dispatched (by the gateway), first_token or ended, at `time_s` (s); `instance` is -1
-    without one. `state` and `reason` are as in `Status` when the event was taken, and at the end
-    how the request ended and why; counts and `scheduled_s` are as in `Status`, and final at the
-    end.
-    """
-
-    kind: str
-    number: int
-    time_s: float
-    instance: int
-    state: str
-    reason: str
-    output_tokens: int
-    cached_tokens: int
-    preemptions: int
-    scheduled_s: float
-
-
-@dataclass(frozen=True)
-class Status:
-    """How far a submitted request has come.
-
-    Attributes
-    ----------
-    state : str
-        "submitted" before its arrival, "awaiting_retry" while its client is about to send another
-        attempt, otherwise as `outcome` in `Result.requests`: queued, in_transit, running (in an
-        instance, waiting or in the batch), completed, rejected, expired, evicted, failed or
-        cancelled.
-    has_ended : bool
-        Whether this is how it ended.
-    reason : str
-        Why it was not completed, as in `Result.requests`; empty: no reason.
-    row : int or None
-        Its row in `Result.requests`; None before its arrival.
-    attempts, instance, output_tokens : int
-        Attempts so far; the instance, -1: none; output tokens delivered, known once it has ended or
-        its `progress` was asked for.
-    arrival_s, ttft_s, tpot_s, e2e_s, queue_s : float
-        As in `Result.requests` (s); NaN where it has not come that far.
-    cached_tokens, preemptions : int
-        Tokens of its prompt that the prefix cache of its instance held; how often it was preempted.
-    scheduled_s : float
-        When it first entered the batch (s); NaN: it has not.
-
-    """
-
-    state: str
-    has_ended: bool
-    reason: str
-    row: int | None
-    attempts: int
-    instance: int
-    output_tokens: int
-    arrival_s: float
-    ttft_s: float
-    tpot_s: float
-    e2e_s: float
-    queue_s: float
-    cached_tokens: int
-    preemptions: int
-    scheduled_s: float
 
 
 class Submitted:
@@ -243,10 +176,10 @@ class Session:
         self._may_fail = may_fail
         self._record = Record(record, simulation)
         self._num_instances = sum(group.count for group in simulation.instances)
-        self._has_pools = any(group.role != "both" for group in simulation.instances)
         self._core: Any = _core.cluster.Session(
             simulation, seed, open_ended=open_ended, may_fail=may_fail
         )
+        self._hands_off = False  # it was found that requests can be
         self._last: list[Status] = []  # of the submitted requests, once the session is over
 
     @property
@@ -397,6 +330,7 @@ class Session:
         slo_class: str = "standard",
         segments: Iterable[tuple[int, int]] = (),
         instance: int | None = None,
+        prefill_only: bool = False,
     ) -> Submitted:
         """Sends a request from outside the workload, after the events of this instant.
 
@@ -425,8 +359,11 @@ class Session:
             the rest of the prompt is shared with no other.
         instance : int
             The only instance that the router may choose, by position in the fleet. If it is not in
-            service, the request is rejected. The gateway treats it as any other request. None with
-            prefill and decode pools.
+            service, the request is rejected. The gateway treats it as any other request. With
+            prefill and decode pools it serves the whole request, whatever its role.
+        prefill_only : bool
+            With pools: `instance` only computes the prompt and holds it until `hand_off`, which
+            also states the lengths of the output.
 
         Returns
         -------
@@ -455,14 +392,15 @@ class Session:
                 PromptSegment(content=content, tokens=tokens) for content, tokens in segments
             ],
             instance=instance,
+            prefill_only=prefill_only,
         )
-        if instance is not None and self._has_pools:
-            allowed = "must be None with prefill and decode pools, which choose two instances"
-            raise config_error([("instance", str(instance), allowed)])
         if instance is not None and instance >= self._num_instances:
             allowed = f"must be one of the {self._num_instances} instances, from 0"
             raise config_error([("instance", str(instance), allowed)])
         change = {"at_s": self.now_s + _NS, "submit": [request]}
+        if prefill_only and not (self._hands_off and instance is not None):
+            checked_changes(self._start, [change])
+            self._hands_off = True
         number = self._running.submit(request, change["at_s"])
         if number is None:
             if not self._running.knows(request):  # without the changes so far: they may be many
@@ -501,6 +439,66 @@ class Session:
         if at_s is None:
             return False
         self._note({"at_s": at_s, "cancel": [number]})
+        return True
+
+    @exclusive
+    def hand_off(
+        self,
+        request: Submitted | int,
+        *,
+        instance: int,
+        output_tokens: int,
+        max_tokens: int | None = None,
+    ) -> bool:
+        """Says where a request with `prefill_only` goes on, after the events of this instant.
+
+        Its decode leg is sent to the instance, which reads the prompt over the link of
+        `disaggregation`; if the prompt has not been computed yet, once it has. The request is the
+        same, with other lengths of its output. It is part of `simulation`, as an entry of its
+        `changes`. If the session has been observed while it waited for nothing but this, the run is
+        replayed up to now, unless the session is open-ended.
+
+        Parameters
+        ----------
+        request : Submitted or int
+            The request, or its number.
+        instance : int
+            The instance of its decode leg, by position in the fleet. If it is not in service, the
+            request is rejected.
+        output_tokens, max_tokens : int
+            As of `submit`; output_tokens >= 1.
+
+        Returns
+        -------
+        bool
+            False: it had ended before.
+
+        Raises
+        ------
+        ConfigError
+            For an unknown instance, or a length out of its range.
+        UsageError
+            For a number that no request has, or a request that arrives later, has no
+            `prefill_only`, or was handed off before.
+
+        """
+        if instance >= self._num_instances:
+            allowed = f"must be one of the {self._num_instances} instances, from 0"
+            raise config_error([("instance", str(instance), allowed)])
+        to = HandOff(
+            request=request if isinstance(request, int) else request.number,
+            instance=instance,
+            output_tokens=output_tokens,
+            max_tokens=max_tokens,
+        )
+        found = self._running.hand_off(to)
+        if found is None:
+            return False
+        at_s, is_taken = found
+        change = {"at_s": at_s, "hand_off": [to]}
+        if not is_taken:
+            self._replay_with(change)
+        self._note(change)
         return True
 
     @exclusive

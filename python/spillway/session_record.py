@@ -20,7 +20,9 @@ def checked_changes(begin: Simulation, changes: list[Any]) -> Simulation:
     try:
         return begin.replace(changes=changes)
     except ConfigError as error:
-        place = re.compile(r"changes\[\d+\]\.(?:set\[(.*)\]|(?:submit|faults)\[\d+\]\.(\w+))")
+        place = re.compile(
+            r"changes\[\d+\]\.(?:set\[(.*)\]|(?:submit|hand_off|faults)\[\d+\]\.(\w+))"
+        )
         raise config_error(
             [(place.sub(r"\1\2", path), value, why) for path, value, why in error.violations]
         ) from None
@@ -79,10 +81,9 @@ class Record:
             self.recent.append(change)
             return
         line = dict(change)
-        if "submit" in change:
-            line["submit"] = [request.to_dict() for request in change["submit"]]
-        if "faults" in change:
-            line["faults"] = [fault.to_dict() for fault in change["faults"]]
+        for name in ("submit", "hand_off", "faults"):
+            if name in change:
+                line[name] = [item.to_dict() for item in change[name]]
         self._write(line)
 
     def must_be_whole(self, what: str) -> None:

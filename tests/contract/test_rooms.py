@@ -41,6 +41,7 @@ RANK = {
     "result": 7,
     "checking": 8,
     "session_record": 8,
+    "session_status": 8,
     "simulate": 8,
     "calibration": 9,
     "session": 9,

@@ -389,16 +389,6 @@ def test_sessions_with_pools(order: str, handoff: str) -> None:
     assert stages == {(False, False), (True, False), (True, True)}
 
 
-def test_a_request_to_pools_states_no_instance() -> None:
-    simulation = pools("prefill_first", "after_prefill")
-    session = spillway.start(simulation, open_ended=True)
-    with pytest.raises(ConfigError, match=r"^instance = 0: must be None with prefill and decode"):
-        session.submit(input_tokens=10, output_tokens=1, instance=0)
-    change = {"at_s": 1, "submit": [{"instance": 0}]}
-    with pytest.raises(ConfigError, match=r"submit\[0\].instance = 0: must be unset with prefill"):
-        simulation.replace(changes=[change])
-
-
 def test_unknown_names_are_refused_before_anything_is_replayed() -> None:
     session = spillway.start(fleet(), open_ended=True).advance(1)
     core = session._core

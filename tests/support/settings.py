@@ -75,6 +75,7 @@ _NEEDED: dict[str, dict[str, Any]] = {
     "prefix_tokens": {"prefix_group": "group"},
     "rate_period_s": {"rate_profile": [{}]},
     "Empirical.weights": {"values": [1, 2]},
+    "HandOff.max_tokens": {"output_tokens": 1},
     "Submission.max_tokens": {"output_tokens": 0},
 }
 
@@ -203,8 +204,8 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["completion"] = "step_end"
     if name == "Submission":
         drawn["segments"] = [part | {"tokens": 1} for part in drawn["segments"][:1]]
-        if drawn["max_tokens"] is not None:
-            drawn["max_tokens"] = max(drawn["max_tokens"], drawn["output_tokens"])
+    if name in ("Submission", "HandOff") and drawn["max_tokens"] is not None:
+        drawn["max_tokens"] = max(drawn["max_tokens"], drawn["output_tokens"])
     if name == "Reaction" and drawn["retries"]:
         drawn["hedge"] = None
     if name == "Simulation":
@@ -212,7 +213,9 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         for request in (request for change in drawn["changes"] for request in change["submit"]):
             request["tenant"], request["slo_class"] = tenants[0], drawn["slo_classes"][0]["name"]
             request["instance"] = None if request["instance"] is None else 0
+            request["prefill_only"] = False
         for change in drawn["changes"]:
+            change["hand_off"] = []
             change["cancel"] = []
             change["faults"] = []
         drawn["fleet"]["breakdowns"] = None

@@ -77,6 +77,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write there at the start the server's tokenizer, which load generators read",
     )  # fmt: skip
     parser.add_argument(
+        "--kv-lease", type=float, dest="kv_lease_s", metavar="S",
+        help="in mode servers, how long a server keeps a prompt that no other one asks for "
+        "(default as vLLM: 30 s from 0.22 on, 480 s before)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--kv-load-failure-policy", default="recompute", choices=("recompute", "fail"),
+        help="in mode servers, what becomes of a request whose prompt cannot be read, because its "
+        "server is gone or unknown (default recompute)",
+    )  # fmt: skip
+    parser.add_argument(
         "--grace", type=float, default=30.0, metavar="S",
         help="how long streams may go on after SIGTERM (default 30 s)",
     )  # fmt: skip
@@ -120,6 +130,8 @@ def run(options: argparse.Namespace) -> int:
             tenant_keys=options.tenant_keys,
             record=options.record,
             tokenizer=options.tokenizer,
+            kv_lease_s=options.kv_lease_s,
+            kv_load_failure_policy=options.kv_load_failure_policy,
             behind_proxy=options.behind_proxy,
             grace_s=options.grace,
             duration_s=options.duration_s,

@@ -35,6 +35,8 @@ def serve(
     tenant_keys: str | Path | None = None,
     record: str | Path | None = None,
     tokenizer: str | Path | None = None,
+    kv_lease_s: float | None = None,
+    kv_load_failure_policy: str = "recompute",
     behind_proxy: bool = False,
     grace_s: float = 30.0,
     duration_s: float | None = None,
@@ -54,7 +56,8 @@ def serve(
         Gateway, router and servers.
     mode : str
         fleet: one port, in front of the gateway and router of the simulation. servers: a port per
-        instance, for a gateway or router of your own; those of the simulation are left out.
+        instance, for a gateway or router of your own; those of the simulation are left out. Prefill
+        and decode instances hand prompts over by the `kv_transfer_params` of vLLM's NIXL connector.
     host, port : str, int
         Where to listen, in mode servers from this port on; port 0: any free ones.
     speed : float
@@ -90,6 +93,12 @@ def serve(
     tokenizer : path
         A folder, where the tokenizer of the server is written at the start in the form that load
         generators read (`tokenizer.json`).
+    kv_lease_s : float
+        In mode servers, how long a server keeps a prompt that no other one asks for (simulated s);
+        by default as vLLM: 30 s from 0.22 on, 480 s before.
+    kv_load_failure_policy : str
+        In mode servers, what becomes of a request whose prompt cannot be read because its server is
+        gone or unknown: recompute, as vLLM's setting of this name, or fail, with status 500.
     behind_proxy : bool
         Whether to permit an address that other machines reach.
     grace_s : float
@@ -144,6 +153,8 @@ def serve(
         errors=errors,
         admin_token=admin_token,
         tenant_keys=tenant_keys,
+        kv_lease_s=kv_lease_s,
+        kv_load_failure_policy=kv_load_failure_policy,
     )
     if mode == "servers" and port + len(live.max_model_lens) - 1 > _LAST_PORT:
         allowed = f"must be <= {_LAST_PORT - len(live.max_model_lens) + 1}: a port per instance"

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from spillway import _core
 from spillway._core.sim import ConfigError
-from spillway.live import errors, tokens, wire
+from spillway.live import errors, tokens, transfers, wire
 from spillway.live.admin import Admin
 from spillway.live.errors import Errors
 from spillway.live.fleet import Fleet, Served
 from spillway.live.metrics import CONTENT_TYPE, Metrics
+from spillway.live.transfers import Kept, Transfers
 from spillway.live.wire import CutError, RefusedError
 
 if TYPE_CHECKING:
@@ -65,7 +66,16 @@ class App:
             metrics=self.metrics,
             may_fail=settings.may_fail,
             runs_on=settings.mode == "servers",
+            lease_s=settings.kv_lease_s,
         )
+        groups = [group for group in settings.simulation.instances for _ in range(group.count)]
+        self.transfers = Transfers(
+            [group.num_kv_blocks for group in groups],
+            [group.block_size_tokens for group in groups],
+            settings.salt,
+        )
+        self.metrics.transfers = self.transfers
+        self.fleet.drops = self.transfers.end
         self.errors = Errors(settings.errors, settings.seed)
         self._admin_port = admin_port
         self._admin = Admin(settings.admin_token or "", self.fleet, self.errors, settings.num_ports)
@@ -169,10 +179,10 @@ class App:
         if at is not None and self.fleet.is_gone(at):
             raise CutError
         is_cut = self._inject(at, headers)
-        served = self._submit(at, ask, headers)
+        served = self._begin(at, ask, headers)
         self._open[at] += 1
         self.is_quiet.clear()
-        leaving = asyncio.ensure_future(self._leaves(receive, served))
+        leaving = asyncio.ensure_future(self._leaves(receive, lambda: served))
 
         async def sends(message: Message) -> None:
             await self._reach(at, served)
@@ -181,10 +191,12 @@ class App:
         try:
             answer = wire.Answer(ask, self._numbers, int(time.time()))
             self._numbers += 1
+            if served.reads and await self._has_lost_prompt(at, served):
+                served = self._recompute(at, ask, headers, "lost")
             if ask.streams:
                 await self._stream(ask, served, answer, sends, is_cut=is_cut)
             else:
-                await self._whole(served, answer, sends, is_cut=is_cut)
+                await self._whole(ask, served, answer, sends, is_cut=is_cut)
         finally:
             leaving.cancel()
             self.fleet.cancel(served)
@@ -208,9 +220,104 @@ class App:
             raise CutError
         return True
 
-    def _submit(self, at: At, ask: wire.Ask, headers: Headers) -> Served:
+    # ---- prompts that go from server to server ---------------------------------------------
+
+    def _begin(self, at: At, ask: wire.Ask, headers: Headers) -> Served:
+        if ask.transfer is None:
+            return self._submit(at, ask, headers)
+        if at is None or not self.settings.hands_over:
+            return self._recompute(at, ask, headers, "ignored")
+        asked = transfers.wanted(ask.transfer, self.transfers.most_blocks)
+        if asked is None:
+            return self._submit(at, ask, headers)
+        if asked.keeps:
+            return self._keep(at, ask, headers)
+        self.fleet.now_s()  # what has expired by now is not there
+        kept = self.transfers.find(asked)
+        if isinstance(kept, Kept):
+            if kept.digest != self.transfers.digest(ask.prompt):
+                self.transfers.results[at, "other_prompt"] += 1
+                message = "the prompt is not that of the request whose blocks are to be read"
+                raise RefusedError(400, f"kv_transfer_params: {message}", "kv_transfer_params")
+            if served := self._read(at, ask, headers, kept):
+                return served
+            kept = self.transfers.find(asked)
+            assert isinstance(kept, str)
+        if kept == "unknown_engine":
+            self._check_may_recompute(at, kept)
+        return self._recompute(at, ask, headers, kept)
+
+    def _keep(self, at: int, ask: wire.Ask, headers: Headers) -> Served:
+        for name, value, is_right, allowed in (
+            ("max_tokens", ask.max_tokens, ask.max_tokens == 1, "must be 1"),
+            ("stream", True, not ask.streams, "must be false, as the answer has parameters"),
+        ):
+            if not is_right:
+                message = f"{name} = {value}: {allowed} with do_remote_decode"
+                raise RefusedError(400, message, name)
+        return self._submit(at, ask, headers, keeps=True)
+
+    def _read(self, at: int, ask: wire.Ask, headers: Headers, kept: Kept) -> Served | None:
+        tenant = self._tenant_of(headers)
+        output, most = self._lengths(at, ask, headers, tenant)
+        served = self.fleet.go_on(kept.number, instance=at, output_tokens=output, max_tokens=most)
+        if served is not None:
+            served.transfer = "read"
+            self.transfers.results[at, "read"] += 1
+        return served
+
+    def _recompute(self, at: At, ask: wire.Ask, headers: Headers, why: str) -> Served:
+        served = self._submit(at, ask, headers)
+        served.transfer = why
+        self.transfers.results[at or 0, why] += 1
+        return served
+
+    def _check_may_recompute(self, at: int, why: str) -> None:
+        if self.settings.kv_load_failure_policy == "fail":
+            self.transfers.results[at, why] += 1
+            raise RefusedError(500, f"The KV load failed: {why}.", reason="kv_load_failed")
+
+    async def _has_lost_prompt(self, at: At, served: Served) -> bool:
+        """Waits for the prompt; whether it was lost at its other server, and not this one."""
+        while not (served.is_inside or served.is_gone or served.is_stopped or served.end):
+            served.changed.clear()
+            await served.changed.wait()
+        if served.end is None or served.end.reason != _LOST:
+            return False
+        assert at is not None
+        if self.fleet.state_of(at) != "up":
+            return False
+        self._check_may_recompute(at, "lost")
+        return True
+
+    def _submit(self, at: At, ask: wire.Ask, headers: Headers, *, keeps: bool = False) -> Served:
+        tenant = self._tenant_of(headers)
+        output, most = (1, 1) if keeps else self._lengths(at, ask, headers, tenant)
+        served = self.fleet.submit(
+            input_tokens=len(ask.prompt),
+            output_tokens=output,
+            max_tokens=most,
+            tenant=tenant,
+            slo_class=_text(headers, b"x-spillway-class") or self.settings.slo_class_of(tenant),
+            segments=tokens.segments(ask.prompt, self.settings.block_tokens, self.settings.salt),
+            instance=at,
+            keeps=keeps,
+        )
+        served.transfer = "kept" if keeps else ""
+        return served
+
+    def _tenant_of(self, headers: Headers) -> str:
         settings = self.settings
-        longest = settings.max_model_len(at)
+        return settings.tenant_of(
+            _text(headers, b"x-spillway-tenant")
+            or _text(headers, b"x-llm-d-inference-fairness-id")
+            or settings.tenant_keys.tenant(headers.get(b"authorization", b""))
+            or "default"
+        )
+
+    def _lengths(self, at: At, ask: wire.Ask, headers: Headers, tenant: str) -> tuple[int, int]:
+        """The output tokens of a request, and their maximum. Raises RefusedError."""
+        longest = self.settings.max_model_len(at)
         room = longest - len(ask.prompt)
         most = room if ask.max_tokens is None else ask.max_tokens
         if most > room or room < 1:
@@ -221,38 +328,27 @@ class App:
                 "output tokens.",
                 "max_tokens",
             )
-        tenant = settings.tenant_of(
-            _text(headers, b"x-spillway-tenant")
-            or _text(headers, b"x-llm-d-inference-fairness-id")
-            or settings.tenant_keys.tenant(headers.get(b"authorization", b""))
-            or "default"
-        )
         given = _text(headers, b"x-spillway-output-tokens")
-        if given:
-            if not given.isascii() or not given.isdigit() or not 1 <= int(given[:10]) <= most:
-                allowed = f"must be a whole number >= 1 and <= {most}"
-                raise RefusedError(400, f"x-spillway-output-tokens = {given[:40]}: {allowed}")
-            output = int(given)
-        else:
-            output = most if ask.ignores_eos else min(settings.draw_output(tenant), most)
-        return self.fleet.submit(
-            input_tokens=len(ask.prompt),
-            output_tokens=output,
-            max_tokens=most,
-            tenant=tenant,
-            slo_class=_text(headers, b"x-spillway-class") or settings.slo_class_of(tenant),
-            segments=tokens.segments(ask.prompt, settings.block_tokens, settings.salt),
-            instance=at,
-        )
+        if not given:
+            drawn = most if ask.ignores_eos else self.settings.draw_output(tenant)
+            return min(drawn, most), most
+        if not given.isascii() or not given.isdigit() or not 1 <= int(given[:10]) <= most:
+            allowed = f"must be a whole number >= 1 and <= {most}"
+            raise RefusedError(400, f"x-spillway-output-tokens = {given[:40]}: {allowed}")
+        return int(given), most
+
+    # ---- answers ---------------------------------------------------------------------------
 
     async def _whole(
-        self, served: Served, answer: wire.Answer, send: Send, *, is_cut: bool
+        self, ask: wire.Ask, served: Served, answer: wire.Answer, send: Send, *, is_cut: bool
     ) -> None:
-        while served.end is None and not served.is_gone and not served.is_stopped:
+        while not (served.end or served.is_kept or served.is_gone or served.is_stopped):
             served.changed.clear()
             await served.changed.wait()
             if is_cut and served.first_token_s is not None:
                 raise CutError
+        if served.is_kept:
+            return await self._hand_over(ask, served, answer, send, is_cut=is_cut)
         if served.is_gone:
             return None
         if served.end is None:
@@ -260,8 +356,21 @@ class App:
         if served.end.state != "completed":
             return await self._refuse(served, send)
         found = answer.whole(served.emitted, served.finish_reason)
-        await _json(send, 200, found, self._lateness())
+        await _json(send, 200, found, self._headers(served))
         return None
+
+    async def _hand_over(
+        self, ask: wire.Ask, served: Served, answer: wire.Answer, send: Send, *, is_cut: bool
+    ) -> None:
+        number, instance = served.number, served.instance
+        given = self.transfers.keep(number, instance, answer.name, ask.prompt)
+        if number not in self.fleet.kept:  # any more
+            self.transfers.end(number, "lost")
+        if is_cut:
+            raise CutError
+        if not served.is_gone:
+            found = answer.whole(1, served.finish_reason) | {"kv_transfer_params": given}
+            await _json(send, 200, found, self._headers(served))
 
     async def _stream(
         self, ask: wire.Ask, served: Served, answer: wire.Answer, send: Send, *, is_cut: bool
@@ -276,7 +385,7 @@ class App:
                 return await self._refuse(served, send)
             if not has_begun and (served.is_inside or end is not None):
                 has_begun = True
-                await _begin(send, 200, b"text/event-stream; charset=utf-8", self._lateness())
+                await _begin(send, 200, b"text/event-stream; charset=utf-8", self._headers(served))
             emitted = served.emitted
             is_whole = end is not None and end.state == "completed"
             if is_cut and emitted:
@@ -301,11 +410,11 @@ class App:
                 return await _more(send, error + wire.DONE, is_last=True)
             await served.changed.wait()
 
-    async def _leaves(self, receive: Receive, served: Served) -> None:
+    async def _leaves(self, receive: Receive, served: Callable[[], Served]) -> None:
         """Waits until the client has gone."""
         while (await receive())["type"] != "http.disconnect":
             pass
-        self.fleet.leave(served)
+        self.fleet.leave(served())
 
     async def _refuse(self, served: Served, send: Send) -> None:
         end = served.end
@@ -325,7 +434,7 @@ class App:
         if status == 429:
             headers.append((b"retry-after", b"1"))
         body = wire.error_body(status, _why(served))
-        await _json(send, status, body, [*headers, *self._lateness()])
+        await _json(send, status, body, [*headers, *self._headers(served)])
 
     # A gateway without workers is unavailable, not overloaded (llm-d-router#2046).
     def _has_no_worker(self, end: Event) -> bool:
@@ -336,6 +445,12 @@ class App:
     @staticmethod
     def _reasons(reason: str | None) -> list[tuple[bytes, bytes]]:
         return [] if reason is None else [(b"x-spillway-reason", reason.encode())]
+
+    def _headers(self, served: Served) -> list[tuple[bytes, bytes]]:
+        headers = self._lateness()
+        if served.transfer:
+            headers.append((b"x-spillway-kv-transfer", served.transfer.encode()))
+        return headers
 
     def _lateness(self) -> list[tuple[bytes, bytes]]:
         return [(b"x-spillway-lateness-ms", f"{self.fleet.late_s * 1e3:.3f}".encode())]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -39,6 +40,9 @@ class Served:
     emitted: int = 0
     instance: int = -1
     dispatched_s: float | None = None
+    keeps: bool = False  # its instance only computes its prompt, which it keeps then
+    reads: bool = False  # its prompt comes from another instance
+    transfer: str = ""  # what became of its transfer parameters: one of `transfers.RESULTS`
     is_inside: bool = False  # its instance has let it in
     scheduled_s: float = math.nan
     first_token_s: float | None = None
@@ -55,6 +59,11 @@ class Served:
         return self.request.number
 
     @property
+    def is_kept(self) -> bool:
+        """Whether its prompt has been computed, and is all that was to be done for now."""
+        return self.keeps and self.first_token_s is not None
+
+    @property
     def finish_reason(self) -> str:
         """As the API states it."""
         return "length" if self.output_tokens >= self.max_tokens else "stop"
@@ -68,6 +77,9 @@ class Counts(Protocol):
 
     def note_tokens(self, served: Served, count: int, interval_s: float) -> None:
         """Counts output tokens after the first, with the time that each took (s)."""
+
+    def note_kept(self, served: Served, happened: Event) -> None:
+        """Counts a request whose prompt has been computed, and is kept."""
 
     def note_end(self, served: Served) -> None:
         """Counts a request that has ended."""
@@ -92,8 +104,12 @@ class Fleet:
         metrics: Counts,
         may_fail: bool = False,
         runs_on: bool = False,
+        lease_s: float = math.inf,
     ) -> None:
-        """`runs_on`: at speed 0, time also goes on while an instance starts again."""
+        """`runs_on`: at speed 0, time also goes on while an instance starts again.
+
+        `lease_s`: how long a prompt is kept that no instance goes on with.
+        """
         self.session = start(simulation, seed, open_ended=True, record=record, may_fail=may_fail)
         self.speed = speed
         self.served: dict[int, Served] = {}
@@ -112,6 +128,13 @@ class Fleet:
         self._turned = asyncio.Event()  # until the next change of an instance's state
         self._num_held = 0  # calls that wait for an instance
         self._is_stopped = False
+        self._lease_s = lease_s
+        #: When the prompts that instances keep expire, by number, in this order.
+        self.kept: dict[int, float] = {}
+        self._of_kept: dict[int, Served] = {}
+        #: Called with the number of a prompt that is not kept any more, and why: read_before,
+        #: expired, or lost with its instance.
+        self.drops: Callable[[int, str], None] = lambda _, __: None
         #: Called with the number of an instance whose state has changed.
         self.turns: Callable[[int], None] = lambda _: None
 
@@ -151,8 +174,12 @@ class Fleet:
         slo_class: str,
         segments: Sequence[tuple[int, int]],
         instance: int | None = None,
+        keeps: bool = False,
     ) -> Served:
-        """Sends a request now, to any or one instance. Raises ConfigError for an unknown class."""
+        """Sends a request now, to any or one instance. Raises ConfigError for an unknown class.
+
+        `keeps`: only its prompt is computed, and kept until `go_on`.
+        """
         self._catch_up()
         request = self.session.submit(
             input_tokens=input_tokens,
@@ -162,11 +189,37 @@ class Fleet:
             slo_class=slo_class,
             segments=segments,
             instance=instance,
+            prefill_only=keeps,
         )
         served = Served(
             request, input_tokens, output_tokens, max_tokens, tenant, self.session.now_s
         )
+        served.keeps = keeps
         self.served[served.number] = served
+        self._schedule()
+        return served
+
+    def go_on(
+        self, number: int, *, instance: int, output_tokens: int, max_tokens: int
+    ) -> Served | None:
+        """An instance goes on now with a request whose prompt is kept; None: it is so no more."""
+        self._catch_up()
+        if number not in self.kept:
+            return None
+        before = self._of_kept.pop(number)
+        del self.kept[number]
+        self.drops(number, "read_before")
+        request = before.request
+        self.session.hand_off(
+            request, instance=instance, output_tokens=output_tokens, max_tokens=max_tokens
+        )
+        now_s = self.session.now_s
+        served = Served(
+            request, before.input_tokens, output_tokens, max_tokens, before.tenant, now_s
+        )
+        served.reads, served.dispatched_s, served.instance = True, now_s, instance
+        self.served[number] = served
+        self._on_the_way.add(number)
         self._schedule()
         return served
 
@@ -179,12 +232,17 @@ class Fleet:
 
     def cancel(self, served: Served) -> None:
         """No client waits for it."""
-        if served.end is None and served.number in self.served and not served.is_cancelled:
+        if self.served.get(served.number) is served and not served.is_cancelled:
             self._catch_up()
-            if served.end is None:
+            if self.served.get(served.number) is served:
                 self.session.cancel(served.number)
                 served.is_cancelled = True
             self._schedule()
+
+    def awaited(self) -> Counter[int]:
+        """Requests that wait for prompts of other instances, by instance."""
+        found = (served for served in self.served.values() if served.reads)
+        return Counter(served.instance for served in found if not served.is_inside)
 
     def observe(self) -> dict[str, Any]:
         """The true state now."""
@@ -222,8 +280,13 @@ class Fleet:
             served.changed.set()
 
     def close(self) -> None:
-        """The clock stands still from now on, and the record is complete."""
+        """The clock stands still from now on, and the record is complete.
+
+        In the record, the prompts that instances still keep are given up.
+        """
         self._is_closed = True
+        for number in self.kept:
+            self.session.cancel(number)
         self.session._record.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -236,6 +299,21 @@ class Fleet:
             self._advance((loop.time() - self._began) * self.speed)
 
     def _advance(self, until_s: float) -> None:
+        while self.kept and (due_s := next(iter(self.kept.values()))) <= until_s:
+            self._advance_to(due_s)
+            if self.session.now_s < due_s:
+                return
+            number = next(iter(self.kept), None)
+            if number is not None and self.kept[number] <= due_s:
+                self.session.cancel(number)
+                self._drop(number, "expired")
+        self._advance_to(until_s)
+
+    def _drop(self, number: int, why: str) -> None:
+        del self.kept[number], self._of_kept[number]
+        self.drops(number, why)
+
+    def _advance_to(self, until_s: float) -> None:
         session = self.session
         if until_s > session.now_s:
             session.advance(until_s, max_events=_MOST_EVENTS)
@@ -279,13 +357,24 @@ class Fleet:
         self._turned = asyncio.Event()
 
     def _note(self, happened: Event) -> None:
+        if happened.number in self.kept:
+            self._drop(happened.number, "lost")
         served = self.served.get(happened.number)
-        if served is None:  # of the configuration's own changes
+        if served is None:  # of the configuration's own changes, or not kept any more
             return
         if happened.kind == "dispatched":
             served.dispatched_s = happened.time_s
             served.instance = happened.instance
             self._on_the_way.add(happened.number)
+        elif happened.kind == "prompt_computed":
+            served.first_token_s = served.last_token_s = happened.time_s
+            served.scheduled_s = happened.scheduled_s
+            served.instance, served.emitted = happened.instance, 1
+            del self.served[served.number]
+            self.kept[served.number] = happened.time_s + self._lease_s
+            self._of_kept[served.number] = served
+            self._metrics.note_first_token(served, happened)
+            self._metrics.note_kept(served, happened)
         elif happened.kind == "first_token":
             served.first_token_s = served.last_token_s = happened.time_s
             served.scheduled_s = happened.scheduled_s
@@ -313,6 +402,9 @@ class Fleet:
             self._timer.cancel()
             self._timer = None
         self._due_s = None if self._is_closed else self.session.next_due_s
+        if self.kept and not self._is_closed:
+            expires_s = next(iter(self.kept.values()))
+            self._due_s = expires_s if self._due_s is None else min(self._due_s, expires_s)
         if self._due_s is None or self._due_s > _NEVER_S:
             return
         loop = asyncio.get_running_loop()

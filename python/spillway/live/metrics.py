@@ -8,6 +8,12 @@ has `inter_token_latency_seconds`. `lora_requests_info` is missing, because ther
 The tokens of a step (`iteration_tokens_total`) are the output tokens that it emits, and the whole
 prompts whose first tokens are among them, as `prompt_tokens` counts them. Several steps between two
 looks at the fleet, which are 1 ms or more apart, are taken as equal.
+
+Where servers hand prompts over, a request is counted by both, as by vLLM's servers, which know
+nothing of each other: by the one that keeps its prompt as a request of one token, by the other one
+from the instant at which it got the request, with the prompt from `external_kv_transfer`; it is
+`deferred` until the prompt is there. Of vLLM's NIXL metrics there are the counts of prompts that
+expired and of transfers that failed, but not times and bytes of transfers.
 """
 
 from __future__ import annotations
@@ -16,12 +22,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from spillway.live.histogram import Histogram
+from spillway.live.transfers import RESULTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from spillway._core.cluster import Simulation
     from spillway.live.fleet import Fleet, Served
+    from spillway.live.transfers import Transfers
     from spillway.session import Event
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -91,17 +99,24 @@ class Metrics:
         self._rejected: Counter[tuple[int, str]] = Counter()
         self._prompt_tokens: Counter[int] = Counter()
         self._cached_tokens: Counter[int] = Counter()
+        self._read_tokens: Counter[int] = Counter()  # of prompts that another instance computed
+        self._kept_tokens: Counter[int] = Counter()  # output of requests whose prompts are kept
         self._refused: Counter[str] = Counter()
         self._by_tenant: Counter[tuple[str, str]] = Counter()
         self._tenants: set[str] = set()
         self.injected: Counter[str] = Counter()
+        self.transfers: Transfers | None = None
+        self.hands_over = any(group.role != "both" for group in self._groups)
 
     def note_first_token(self, served: Served, happened: Event) -> None:
         """Counts a prompt that has been computed."""
         engine, began_s = happened.instance, _began_s(served)
         self._prompt_tokens[engine] += served.input_tokens
         self._prompts_of_step[engine] += served.input_tokens
-        self._cached_tokens[engine] += happened.cached_tokens
+        if served.reads:
+            self._read_tokens[engine] += served.input_tokens
+        else:
+            self._cached_tokens[engine] += happened.cached_tokens
         self._histograms["time_to_first_token_seconds"][engine].add(happened.time_s - began_s)
 
     def note_tokens(self, served: Served, count: int, interval_s: float) -> None:
@@ -120,12 +135,16 @@ class Metrics:
 
     def restart(self, instance: int, counted: Mapping[str, float]) -> None:
         """An instance has crashed: its process counts from 0 again; `counted`: so far."""
+        if self.transfers is not None:
+            self.transfers.restart(instance)
         self._before_restart[instance] = counted
         for histograms in self._histograms.values():
             histograms[instance] = Histogram(histograms[instance].bounds)
         for of_engine in (
             self._prompt_tokens,
             self._cached_tokens,
+            self._read_tokens,
+            self._kept_tokens,
             self._prompts_of_step,
             self._steps_under_way,
         ):
@@ -133,6 +152,12 @@ class Metrics:
         for counts in (self._finished, self._rejected):
             for key in [key for key in counts if key[0] == instance]:
                 del counts[key]
+
+    def note_kept(self, served: Served, happened: Event) -> None:
+        """Counts a request whose prompt has been computed, and is kept: its answer is one token."""
+        self._kept_tokens[happened.instance] += 1
+        self._prompts_of_step[happened.instance] += 1
+        self._note_completed(served, happened, 1)
 
     def note_end(self, served: Served) -> None:
         """Counts a request that has ended."""
@@ -154,11 +179,15 @@ class Metrics:
         elif end.state not in ("completed", "cancelled"):
             self._refused[end.reason or end.state] += 1
             self._rejected[engine, end.reason] += 1
-        if end.state != "completed":
-            return
-        began_s = _began_s(served)
+        if end.state == "completed":
+            self._note_completed(served, end, end.output_tokens)
+
+    def _note_completed(self, served: Served, end: Event, output_tokens: int) -> None:
+        engine, began_s = end.instance, _began_s(served)
         first_s = end.time_s if served.first_token_s is None else served.first_token_s
-        scheduled_s = end.scheduled_s
+        # What a server that reads a prompt waits for is in this time, as the queue is.
+        scheduled_s = first_s if served.reads else end.scheduled_s
+        computed = 0 if served.reads else served.input_tokens - end.cached_tokens
         self._finished[engine, served.finish_reason] += 1
         values = {
             "e2e_request_latency_seconds": end.time_s - began_s,
@@ -168,15 +197,15 @@ class Metrics:
             "request_decode_time_seconds": end.time_s - first_s,
             "request_time_per_output_token_seconds": 0.0,
             "request_prompt_tokens": served.input_tokens,
-            "request_generation_tokens": end.output_tokens,
-            "request_max_num_generation_tokens": end.output_tokens,
+            "request_generation_tokens": output_tokens,
+            "request_max_num_generation_tokens": output_tokens,
             "request_params_max_tokens": served.max_tokens,
-            "request_prefill_kv_computed_tokens": served.input_tokens - end.cached_tokens,
+            "request_prefill_kv_computed_tokens": computed,
             "request_params_n": 1,
             "request_num_preemptions": end.preemptions,
         }
-        if end.output_tokens > 1:
-            spread_s = (end.time_s - first_s) / (end.output_tokens - 1)
+        if output_tokens > 1:
+            spread_s = (end.time_s - first_s) / (output_tokens - 1)
             values["request_time_per_output_token_seconds"] = spread_s
         for name, value in values.items():
             self._histograms[name][engine].add(value)
@@ -187,7 +216,10 @@ class Metrics:
         instances = {i: self._of_process(i, held) for i, held in state["instances"].items()}
         if at is not None:
             instances = {at: instances[at]}
-        lines = [*self._of_engines(instances, at or 0), *self._of_clock(fleet)]
+        awaited = fleet.awaited()
+        lines = [*self._of_engines(instances, at or 0, awaited), *self._of_clock(fleet)]
+        if self.transfers is not None and (self.hands_over or self.transfers.results):
+            lines += self._of_transfers(instances, at or 0, self.transfers)
         if at is None:
             lines += self._of_gateway(state)
         return "\n".join(lines) + "\n"
@@ -199,7 +231,7 @@ class Metrics:
         return {**held, **{name: held[name] - before[name] for name in _COUNTED}}
 
     def _of_engines(
-        self, instances: Mapping[int, Mapping[str, float]], first: int
+        self, instances: Mapping[int, Mapping[str, float]], first: int, awaited: Mapping[int, int]
     ) -> Iterator[str]:
         def labels(engine: int) -> str:
             return f'model_name="{self._model}",engine="{engine - first}"'
@@ -229,8 +261,11 @@ class Metrics:
         prefixes = ("", "gpu_") if self._version <= _LAST_GPU_NAMES else ("",)
         yield from plain("num_requests_running", "gauge", each("running"))
         yield from plain("num_requests_waiting", "gauge", each("waiting"))
-        # Nothing waits for a transfer or an adapter, which vLLM calls deferred.
-        waiting = {i: {"capacity": held["waiting"], "deferred": 0} for i, held in instances.items()}
+        # Nothing waits for an adapter, which vLLM calls deferred, too.
+        waiting = {}
+        for i, held in instances.items():
+            deferred = min(awaited[i], held["waiting"])
+            waiting[i] = {"capacity": held["waiting"] - deferred, "deferred": deferred}
         yield from plain("num_requests_waiting_by_reason", "gauge", by("reason", waiting))
         sleep = by("sleep_state", dict.fromkeys(instances, _SLEEP_STATES))
         yield from plain("engine_sleep_state", "gauge", sleep)
@@ -240,7 +275,11 @@ class Metrics:
             yield from plain(f"{prefix}prefix_cache_hits", "counter", in_tokens("kv_hits"))
             yield from plain(f"{prefix}prefix_cache_queries", "counter", in_tokens("kv_lookups"))
         yield from plain("num_preemptions", "counter", each("preemptions"))
-        yield from plain("generation_tokens", "counter", each("tokens_emitted"))
+        outputs = [
+            (labels(i), held["tokens_emitted"] + self._kept_tokens[i])
+            for i, held in instances.items()
+        ]
+        yield from plain("generation_tokens", "counter", outputs)
         prompts = [(labels(i), self._prompt_tokens[i]) for i in instances]
         yield from plain("prompt_tokens", "counter", prompts)
         cached = [(labels(i), self._cached_tokens[i]) for i in instances]
@@ -267,14 +306,31 @@ class Metrics:
                     yield from histograms[i].lines(f"vllm:{shown}", labels(i))
 
     def _sources(self, instance: int) -> tuple[int, int, int]:
-        cached = self._cached_tokens[instance]
-        return self._prompt_tokens[instance] - cached, cached, 0
+        cached, read = self._cached_tokens[instance], self._read_tokens[instance]
+        return self._prompt_tokens[instance] - cached - read, cached, read
 
     def _names_of(self, histogram: str) -> Iterator[str]:
         if histogram != "inter_token_latency_seconds" or self._version >= _FIRST_INTER_TOKEN:
             yield histogram
         if histogram == "inter_token_latency_seconds" and self._version <= _LAST_TIME_PER_TOKEN:
             yield "time_per_output_token_seconds"
+
+    def _of_transfers(
+        self, instances: Iterable[int], first: int, transfers: Transfers
+    ) -> Iterator[str]:
+        for name, result in (
+            ("nixl_num_kv_expired_reqs", "expired"),
+            ("nixl_num_failed_transfers", "unknown_engine"),
+        ):
+            yield f"# TYPE vllm:{name} counter"
+            for i in instances:
+                labels = f'model_name="{self._model}",engine="{i - first}"'
+                yield f"vllm:{name}_total{{{labels}}} {float(transfers.of_process(i, result))!r}"
+        yield "# TYPE spillway_kv_transfers counter"
+        for i in instances:
+            for result in RESULTS:
+                labels = f'model_name="{self._model}",engine="{i - first}",result="{result}"'
+                yield f"spillway_kv_transfers_total{{{labels}}} {transfers.results[i, result]}"
 
     def _of_clock(self, fleet: Fleet) -> Iterator[str]:
         model = f'model_name="{self._model}"'

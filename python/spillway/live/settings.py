@@ -16,7 +16,7 @@ from spillway._core.sim import ConfigError
 from spillway.config.classes import config_error
 from spillway.config.limits import LONGEST_SPAN_S
 from spillway.live import errors as injection
-from spillway.live import fidelity, keys
+from spillway.live import fidelity, keys, transfers
 from spillway.live.keys import TenantKeys
 from spillway.servers.server import model_named_in
 
@@ -72,6 +72,8 @@ class LiveSettings:
     body_timeout_s: float = 30.0
     head_timeout_s: float = 30.0
     read_timeout_s: float = 30.0
+    kv_lease_s: float = transfers.lease_s((0, _LAST_VERSION))
+    kv_load_failure_policy: str = "recompute"
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
     @property
@@ -84,6 +86,12 @@ class LiveSettings:
     def num_ports(self) -> int | None:
         """How many instances have a port of their own; None: they have none."""
         return len(self.max_model_lens) if self.mode == "servers" else None
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether an instance may go on with a prompt that another one has computed."""
+        has_roles = any(group.role != "both" for group in self.simulation.instances)
+        return self.mode == "servers" and has_roles
 
     def max_model_len(self, instance: int | None) -> int:
         """The longest request of an instance, or of the shortest in the fleet."""
@@ -122,12 +130,13 @@ def served(
     errors: str | Path | Sequence[Mapping[str, object]] = (),
     admin_token: str | None = None,
     tenant_keys: str | Path | None = None,
+    kv_lease_s: float | None = None,
+    kv_load_failure_policy: str = "recompute",
 ) -> LiveSettings:
     """The settings under which a simulation is served. Raises ConfigError."""
     if status_profile is None:
         status_profile = "vllm" if mode == "servers" else "llm-d"
     _check(
-        simulation,
         mode=mode,
         speed=speed,
         model=model,
@@ -135,6 +144,7 @@ def served(
         record=record,
     )
     _check_version(vllm_version)
+    _check_transfers(kv_lease_s, kv_load_failure_policy)
     if admin_token is not None and not re.fullmatch(
         rf"[!-~]{{{FEWEST_TOKEN_CHARACTERS},}}", admin_token
     ):  # the error does not show it
@@ -180,7 +190,7 @@ def served(
         reaction=workload.Reaction(),
         horizon_s=None,
     )
-    return LiveSettings(
+    live = LiveSettings(
         simulation=open_ended,
         mode=mode,
         seed=seed,
@@ -205,11 +215,21 @@ def served(
         if tenant_keys is None
         else keys.read(tenant_keys, {tenant.name for tenant in tenants}),
         admin_token=admin_token,
+        kv_load_failure_policy=kv_load_failure_policy,
     )
+    if kv_lease_s is None:
+        kv_lease_s = transfers.lease_s(live.version)
+    live.kv_lease_s = float(kv_lease_s)
+    if live.hands_over:
+        notes.append(
+            "prompts go from server to server by `kv_transfer_params`, as vLLM's NIXL connector "
+            "has them, over `disaggregation.link`; a server keeps a prompt that none asks for "
+            f"{live.kv_lease_s:g} s"
+        )
+    return live
 
 
 def _check(
-    simulation: Simulation,
     *,
     mode: str,
     speed: float,
@@ -229,10 +249,6 @@ def _check(
     elif mode == "servers" and status_profile != "vllm":
         allowed = "must be vllm in mode servers, which has no gateway"
         violations.append(("status_profile", repr(status_profile), allowed))
-    if mode == "servers" and any(group.role != "both" for group in simulation.instances):
-        roles = ", ".join(sorted({group.role for group in simulation.instances}))
-        allowed = "must all be both in mode servers: what is in front cannot hand a prompt over"
-        violations.append(("instances[].role", roles, allowed))
     if model == "":
         violations.append(("model", repr(model), "must not be empty"))
     if record is not None and Path(record).suffix not in (".yaml", ".yml", ".json"):
@@ -248,6 +264,18 @@ def _check_version(version: str) -> None:
         raise config_error([("vllm_version", f"{version!r:.40}", allowed)])
 
 
+def _check_transfers(lease_s: float | None, policy: str) -> None:
+    violations = []
+    if lease_s is not None and not 0 < lease_s <= LONGEST_SPAN_S:
+        allowed = f"must be > 0 and <= {LONGEST_SPAN_S:g} (s)"
+        violations.append(("kv_lease_s", f"{lease_s:g}", allowed))
+    if policy not in transfers.POLICIES:
+        allowed = f"must be one of {', '.join(transfers.POLICIES)}"
+        violations.append(("kv_load_failure_policy", repr(policy), allowed))
+    if violations:
+        raise config_error(violations)
+
+
 def _model(simulation: Simulation, notes: list[str]) -> str:
     """The model that the servers name, if it is one."""
     named = {model_named_in(group.provenance) for group in simulation.instances} - {None}
@@ -260,7 +288,10 @@ def _model(simulation: Simulation, notes: list[str]) -> str:
 def _without_front(simulation: Simulation, notes: list[str]) -> Simulation:
     """Only the servers, all of them in service."""
     usual = Simulation()
-    left_out = [name for name in _IN_FRONT if getattr(simulation, name) != getattr(usual, name)]
+    link = simulation.disaggregation.link
+    front = {name: getattr(usual, name) for name in _IN_FRONT}
+    front["disaggregation"] = usual.disaggregation.replace(link=link)
+    left_out = [name for name in _IN_FRONT if getattr(simulation, name) != front[name]]
     settings = simulation.fleet.to_dict()
     kept = {name: settings[name] for name in _OF_FAULTS if name in settings}
     usual_fleet = usual.fleet.to_dict()
@@ -279,12 +310,12 @@ def _without_front(simulation: Simulation, notes: list[str]) -> Simulation:
         faults = [each for each in change.faults if not isinstance(each, fleet.GatewayCrash)]
         if len(still_set) < len(change.set) or len(faults) < len(change.faults):
             left_out.append(f"changes at {change.at_s:g} s")
-        if still_set or change.submit or change.cancel or faults:
+        has_requests = change.submit or change.cancel or change.hand_off
+        if still_set or has_requests or faults:
             changes.append(change.replace(set=still_set, faults=faults))
     if left_out:
         names = ", ".join(f"`{name}`" for name in left_out)
         notes.append(f"{names} left out: mode servers has the servers alone, all in service")
-    front = {name: getattr(usual, name) for name in _IN_FRONT}
     return simulation.replace(**front, fleet=fleet.Fleet.from_dict(kept), changes=changes)
 
 

@@ -61,6 +61,7 @@ class Ask:
     streams: bool
     includes_usage: bool
     continuous_usage: bool
+    transfer: Any = None  # its `kv_transfer_params`
 
 
 def parsed(body: bytes) -> Any:
@@ -84,11 +85,12 @@ def _taken(given: Mapping[str, Any], name: str, kind: type, default: Any) -> Any
     if value is None:
         return default
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise RefusedError(400, f"{name} = {_short(value)}: must be of type {kind.__name__}", name)
+        raise RefusedError(400, f"{name} = {short(value)}: must be of type {kind.__name__}", name)
     return value
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value as errors show it."""
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
@@ -119,7 +121,7 @@ def _prompt_of(given: Mapping[str, Any], most: int) -> list[int]:
     if prompt and is_tokens:
         return list(prompt)
     allowed = "must be a text, a list of token numbers, or a list of one of these, and not empty"
-    raise RefusedError(400, f"prompt = {_short(prompt)}: {allowed}", "prompt")
+    raise RefusedError(400, f"prompt = {short(prompt)}: {allowed}", "prompt")
 
 
 def _chat_text(messages: Any) -> str:
@@ -152,7 +154,7 @@ def ask_of(body: bytes, *, is_chat: bool, model: str, longest: int) -> Ask:
         raise RefusedError(400, "messages belongs to /v1/chat/completions", "messages")
     asked = _taken(given, "model", str, model)
     if asked != model:
-        raise RefusedError(404, f"The model `{_short(asked)[1:-1]}` does not exist.", "model")
+        raise RefusedError(404, f"The model `{short(asked)[1:-1]}` does not exist.", "model")
     for name in _IGNORED_WITH_ONE_CHOICE:
         if _taken(given, name, int, 1) != 1:
             raise RefusedError(400, f"{name} = {given[name]}: only one choice is simulated", name)
@@ -179,6 +181,7 @@ def ask_of(body: bytes, *, is_chat: bool, model: str, longest: int) -> Ask:
         continuous_usage=bool(
             options.get("include_usage") and options.get("continuous_usage_stats")
         ),
+        transfer=given.get("kv_transfer_params"),
     )
 
 
@@ -240,6 +243,11 @@ class Answer:
         }
         name = "delta" if ask.is_chat else "text"
         self._begin = f'data: {_compact(self._head)[:-1]},"choices":[{{"index":0,"{name}":'
+
+    @property
+    def name(self) -> str:
+        """The `id` of the answers."""
+        return str(self._head["id"])
 
     def whole(self, output: int, finish_reason: str) -> dict[str, Any]:
         """The answer in one piece."""

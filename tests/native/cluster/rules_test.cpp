@@ -392,6 +392,16 @@ std::vector<Broken> broken() {
        [](Simulation& s) { s.changes = {{.submit = {{.slo_class = "gold"}}}}; }},
       {"submissions_have_instances", "changes[].submit[].instance",
        [](Simulation& s) { s.changes = {{.submit = {{.instance = 1}}}}; }},
+      {"prompts_can_be_handed_off", "changes[].submit[].prefill_only",
+       [](Simulation& s) { s.changes = {{.submit = {{.prefill_only = true}}}}; }},
+      {"prompts_can_be_handed_off", "changes[].hand_off[].request",
+       [](Simulation& s) { s.changes = {{.submit = {{}}}, {.at_s = 1, .hand_off = {{}}}}; }},
+      {"prompts_can_be_handed_off", "changes[].hand_off[].instance",
+       [](Simulation& s) {
+         with_pools(s);
+         s.changes = {{.submit = {{.instance = 0, .prefill_only = true}}},
+                      {.at_s = 1, .hand_off = {{.instance = 2}}}};
+       }},
       {"cancellations_follow_arrivals", "changes[].cancel[]",
        [](Simulation& s) { s.changes = {{.submit = {{}}, .cancel = {0}}}; }},
       {"changes_are_possible", "changes[].set",

@@ -137,7 +137,12 @@ def test_what_is_in_front_of_the_servers_is_left_out_and_said() -> None:
         ({}, {"mode": "routers"}, "mode = 'routers': must be one of fleet, servers"),
         ({}, {"status_profile": "llm-d"}, "status_profile = 'llm-d': must be vllm"),
         ({}, {"port": 65_535}, "port = 65535: must be <= 65534: a port per instance"),
-        ({"instances": POOLS}, {}, "instances[].role = decode, prefill: must all be both"),
+        ({"instances": POOLS}, {"kv_lease_s": 0}, "kv_lease_s = 0: must be > 0"),
+        (
+            {"instances": POOLS},
+            {"kv_load_failure_policy": "abort"},
+            "kv_load_failure_policy = 'abort': must be one of recompute, fail",
+        ),
     ],
 )
 def test_what_mode_servers_cannot_be(
