@@ -95,7 +95,9 @@ bool Submissions::is_planned(RequestId id) const {
 
 const workload::HandOff* Submissions::handed_off(RequestId id) const {
   const auto number = number_of(id);
-  return number && at(*number).is_handed_off ? &*at(*number).planned : nullptr;
+  if (!number) return nullptr;
+  const Submitted& known = at(*number);
+  return known.is_handed_off && known.planned ? &*known.planned : nullptr;
 }
 
 void Submissions::prompt_computed(RequestId id, Time now) {

@@ -21,7 +21,7 @@ def expressible(name: str) -> dict[str, Any]:
         "max_num_batched_tokens": 4096,
         "max_model_len": 16384,
         "data_parallel_size": 2,
-        "kv_cache": {"prefix_caching": False},
+        "kv_cache": {"prefix_caching": False, "generated_tokens": True},
         "async_scheduling": False,
     }
     if name != "sglang@0.4":
@@ -43,6 +43,7 @@ def test_sglang_as_in_production(tmp_path: Path) -> None:
     assert (group.max_num_seqs, group.max_model_len, group.block_size_tokens) == (48, 32768, 1)
     assert group.ingress == instance.VllmQueueLimits(max_num_queued_reqs=100)
     assert group.scheduler == instance.LongestPrefix()
+    assert group.kv_cache.generated_tokens
     assert {unread.field.rpartition(": ")[2] for unread in found.unread} == {
         "model-path",
         "tp-size",

@@ -20,7 +20,7 @@ def expressible(_name: str) -> dict[str, Any]:
         "max_num_seqs": 64,
         "max_num_batched_tokens": 4096,
         "max_model_len": 16384,
-        "kv_cache": {"prefix_caching": False},
+        "kv_cache": {"prefix_caching": False, "generated_tokens": True},
         "async_scheduling": False,
         "speculative_decoding": {"num_drafts": 3, "method": "eagle"},
     }
@@ -44,7 +44,7 @@ def test_trtllm_as_in_production(tmp_path: Path) -> None:
     (group,) = found.simulation.instances
     # The file of options overrides the flags.
     assert (group.max_num_seqs, group.max_model_len, group.block_size_tokens) == (96, 8192, 16)
-    assert not group.kv_cache.prefix_caching
+    assert (group.kv_cache.prefix_caching, group.kv_cache.generated_tokens) == (False, True)
     assert {unread.field.rpartition(": ")[2] for unread in found.unread} == {
         "model",
         "tensor-parallel-size",

@@ -39,6 +39,7 @@ def expressible(name: str) -> dict[str, Any]:
         "async_scheduling": False,
         "scheduler": {"kind": "priority_fcfs", "victim": "lowest_priority"},
         "speculative_decoding": {"num_drafts": 3, "method": "eagle"},
+        "front_end": {"workers": 4},
     }
     if version >= (0, 29):
         limited["ingress"] = {
@@ -59,11 +60,13 @@ def test_vllm_as_in_production(tmp_path: Path) -> None:
     files = written(
         tmp_path,
         a__sh="# started by systemd\nvllm serve meta-llama/Llama-3.1-8B-Instruct -tp 2 \\\n"
-        "  --max-model-len=8K --max_num_seqs 96 --no-enable-prefix-caching --seed 7",
+        "  --max-model-len=8K --max_num_seqs 96 --no-enable-prefix-caching --seed 7 \\\n"
+        "  --api-server-count 3",
     )
     found = import_(files, system="vllm@0.19")
     (group,) = found.simulation.instances
     assert (group.max_model_len, group.max_num_seqs) == (8192, 96)
+    assert group.front_end.workers == 3
     assert not group.kv_cache.prefix_caching
     assert group.async_scheduling  # the default of that version
     assert group.num_kv_blocks == Simulation().instances[0].num_kv_blocks

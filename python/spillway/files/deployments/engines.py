@@ -32,11 +32,21 @@ COVERS = tuple(
         "max_model_len",
         "kv_cache.prefix_caching",
         "kv_cache.watermark",
+        "kv_cache.generated_tokens",
         "scheduler",
         "async_scheduling",
     )
 )
 """The settings that the engines but vLLM decide."""
+
+
+def find_answers(group: dict[str, Any]) -> None:
+    """Lets a group find answers in its prefix cache, as engines do, not groups of other simulators.
+
+    No flag states it.
+    """
+    if (group["preemption"], group["kv_cache"]["allocation"]) == ("keep_emitted", "check_then_act"):
+        group["kv_cache"]["generated_tokens"] = True
 
 
 def groups_of(

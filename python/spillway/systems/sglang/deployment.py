@@ -3,8 +3,8 @@
 Flags: `flags.csv`, by version, from the parsers in its wheels (`tools/generate_flag_tables.py`). A
 batch of prefill is a step of its own in SGLang; here prompts and decodes share steps, of at most
 `--chunked-prefill-size` tokens. `--max-queued-requests` bounds the waiting requests. The policies
-of the queue other than fcfs, lpm and priority, and overlap of schedules, are not simulated. With an
-accelerator the steps and the memory are those of vLLM.
+of the queue other than fcfs, lpm and priority are not simulated; a schedule that overlaps with the
+step before is that of vLLM. With an accelerator the steps and the memory are those of vLLM, too.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from spillway.files.deployments.engines import (
     classified,
     count,
     described,
+    find_answers,
     has_flags,
     resize,
     with_config,
@@ -218,6 +219,7 @@ def _apply(fields: Fields, group: dict[str, Any], gpu: str | None) -> list[Unrea
     resize(group, count(fields, "page-size", None), count(fields, "max-total-tokens", None))
     caching = not fields.take("disable-radix-cache", "bool", default=False)
     group["kv_cache"] = {**group["kv_cache"], "prefix_caching": caching, "watermark": 0.0}
+    find_answers(group)
     group["async_scheduling"] = not fields.take("disable-overlap-schedule", "bool", default=False)
     is_priority = fields.take("enable-priority-scheduling", "bool", default=False)
     group["scheduler"] = dict(_PRIORITY) if is_priority else {"kind": "fcfs"}
@@ -304,6 +306,7 @@ TARGET = Target(
         "instances[].speculative_decoding.method",
     ),
     reasons=(
+        ("instances[].kv_cache.generated_tokens", "SGLang finds generated tokens, too"),
         ("instances[].ingress", "SGLang bounds the waiting requests, from 0.5 on"),
         ("instances[].scheduler.victim", "SGLang preempts the lowest priority"),
         ("instances[].scheduler.aging_tokens_per_step", "no flag of SGLang makes prefixes age"),
@@ -311,6 +314,7 @@ TARGET = Target(
         ("instances[].speculative_decoding", "SGLang has chains of EAGLE, of a model from 0.5 on"),
         ("instances[].long_prefill_token_threshold", "SGLang has one chunk for all prompts"),
     ),
+    follows=("instances[].kv_cache.generated_tokens",),
     write=write,
     programs=(
         Program(

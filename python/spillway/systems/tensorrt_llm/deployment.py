@@ -25,6 +25,7 @@ from spillway.files.deployments.engines import (
     classified,
     count,
     described,
+    find_answers,
     resize,
 )
 from spillway.files.deployments.fields import Fields
@@ -189,6 +190,7 @@ def _apply(fields: Fields, group: dict[str, Any], gpu: str | None) -> list[Unrea
     resize(group, size, cache.take("max_tokens", "int"))
     caching = cache.take("enable_block_reuse", "bool", default=True)
     group["kv_cache"] = {**group["kv_cache"], "prefix_caching": caching, "watermark": 0.0}
+    find_answers(group)
     group["async_scheduling"] = not fields.take("disable-overlap-scheduler", "bool", default=False)
     group["scheduler"] = {"kind": "fcfs"}
     group["ingress"] = {"kind": "open"}
@@ -270,11 +272,13 @@ TARGET = Target(
         "instances[].speculative_decoding.method",
     ),
     reasons=(
+        ("instances[].kv_cache.generated_tokens", "TensorRT-LLM finds generated tokens, too"),
         ("instances[].ingress", "TensorRT-LLM has no limit of its queue"),
         ("instances[].scheduler", "TensorRT-LLM orders its queue by arrival"),
         ("instances[].data_parallel_size", "ranks of data are not written"),
         ("instances[].long_prefill_token_threshold", "TensorRT-LLM has one chunk for all prompts"),
     ),
+    follows=("instances[].kv_cache.generated_tokens",),
     write=write,
     programs=(
         Program(

@@ -30,6 +30,7 @@ from spillway.files.deployments.engines import (
     checkpoint,
     classified,
     count,
+    find_answers,
     has_flags,
     with_config,
 )
@@ -90,7 +91,7 @@ _IRRELEVANT = re.compile(
     r"|enable-auto-tool-choice|structured-outputs.*|guided-.*|otlp-.*|collect-detailed-traces"
     r"|show-hidden-metrics.*|hf-.*|config-format|model-loader-.*|ignore-patterns|use-tqdm-on-load"
     r"|generation-config|override-generation-config|return-tokens-.*|enable-prompt-tokens-.*"
-    r"|enable-server-load-tracking|enable-request-id-headers|api-server-count|disable-fastapi-docs"
+    r"|enable-server-load-tracking|enable-request-id-headers|disable-fastapi-docs"
     r"|h11-.*|skip-tokenizer-init|max-logprobs|logprobs-mode|enable-sleep-mode|worker-.*"
     r"|distributed-executor-backend|master-.*|nnodes|node-rank|ray-.*|kv-events-config|usage-.*"
     r"|data-parallel-(?:address|rpc-port|backend|.*-lb|.*rank|size-local)|shutdown-timeout"
@@ -260,8 +261,10 @@ def _command(group: Mapping[str, Any], version: str) -> str:
 
 
 def _scheduling(group: Mapping[str, Any], stages: int) -> dict[str, Any]:
-    """The flags of what a step holds that are not at their defaults."""
+    """The flags of API servers and of what a step holds that are not at their defaults."""
     found: dict[str, Any] = {}
+    if group["front_end"]["workers"] > 1:
+        found["api-server-count"] = group["front_end"]["workers"]
     if not group["chunked_prefill"]:
         found["no-enable-chunked-prefill"] = ""
     if group["long_prefill_token_threshold_adaptive"]:
@@ -357,6 +360,7 @@ def _apply(fields: Fields, group: dict[str, Any], version: str) -> list[Unread]:
     group["prefill_schedule_interval"] = count(fields, "prefill-schedule-interval", 1)
     active = count(fields, "max-num-active-seqs", None)
     group["max_num_active_seqs"] = active and -(-active // stages)
+    group["front_end"]["workers"] = count(fields, "api-server-count", 1)
     unread = [*_take_server(fields, group), *_follow(fields.where, group, version)]
     unread += speculation.taken(fields, group["speculative_decoding"])
     return [*unread, *_others(fields, group)]
@@ -370,7 +374,7 @@ def _follow(where: str, group: dict[str, Any], version: str) -> list[Unread]:
     oldest = PRESETS[0].removeprefix("vllm-")
     is_older = number(version) < number(oldest)
     rules = EngineRules.preset(PRESETS[0] if is_older else preset_of(version))
-    group["kv_cache"]["generated_tokens"] = True
+    find_answers(group)
     group["engine_rules"] = rules.to_dict()
     if not is_older:
         return []
@@ -514,6 +518,7 @@ TARGET = Target(
             "speculative_decoding.method",
             "engine_rules",
             "kv_cache.generated_tokens",
+            "front_end.workers",
         )
     ),
     follows=("instances[].engine_rules", "instances[].kv_cache.generated_tokens"),

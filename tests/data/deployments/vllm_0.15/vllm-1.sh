@@ -7,5 +7,6 @@ vllm serve ${MODEL:?} \
   --block-size 32 \
   --no-enable-prefix-caching \
   --no-async-scheduling \
+  --api-server-count 4 \
   --speculative-config "{\"method\": \"eagle\", \"model\": \"${DRAFT_MODEL:?}\", \"num_speculative_tokens\": 3}" \
   --scheduling-policy priority

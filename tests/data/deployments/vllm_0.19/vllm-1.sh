@@ -8,5 +8,6 @@ vllm serve ${MODEL:?} \
   --no-enable-prefix-caching \
   --scheduler-reserve-full-isl \
   --no-async-scheduling \
+  --api-server-count 4 \
   --speculative-config "{\"method\": \"eagle\", \"model\": \"${DRAFT_MODEL:?}\", \"num_speculative_tokens\": 3}" \
   --scheduling-policy priority

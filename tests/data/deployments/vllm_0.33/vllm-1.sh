@@ -8,6 +8,7 @@ vllm serve ${MODEL:?} \
   --no-enable-prefix-caching \
   --scheduler-reserve-full-isl \
   --no-async-scheduling \
+  --api-server-count 4 \
   --long-prefill-token-threshold-adaptive \
   --prefill-schedule-interval 2 \
   --max-num-active-seqs 48 \
