@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.runs import steady
 
-from spillway import Result, Simulation, _core, instance, simulate, workload
+from spillway import Result, Simulation, _core, instance, router, simulate, workload
 from spillway.data.shared_prompts import conversation_segments
 
 if TYPE_CHECKING:
@@ -69,6 +69,30 @@ def test_streaming_finds_the_same(generated_tokens: bool) -> None:
     assert streamed.instances[0]["kv_hits"] == kept.instances[0]["kv_hits"]
 
 
+@pytest.mark.parametrize("generated_tokens", [True, False])
+def test_a_router_that_follows_kv_events_finds_answers_where_they_are(
+    generated_tokens: bool,
+) -> None:
+    users, turns = 6, 4
+    client = workload.Client(
+        arrivals=workload.ClosedLoop(users=users, turns=turns, think_time_s=0.5),
+        input_tokens=workload.Fixed(tokens=30),
+        output_tokens=workload.Fixed(tokens=21),
+        num_requests=users * turns,
+    )
+    result = simulate(
+        Simulation(
+            workload=workload.Synthetic(clients=[client]),
+            instances=server(generated_tokens=generated_tokens).replace(count=3),
+            router=router.Weighted(scorers=[router.PrecisePrefixCache()]),
+        )
+    )
+    before = result.requests["input_tokens"] - 30  # the prompt of the turn before, and its answer
+    assert (before > 0).sum() >= users * (turns - 2)
+    found = np.maximum(before - (1 if generated_tokens else 21), 0) // BLOCK
+    assert sum(report["kv_hits"] for report in result.instances) == found.sum()
+
+
 def recorded(turns: Sequence[tuple[str, int, int]]) -> workload.Trace:
     names, prompts, outputs = zip(*turns, strict=True)
     n = len(turns)
@@ -89,10 +113,9 @@ def recorded(turns: Sequence[tuple[str, int, int]]) -> workload.Trace:
 TURNS = [("a", 40, 25), ("b", 64, 9), ("a", 90, 16), ("b", 100, 1), ("a", 20, 5)]
 
 
-def hits(trace: workload.Trace) -> int:
-    result = simulate(
-        Simulation(workload=trace, instances=server(generated_tokens=True), horizon_s=1000)
-    )
+def hits(trace: workload.Trace, num_kv_blocks: int = 4000) -> int:
+    group = server(generated_tokens=True).replace(num_kv_blocks=num_kv_blocks)
+    result = simulate(Simulation(workload=trace, instances=group, horizon_s=1000))
     found: int = result.instances[0]["kv_hits"]
     return found
 
@@ -100,6 +123,13 @@ def hits(trace: workload.Trace) -> int:
 def test_sessions_of_traces_find_their_answers() -> None:
     # The third turn of a begins the conversation anew.
     assert hits(recorded(TURNS)) == (40 + 25 - 1) // BLOCK + (64 + 9 - 1) // BLOCK
+
+
+def test_answers_are_gone_where_another_prompt_took_their_blocks_in_the_gap() -> None:
+    """A tool runs between two turns, and another request needs 20 blocks."""
+    turns = [("a", 40, 25), ("other", 153, 1), ("a", 90, 16)]
+    assert hits(recorded(turns)) == (40 + 25 - 1) // BLOCK
+    assert hits(recorded(turns), num_kv_blocks=20) == 0
 
 
 def test_copies_of_sessions_find_their_own_answers() -> None:
