@@ -85,7 +85,8 @@ struct EngineRules {
   static constexpr std::string_view doc =
       "Rules of a scheduler and its KV blocks that differ between engines and their versions. "
       "Presets give those of vLLM: vllm-0.19 holds up to 0.22, vllm-0.23 up to 0.30, vllm-0.31 up "
-      "to 0.32. Most of them require completion: step_end, "
+      "to 0.32; the rules of drafts were recorded with 0.19 and 0.33 alone, and those of 0.19 are "
+      "assumed in between. Most of them require completion: step_end, "
       "preemption: keep_emitted and allocation: check_then_act.";
   static void fields(auto field) {
     using R = EngineRules;

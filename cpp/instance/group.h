@@ -169,9 +169,9 @@ struct InstanceGroup {
           "joins only a step that has room for its whole prompt, and those behind it wait (vLLM "
           "--no-enable-chunked-prefill). A request that never fits is refused.");
     field("prefill_schedule_interval", &G::prefill_schedule_interval,
-          "While requests decode, prompts are admitted and continued in one of this many steps, "
-          "unless the step that did so last left requests in the queue (vLLM 0.24 or later); 1: in "
-          "every step.")
+          "While requests decode, prompts with more than one token to be computed are admitted and "
+          "continued in one of this many steps, unless the last step open to prompts left requests "
+          "in the queue (vLLM 0.24 or later; recorded with 0.33); 1: in every step.")
         .unit("steps")
         .range(sim::between(1, 1e6));
     field("max_num_active_seqs", &G::max_num_active_seqs,

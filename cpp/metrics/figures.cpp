@@ -191,7 +191,8 @@ std::vector<Family> families() {
       {.name = "itl",
        .label = "ITL",
        .doc = "the gap between two consecutive tokens (inter-token latency, ITL)",
-       .population = "gaps between the tokens of requests that arrived in the window",
+       .population = "gaps between the tokens of requests that arrived in the window; tokens that "
+                     "come together, as with drafts, have one",
        .blis = "itl",
        .in_blis = reported,
        .of = gaps_of},
