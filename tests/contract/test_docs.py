@@ -186,7 +186,7 @@ def test_who_carries_a_policy_and_what_no_system_decides() -> None:
         "| `instances.scheduler.priority_fcfs` |  | vllm without victim 0.29, 0.33 |",
         "| `router.cache_aware` |  |  |",
     ]
-    (line,) = (line for line in text.splitlines() if "`instances[].front_end`" in line)
+    (line,) = (line for line in text.splitlines() if "`instances[].plant`" in line)
     assert "`instances[].scheduler`" not in line
     assert "`instances[].ingress`" not in line
 

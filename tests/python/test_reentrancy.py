@@ -29,6 +29,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "set": (({"fleet.target_instances": 1},), {}),
     "submit": ((), {"input_tokens": 10, "output_tokens": 5}),
     "cancel": ((0,), {}),
+    "hand_off": ((0,), {"instance": 0, "output_tokens": 5}),
     "progress": (([0],), {}),
 }
 OF_THE_CORE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
@@ -40,6 +41,7 @@ OF_THE_CORE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "fail": ((_core.cluster.Change(), 500.0), {}),
     "observe": ((True,), {}),
     "cancel": ((0,), {}),
+    "hand_off": ((_core.workload.HandOff(),), {}),
     "progress": (([0],), {}),
     "knows": ((_core.workload.Submission(),), {}),
     "take_events": ((False,), {}),

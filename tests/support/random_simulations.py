@@ -31,7 +31,7 @@ from support.descriptions import (
 )
 from support.specimens import at, merged, specimens
 
-from spillway import ConfigError, Simulation, instance, profiles, router, trace, traffic
+from spillway import Change, ConfigError, Simulation, instance, profiles, router, trace, traffic
 from spillway._core.sim import exp, log
 
 if TYPE_CHECKING:
@@ -489,11 +489,13 @@ _OWN: Mapping[str, Any] = {
     "Change.at_s": _instants,
     "Change.set": _changed_settings,
     "Change.cancel": lambda _: [],
+    "Change.hand_off": lambda _: [],  # see _hand_off
     "Change.faults": lambda _: [],
     "PoolSize.autoscaler": _pool_scaler,
     "Fleet.breakdowns": lambda d: _breakdowns(d) if "Fleet.breakdowns" in d.force else None,
     "Submission.segments": lambda _: [],
     "Submission.instance": lambda _: None,
+    "Submission.prefill_only": lambda _: False,  # see _hand_off
     "Submission.input_tokens": lambda d: d.rng.randint(1, 400),
     "Submission.output_tokens": lambda d: d.rng.randint(0, 150),
     "Submission.max_tokens": lambda d: d.rng.choice((None, 150, 400)),
@@ -556,7 +558,7 @@ def _has_pools(drawing: Drawing) -> bool:
     """If what is forced is about pools, or at times if it goes with them."""
     if drawing.force.get("InstanceGroup.role", "both") != "both":
         return True
-    of_pools = ("Disaggregation.", "KvLink.", "PoolSize.")
+    of_pools = ("Disaggregation.", "KvLink.", "PoolSize.", _HANDED_OFF)
     if any(seam.startswith(of_pools) for seam in drawing.force):
         return True
     is_of_traffic = "Simulation.workload" in drawing.force
@@ -598,6 +600,35 @@ def _make_pools(drawn: dict[str, Any], drawing: Drawing) -> None:
         change["set"] = kept
         for request in change["submit"]:
             request["instance"] = None
+    if _HANDED_OFF in drawing.force:
+        _hand_off(drawn, drawing)
+
+
+_HANDED_OFF = "Submission.prefill_only"
+
+
+def _hand_off(drawn: dict[str, Any], drawing: Drawing) -> None:
+    """Requests from outside are computed in one pool and go on in the other."""
+    drawn["disaggregation"]["handoff"] = "after_prefill"
+    roles = [group["role"] for group in drawn["instances"] for _ in range(group["count"])]
+    first, second = (
+        [i for i, role in enumerate(roles) if role != other] for other in ("decode", "prefill")
+    )
+    changes = drawn["changes"]
+    requests = [request for change in changes for request in change["submit"]]
+    for request in requests:
+        request |= {"instance": drawing.rng.choice(first), "prefill_only": True}
+    handed_off = [
+        {
+            "request": i,
+            "instance": drawing.rng.choice(second),
+            "output_tokens": drawing.rng.randint(1, 150),
+            "max_tokens": drawing.rng.choice((None, 400)),
+        }
+        for i in range(len(requests))
+    ]
+    at_s = max(change["at_s"] for change in changes) + drawing.rng.choice((0.001, 0.5))
+    changes.append(Change(at_s=at_s).to_dict() | {"hand_off": handed_off})
 
 
 _NOT_IN_POOLS = (
