@@ -41,6 +41,8 @@ _FOLDERS = (
     (r"SECURITY", "contributing/security"),
     (r"tests/data/recordings/README", "contributing/recordings"),
     (r"tests/data/specimens/README", "contributing/specimens"),
+    (r"tests/data/vllm_answers/README", "contributing/vllm_answers"),
+    (r"tests/parity/live/README", "contributing/scheduler_recordings"),
     (r"tests/threads/README", "contributing/threads"),
     (r"(cpp|python|tests)/README", r"contributing/\1"),
     (r"python/spillway/systems/README", "contributing/systems"),
